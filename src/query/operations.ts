@@ -14,6 +14,11 @@ export const permissionClasses = [
 ] as const;
 export type PermissionClass = (typeof permissionClasses)[number];
 
+/** True if `text` names a right. */
+export function isPermissionClass(text: string): text is PermissionClass {
+  return permissionClasses.some((permission) => permission === text);
+}
+
 /** The operation keys of the query grammar, each with the right it needs. */
 export const operationClasses = {
   Select: "SELECT",
@@ -35,6 +40,10 @@ export interface Access {
   readonly database: string;
   /** The tables touched: none for a database operation, two for a join. */
   readonly tables: readonly string[];
+  /** Byte offset in the body at which the operation's inner object (`{...}` after its key) begins. */
+  readonly start: number;
+  /** Byte offset after the inner object. */
+  readonly end: number;
 }
 
 /** What a query body asks for, in the order in which it asks. */

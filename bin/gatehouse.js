@@ -1,0 +1,14 @@
+#!/usr/bin/env node
+// Written for any Node, however old, so that an old one can say what is wrong.
+const needed = 24;
+if (Number(process.versions.node.split(".")[0]) < needed) {
+  process.exit(1);
+} else {
+  import("node:fs").then(({ existsSync }) => {
+    // A clone runs its sources; the published package carries them compiled.
+    const sources = new URL("../src/cli.ts", import.meta.url);
+    return import(
+      existsSync(sources) ? sources.href : new URL("../dist/cli.js", import.meta.url).href
+    );
+  });
+}

@@ -1,0 +1,90 @@
+import { Refusal } from "../refusal.ts";
+import type { Change } from "./change.ts";
+import { isExternalUsername } from "./names.ts";
+import type { Role } from "./roles.ts";
+import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { type Actor, requireMayGrant, requireUnlimitedToken } from "./standing.ts";
+
+/** Each function judges an intention against the file as it is, and says what to change. */
+
+/** @throws Refusal `database_case_conflict` if the file names the database in another case */
+function requireSameCase(snapshot: Snapshot, database: string): void {
+  const known = snapshot.databases.get(database.toLowerCase());
+  if (known !== undefined && known !== database) throw new Refusal("database_case_conflict");
+}
+
+function grantChange(snapshot: Snapshot, grant: Grant): Change[] {
+  requireSameCase(snapshot, grant.database);
+  const held = grantsOf(snapshot, grant.username).get(grant.database);
+  if (held === undefined) return [{ kind: "add-grant", grant }];
+  return held === grant.role ? [] : [{ kind: "set-role", ...grant }];
+}
+
+/**
+ * Adds a user, with a grant if one is meant. A name that has grants already needs the right to
+ * give each of them.
+ *
+ * @throws Refusal `user_exists`, `database_case_conflict` or a 403 code
+ */
+export function planAddUser(
+  snapshot: Snapshot,
+  actor: Actor,
+  user: User,
+  grant: Omit<Grant, "username"> | undefined,
+): Change[] {
+  const { username } = user;
+  requireUnlimitedToken(actor);
+  if (grant !== undefined) requireMayGrant(snapshot, actor, { username, ...grant });
+  if (snapshot.users.has(username)) throw new Refusal("user_exists");
+  for (const [database, role] of grantsOf(snapshot, username)) {
+    requireMayGrant(snapshot, actor, { username, database, role });
+  }
+  const granted = grant === undefined ? [] : grantChange(snapshot, { username, ...grant });
+  return [{ kind: "add-user", user }, ...granted];
+}
+
+/** @throws Refusal `user_not_found` if there is no record of that name */
+function requireUser(snapshot: Snapshot, username: string): User {
+  const user = snapshot.users.get(username);
+  if (user === undefined) throw new Refusal("user_not_found");
+  return user;
+}
+
+/** Sets a password's hash. @throws Refusal `user_not_found` */
+export function planSetPassword(
+  snapshot: Snapshot,
+  username: string,
+  passwordHash: string,
+): Change[] {
+  requireUser(snapshot, username);
+  return [{ kind: "update-user", username, update: { passwordHash } }];
+}
+
+/** Removes a user with all its grants. @throws Refusal `user_not_found` */
+export function planRemoveUser(snapshot: Snapshot, username: string): Change[] {
+  requireUser(snapshot, username);
+  return [{ kind: "remove-user", username }];
+}
+
+/**
+ * Gives a role on a database, in the place of the one that is held there.
+ *
+ * @throws Refusal `user_not_found` for a name without a record that is not external, or a 403 code
+ */
+export function planGrant(snapshot: Snapshot, actor: Actor, grant: Grant): Change[] {
+  requireMayGrant(snapshot, actor, grant);
+  if (!isExternalUsername(grant.username)) requireUser(snapshot, grant.username);
+  return grantChange(snapshot, grant);
+}
+
+/** Takes a grant away. @throws Refusal `grant_not_found` */
+export function planRevoke(snapshot: Snapshot, username: string, database: string): Change[] {
+  if (!grantsOf(snapshot, username).has(database)) throw new Refusal("grant_not_found");
+  return [{ kind: "remove-grant", username, database }];
+}
+
+/** The grant that makes an administrator. */
+export const administratorGrant: { database: string; role: Role } = {
+  database: "*",
+  role: "Owner",
+};

@@ -1,0 +1,81 @@
+import type { Access, PermissionClass, Query } from "../query/operations.ts";
+import { EVERY_DATABASE, type Role, roleAllows } from "./roles.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
+
+/** Why a decision came out as it did; the codes are stable. */
+export type Reason =
+  | "allowed"
+  | "no_grant"
+  | "role_insufficient"
+  | "database_case_mismatch"
+  | "token_database";
+
+/** The answer to one question of access, as data: audit, command line and HTTP show the same. */
+export interface Decision {
+  readonly allowed: boolean;
+  readonly reason: Reason;
+  /** The role that counts on this database, if the user has one. */
+  readonly role: Role | undefined;
+  /** Which entry decided: the database's own or the one for `*`. */
+  readonly entry: string | undefined;
+}
+
+/** Who asks: a user, and the database its token is limited to (`*` for no limit). */
+export interface Subject {
+  readonly username: string;
+  readonly tokenDatabase: string;
+}
+
+function deny(reason: Reason, role?: Role, entry?: string): Decision {
+  return { allowed: false, reason, role, entry };
+}
+
+/**
+ * Decides whether `subject` may use `permission` on `database`. The entry for the named database
+ * wins over the one for `*`. A name that differs only by case from one in the file is denied,
+ * since an upstream may fold case.
+ */
+export function decide(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+): Decision {
+  if (subject.tokenDatabase !== EVERY_DATABASE && subject.tokenDatabase !== database) {
+    return deny("token_database");
+  }
+  const grants = grantsOf(snapshot, subject.username);
+  let entry = database;
+  let role = grants.get(database);
+  if (role === undefined) {
+    const known = snapshot.databases.get(database.toLowerCase());
+    if (known !== undefined && known !== database) return deny("database_case_mismatch");
+    entry = EVERY_DATABASE;
+    role = grants.get(EVERY_DATABASE);
+  }
+  if (role === undefined) return deny("no_grant");
+  if (!roleAllows(role, permission)) return deny("role_insufficient", role, entry);
+  return { allowed: true, reason: "allowed", role, entry };
+}
+
+/** The decision on a whole query: allowed only if every access in it is. */
+export interface QueryDecision {
+  readonly allowed: boolean;
+  /** One decision an access, up to and including the first that is denied. */
+  readonly decisions: readonly Decision[];
+}
+
+/** Decides on every access of `query`, in order, and stops at the first denial. */
+export function decideQuery(snapshot: Snapshot, subject: Subject, query: Query): QueryDecision {
+  const decisions: Decision[] = [];
+  for (const access of query.accesses) {
+    const decision = decideAccess(snapshot, subject, access);
+    decisions.push(decision);
+    if (!decision.allowed) return { allowed: false, decisions };
+  }
+  return { allowed: decisions.length > 0, decisions };
+}
+
+function decideAccess(snapshot: Snapshot, subject: Subject, access: Access): Decision {
+  return decide(snapshot, subject, access.permission, access.database);
+}

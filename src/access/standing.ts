@@ -1,0 +1,92 @@
+import { Refusal } from "../refusal.ts";
+import { decide, type Subject } from "./policy.ts";
+import { EVERY_DATABASE, mayGrant, outranks, type Role } from "./roles.ts";
+import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
+
+/**
+ * Who changes the access file: a caller with a standing of its own, or the operator at the
+ * command line, who could as well edit the file by hand.
+ */
+export type Actor = Subject | "operator";
+
+/** The role that counts for a user on a database: the named entry's, else that for `*`. */
+export function effectiveRole(
+  snapshot: Snapshot,
+  username: string,
+  database: string,
+): Role | undefined {
+  const grants = grantsOf(snapshot, username);
+  return grants.get(database) ?? grants.get(EVERY_DATABASE);
+}
+
+/** @throws Refusal `token_database` unless the actor's token is for every database */
+export function requireUnlimitedToken(actor: Actor): void {
+  if (actor !== "operator" && actor.tokenDatabase !== EVERY_DATABASE) {
+    throw new Refusal("token_database");
+  }
+}
+
+/** @throws Refusal `role_insufficient` unless the actor is an administrator */
+export function requireAdministrator(snapshot: Snapshot, actor: Actor): void {
+  if (actor === "operator") return;
+  requireUnlimitedToken(actor);
+  if (!isAdministrator(snapshot, actor.username)) throw new Refusal("role_insufficient");
+}
+
+/** The actor's role on `database`, if it is one that grants. */
+function grantingRole(snapshot: Snapshot, actor: Subject, database: string): Role {
+  const known = snapshot.databases.get(database.toLowerCase()) ?? database;
+  const { reason, role } = decide(snapshot, actor, "GRANT", known);
+  if (reason !== "allowed") throw new Refusal(reason);
+  if (role === undefined) throw new Refusal("no_grant");
+  return role;
+}
+
+/** A grant on `*` reaches every database, also those on which the actor's own role is narrower. */
+function reachesBeyond(snapshot: Snapshot, actor: Subject, role: Role): boolean {
+  if (isAdministrator(snapshot, actor.username)) return false;
+  return grantsOf(snapshot, actor.username)
+    .values()
+    .some((own) => !mayGrant(own, role));
+}
+
+/** @throws Refusal unless the actor may give `role` on `database` to anybody */
+function requireGrantable(
+  snapshot: Snapshot,
+  actor: Subject,
+  { database, role }: Omit<Grant, "username">,
+): void {
+  const own = grantingRole(snapshot, actor, database);
+  const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, role);
+  if (!mayGrant(own, role) || reaches) throw new Refusal("role_insufficient");
+}
+
+/** @throws Refusal unless the actor outranks what the user holds on `database` now */
+function requireOutranked(
+  snapshot: Snapshot,
+  actor: Subject,
+  username: string,
+  database: string,
+): void {
+  const held = effectiveRole(snapshot, username, database);
+  if (held === undefined || username === actor.username) return;
+  if (isAdministrator(snapshot, actor.username)) return;
+  if (!outranks(grantingRole(snapshot, actor, database), held)) {
+    throw new Refusal("role_insufficient");
+  }
+}
+
+/**
+ * Judges the giving of a grant, new or in the place of another.
+ *
+ * @throws Refusal with a 403 code
+ */
+export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
+  if (actor === "operator") return;
+  if (grant.database === EVERY_DATABASE) requireUnlimitedToken(actor);
+  const held = effectiveRole(snapshot, actor.username, grant.database);
+  const givesUp =
+    grant.username === actor.username && held !== undefined && outranks(held, grant.role);
+  if (!givesUp) requireGrantable(snapshot, actor, grant);
+  requireOutranked(snapshot, actor, grant.username, grant.database);
+}

@@ -1,0 +1,34 @@
+import { Command, CommanderError } from "commander";
+import { accessCommand } from "./commands/access.ts";
+import { configCommand } from "./commands/config.ts";
+import { engineCommand } from "./commands/engine.ts";
+import { reportFailure, USAGE } from "./commands/outcome.ts";
+import { serveCommand } from "./commands/serve.ts";
+import { userCommand } from "./commands/user.ts";
+import { version } from "./version.ts";
+
+/** The `gatehouse` command: names the commands, nothing more. */
+const program = new Command("gatehouse")
+  .description(
+    "An authentication and authorization gateway for databases that speak JSON over HTTP",
+  )
+  .version(version)
+  .showHelpAfterError("(add --help for what is allowed)")
+  .addCommand(serveCommand())
+  .addCommand(userCommand())
+  .addCommand(accessCommand())
+  .addCommand(configCommand())
+  .addCommand(engineCommand());
+
+function throwOnUsageError(command: Command): void {
+  command.exitOverride();
+  for (const child of command.commands) throwOnUsageError(child);
+}
+
+throwOnUsageError(program);
+try {
+  await program.parseAsync();
+} catch (error) {
+  if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : USAGE;
+  else reportFailure(error);
+}

@@ -1,0 +1,155 @@
+import { Argument, Command } from "commander";
+import { planGrant, planRevoke } from "../access/administration.ts";
+import { isDatabaseOrEvery } from "../access/names.ts";
+import { type Decision, decide } from "../access/policy.ts";
+import { EVERY_DATABASE, isRole, roles } from "../access/roles.ts";
+import { accessList, type Snapshot } from "../access/snapshot.ts";
+import { changeAccessFile } from "../access/write.ts";
+import type { Configuration } from "../config/schema.ts";
+import {
+  isPermissionClass,
+  operationClasses,
+  type PermissionClass,
+  permissionClasses,
+} from "../query/operations.ts";
+import { Refusal } from "../refusal.ts";
+import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { FAILURE, print, printJson, printTable, UsageError } from "./outcome.ts";
+
+function requireDatabase(database: string): void {
+  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+}
+
+async function grant(
+  username: string,
+  database: string,
+  role: string,
+  options: CommonOptions & { force?: true },
+): Promise<void> {
+  const { configuration } = loadFor(options);
+  requireDatabase(database);
+  if (!isRole(role)) throw new Refusal("invalid_role");
+  await changeAccessFile(
+    configuration.auth.access_control_file,
+    (current) => planGrant(current, "operator", { username, database, role }),
+    { force: options.force ?? false },
+  );
+  print(`${username} is ${role} on ${database}.`);
+}
+
+async function revoke(
+  username: string,
+  database: string,
+  options: CommonOptions & { force?: true },
+): Promise<void> {
+  const { configuration } = loadFor(options);
+  requireDatabase(database);
+  const snapshot = await changeAccessFile(
+    configuration.auth.access_control_file,
+    (current) => planRevoke(current, username, database),
+    { force: options.force ?? false },
+  );
+  const rest = accessList(snapshot, username).map((entry) => `${entry.database}:${entry.role}`);
+  print(
+    `${username} has no entry for ${database} any more; what is left: ${rest.join(" ") || "-"}`,
+  );
+}
+
+async function list(options: CommonOptions & { json?: true }): Promise<void> {
+  const snapshot = await readAccess(loadFor(options));
+  const entries = [...snapshot.grants.keys()].flatMap((username) =>
+    accessList(snapshot, username).map(({ database, role }) => ({ username, database, role })),
+  );
+  if (options.json) printJson(entries);
+  else {
+    const rows = entries.map(({ username, database, role }) => [username, database, role]);
+    printTable(["USERNAME", "DATABASE", "ROLE"], rows);
+  }
+}
+
+/** The right that an operation needs, by its key in a query or by the right's own name. */
+function permissionOf(operation: string, { query }: Configuration): PermissionClass {
+  const known: Record<string, PermissionClass> = { ...operationClasses, ...query.operations };
+  const wanted = operation.toLowerCase();
+  const key = Object.keys(known).find((name) => name.toLowerCase() === wanted);
+  const permission = key === undefined ? operation.toUpperCase() : known[key];
+  if (permission !== undefined && isPermissionClass(permission)) return permission;
+  const allowed = [...Object.keys(known), ...permissionClasses].join(", ");
+  throw new UsageError(`unknown operation; allowed: ${allowed}`);
+}
+
+/** Why a user who may do nothing at all may do nothing. */
+function stateOf(snapshot: Snapshot, username: string): string | undefined {
+  const user = snapshot.users.get(username);
+  if (user === undefined) return "there is no such user";
+  return user.disabled ? "the user is disabled" : undefined;
+}
+
+const explanations: Record<Exclude<Decision["reason"], "allowed">, string> = {
+  no_grant: "there is no entry for this database, and none for *",
+  role_insufficient: "the role is not enough",
+  database_case_mismatch: "the file names this database in another case",
+  token_database: "the token is for another database",
+};
+
+function explain(decision: Decision): string {
+  const { reason, role, entry } = decision;
+  const deciding = entry === undefined ? "" : `${role} by the entry for ${entry}`;
+  if (reason === "allowed") return deciding;
+  return deciding === "" ? explanations[reason] : `${explanations[reason]}: ${deciding}`;
+}
+
+async function check(
+  username: string,
+  operation: string,
+  database: string,
+  options: CommonOptions & { json?: true },
+): Promise<void> {
+  const loaded = loadFor(options);
+  requireDatabase(database);
+  const permission = permissionOf(operation, loaded.configuration);
+  const snapshot = await readAccess(loaded);
+  const subject = { username, tokenDatabase: EVERY_DATABASE };
+  const decision = decide(snapshot, subject, permission, database);
+  const state = stateOf(snapshot, username);
+  const allowed = decision.allowed && state === undefined;
+  const why = state ?? explain(decision);
+  if (options.json) {
+    printJson({ username, permission, database, ...decision, allowed, explanation: why });
+  } else {
+    print(`${allowed ? "allowed" : "denied"}: ${username} ${permission} on ${database}: ${why}`);
+  }
+  if (!allowed) process.exitCode = FAILURE;
+}
+
+/** `gatehouse access`: the grants in the access file. */
+export function accessCommand(): Command {
+  const access = new Command("access").description(
+    "grant and revoke roles, and ask what they allow",
+  );
+  withCommonOptions(access.command("grant"))
+    .description("give a user a role on a database, or on * for every database")
+    .argument("<username>")
+    .argument("<database>")
+    .addArgument(new Argument("<role>").choices(roles))
+    .option("--force", "also where the last administrator or Owner is lowered")
+    .action(grant);
+  withCommonOptions(access.command("revoke"))
+    .description("take a user's role on a database away")
+    .argument("<username>")
+    .argument("<database>")
+    .option("--force", "also from the last administrator or Owner")
+    .action(revoke);
+  withCommonOptions(access.command("list"))
+    .description("list who has which role where")
+    .option("--json", "as JSON")
+    .action(list);
+  withCommonOptions(access.command("check"))
+    .description("say whether a user may do something, and which entry decides")
+    .argument("<username>")
+    .argument("<operation>", "such as Select, or a right such as SELECT")
+    .argument("<database>")
+    .option("--json", "as JSON")
+    .action(check);
+  return access;
+}

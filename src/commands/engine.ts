@@ -1,0 +1,61 @@
+import path from "node:path";
+import { Command } from "commander";
+import { startEngine } from "../engine/engine.ts";
+import { createLog } from "../observe/log.ts";
+import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+
+interface EngineOptions extends CommonOptions {
+  readonly url?: string;
+  readonly listen?: string;
+}
+
+/**
+ * Resolves when the engine is to end: when its gateway is gone if it has one, else on a signal.
+ * An engine of a gateway ignores signals, since it must outlive the gateway's last request.
+ */
+function whenToEnd(): Promise<void> {
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+  return new Promise((resolve) => {
+    const isSupervised = process.send !== undefined;
+    for (const signal of signals) process.on(signal, () => isSupervised || resolve());
+    if (!isSupervised) return;
+    process.once("disconnect", () => resolve());
+    if (!process.connected) resolve();
+  });
+}
+
+async function run(options: EngineOptions): Promise<void> {
+  const { serviceDirectory } = loadFor(options);
+  const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;
+  const end = whenToEnd();
+  const log = createLog({ isTerminal: process.stdout.isTTY, name: "engine" });
+  const engine = await startEngine({
+    url: options.url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
+    listen: options.listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,
+    ...(authorization === undefined ? {} : { authorization }),
+    log,
+  });
+  process.send?.("ready");
+  await end;
+  await engine.close();
+  process.exit();
+}
+
+/** `gatehouse engine`: the SQL adapter by itself. */
+export function engineCommand(): Command {
+  return withCommonOptions(new Command("engine"))
+    .description("run the SQL adapter by itself; it trusts whoever reaches it")
+    .option(
+      "--url <url>",
+      "the database: sqlite:DIRECTORY (default: data in the service directory)",
+    )
+    .option(
+      "--listen <address>",
+      "unix:/path or 127.0.0.1:port (default: engine.sock in the service directory)",
+    )
+    .action(run)
+    .addHelpText(
+      "after",
+      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.",
+    );
+}

@@ -1,0 +1,52 @@
+import path from "node:path";
+import type { Command } from "commander";
+import { AccessFileError, parseAccessFile } from "../access/parse.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { type LoadedConfiguration, loadConfiguration } from "../config/load.ts";
+import { readGuarded } from "../files/guarded.ts";
+
+/** Options that every command takes. */
+export interface CommonOptions {
+  readonly config?: string;
+}
+
+/** Adds the options that every command takes. */
+export function withCommonOptions(command: Command): Command {
+  return command.option("--config <file>", "read the configuration from this file");
+}
+
+/** Loads the configuration as the service itself would, and prints its warnings. */
+export function loadFor(
+  options: CommonOptions & { host?: string; port?: number },
+): LoadedConfiguration {
+  const { config, host, port } = options;
+  const loaded = loadConfiguration({ config, host, port, env: process.env, cwd: process.cwd() });
+  for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
+  return loaded;
+}
+
+/** Where the signing keys lie. */
+export function keysDirectoryOf({ serviceDirectory }: LoadedConfiguration): string {
+  return path.join(serviceDirectory, "keys");
+}
+
+/**
+ * Reads the access file as the gateway would.
+ *
+ * @throws AccessFileError, UnsafeFileError, or an error that says what makes the file
+ */
+export async function readAccess({
+  configuration: { auth },
+}: LoadedConfiguration): Promise<Snapshot> {
+  const file = auth.access_control_file;
+  try {
+    const text = await readGuarded(file, { checkRead: auth.check_permissions });
+    return parseAccessFile(text, file);
+  } catch (error) {
+    const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
+    if (!isMissing) throw error;
+    const help =
+      "is missing: `gatehouse serve` makes it on its first start, and so does `gatehouse user add <name> --admin`";
+    throw new AccessFileError(file, undefined, help);
+  }
+}

@@ -1,0 +1,50 @@
+import { styleText } from "node:util";
+import { ConfigurationError } from "../config/problem.ts";
+import { Refusal } from "../refusal.ts";
+
+/** Exit status of a command that was refused or failed. */
+export const FAILURE = 1;
+/** Exit status of a command line that makes no sense. */
+export const USAGE = 2;
+
+/** The command line makes no sense; the message says what is allowed. */
+export class UsageError extends Error {}
+
+function explain(error: unknown): string {
+  if (error instanceof ConfigurationError) return error.message;
+  if (error instanceof Refusal && error.detail !== undefined) {
+    return `${error.message} (${error.detail})`;
+  }
+  return error instanceof Error ? error.message : "unknown error";
+}
+
+/** Prints why a command failed and sets the exit status. */
+export function reportFailure(error: unknown): void {
+  const label = styleText("red", "gatehouse:", { stream: process.stderr });
+  for (const line of explain(error).split("\n")) process.stderr.write(`${label} ${line}\n`);
+  process.exitCode = error instanceof UsageError ? USAGE : FAILURE;
+}
+
+/** Prints a line of a command's answer. */
+export function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+/** Prints a table with a head, its columns as wide as they need to be. */
+export function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
+  const widths = head.map((name, at) =>
+    Math.max(name.length, ...rows.map((row) => row[at]?.length ?? 0)),
+  );
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, at) => cell.padEnd(widths[at] ?? 0))
+      .join("  ")
+      .trimEnd();
+  print(styleText("bold", line(head)));
+  for (const row of rows) print(line(row));
+}
+
+/** Prints a value for scripts. */
+export function printJson(value: unknown): void {
+  print(JSON.stringify(value, null, 2));
+}

@@ -1,0 +1,130 @@
+import { existsSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { Command } from "commander";
+import {
+  administratorGrant,
+  planAddUser,
+  planRemoveUser,
+  planSetPassword,
+} from "../access/administration.ts";
+import { createAccessFile } from "../access/create.ts";
+import { isEmail, isExternalUsername, isUsername } from "../access/names.ts";
+import { emptySnapshot, type User, viewUser } from "../access/snapshot.ts";
+import { changeAccessFile } from "../access/write.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { configuredCosts } from "../identity/costs.ts";
+import { hashPassword } from "../identity/password.ts";
+import { Refusal } from "../refusal.ts";
+import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { print, printJson, printTable } from "./outcome.ts";
+import { readNewPassword } from "./password.ts";
+
+interface AddOptions extends CommonOptions {
+  readonly email?: string;
+  readonly admin?: true;
+  readonly passwordStdin?: true;
+  /** False for `--no-password`. */
+  readonly password: boolean;
+}
+
+/** Adds the user to the file, or makes the file if this is the first administrator. */
+async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boolean): Promise<void> {
+  const file = loaded.configuration.auth.access_control_file;
+  const grant = isAdmin ? administratorGrant : undefined;
+  if (isAdmin && !existsSync(file)) {
+    await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
+    const changes = planAddUser(emptySnapshot, "operator", user, grant);
+    if ((await createAccessFile(file, changes)) !== undefined) return;
+  }
+  await changeAccessFile(file, (current) => planAddUser(current, "operator", user, grant));
+}
+
+async function add(username: string, options: AddOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const { configuration } = loaded;
+  const isExternal = isExternalUsername(username) && !options.password;
+  if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
+  if (options.email !== undefined && !isEmail(options.email)) throw new Refusal("invalid_email");
+  let passwordHash: string | undefined;
+  if (options.password) {
+    const password = await readNewPassword(username, options.passwordStdin ?? false);
+    passwordHash = await hashPassword(password, configuredCosts(configuration));
+  }
+  // Tokens without a password behind them are told from those of an earlier user by their time.
+  const tokensValidAfter = options.password ? 0 : Math.floor(Date.now() / 1000);
+  const { email } = options;
+  const user = { username, email, passwordHash, disabled: false, tokensValidAfter };
+  await addToFile(loaded, user, options.admin ?? false);
+  print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
+  if (options.admin) return;
+  const database = configuration.auth.default_database;
+  print(`Next, give it a role:  gatehouse access grant ${username} ${database} ReadOnly`);
+}
+
+async function list(options: CommonOptions & { json?: true }): Promise<void> {
+  const snapshot = await readAccess(loadFor(options));
+  const users = [...snapshot.users.values()].map((user) => viewUser(snapshot, user));
+  if (options.json) {
+    printJson(users);
+    return;
+  }
+  printTable(
+    ["USERNAME", "EMAIL", "STATE", "ACCESS"],
+    users.map(({ username, email, disabled, access }) => [
+      username,
+      email ?? "-",
+      disabled ? "disabled" : "active",
+      access.map(({ database, role }) => `${database}:${role}`).join(" ") || "-",
+    ]),
+  );
+}
+
+async function setPassword(
+  username: string,
+  options: CommonOptions & { passwordStdin?: true },
+): Promise<void> {
+  const loaded = loadFor(options);
+  const { configuration } = loaded;
+  if (!(await readAccess(loaded)).users.has(username)) throw new Refusal("user_not_found");
+  const password = await readNewPassword(username, options.passwordStdin ?? false);
+  const passwordHash = await hashPassword(password, configuredCosts(configuration));
+  const file = configuration.auth.access_control_file;
+  await changeAccessFile(file, (current) => planSetPassword(current, username, passwordHash));
+  print(`Set a new password for ${username}; every token of the old one has stopped working.`);
+}
+
+async function remove(username: string, options: CommonOptions & { force?: true }): Promise<void> {
+  const { configuration } = loadFor(options);
+  const force = options.force ?? false;
+  const file = configuration.auth.access_control_file;
+  await changeAccessFile(file, (current) => planRemoveUser(current, username), { force });
+  print(`Removed ${username} and all its grants.`);
+}
+
+/** `gatehouse user`: the users in the access file. */
+export function userCommand(): Command {
+  const user = new Command("user").description("add, list and remove users, and set passwords");
+  withCommonOptions(user.command("add"))
+    .description("add a user")
+    .argument("<username>")
+    .option("--email <email>", "its email address")
+    .option("--admin", "make it an administrator: Owner of every database")
+    .option("--password-stdin", "read the password from standard input")
+    .option("--no-password", "without a password: for machines and external users")
+    .action(add);
+  withCommonOptions(user.command("list"))
+    .description("list the users and what they may do")
+    .option("--json", "as JSON")
+    .action(list);
+  withCommonOptions(user.command("password"))
+    .description("set a user's password")
+    .argument("<username>")
+    .option("--password-stdin", "read the password from standard input")
+    .action(setPassword);
+  withCommonOptions(user.command("remove"))
+    .description("remove a user with all its grants")
+    .argument("<username>")
+    .option("--force", "also the last administrator or the last Owner of a database")
+    .action(remove);
+  return user;
+}

@@ -1,0 +1,37 @@
+/** Names of HTTP headers that the configuration may hand to the upstream. */
+
+const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
+
+/** Hop-by-hop (RFC 9110, section 7.6.1), credentials, framing, and what the gateway itself sets. */
+const refused = new Set([
+  "connection",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+  "authorization",
+  "cookie",
+  "host",
+  "content-length",
+  "forwarded",
+  "x-real-ip",
+  "x-request-id",
+]);
+const refusedPrefixes = ["x-gatehouse-", "x-forwarded-"];
+
+/** True for a header name (RFC 9110, section 5.1) that a client's request may carry upstream. */
+export function isForwardableHeader(name: string): boolean {
+  if (!token.test(name)) return false;
+  // Many servers read `X_Gatehouse_User` and `X-Gatehouse-User` as one name.
+  const folded = name.toLowerCase().replaceAll("_", "-");
+  return !refused.has(folded) && !refusedPrefixes.some((prefix) => folded.startsWith(prefix));
+}
+
+/** True for a field value of visible ASCII with inner spaces (RFC 9110, section 5.5). */
+export function isHeaderValue(text: string): boolean {
+  return text.length <= 8192 && /^[!-~](?:[ -~]*[!-~])?$/.test(text);
+}

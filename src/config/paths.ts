@@ -1,0 +1,29 @@
+import { dirname, resolve } from "node:path";
+import type { z } from "zod";
+import type { configurationSchema } from "./schema.ts";
+import { serviceFiles } from "./sections/auth.ts";
+import { unixSocketPath, unixSocketUrl } from "./urls.ts";
+
+/**
+ * Makes every path of a configuration absolute: relative ones belong to the directory of the
+ * file, but the two files of `[auth]` under their bare default names to the service directory.
+ * @param file the configuration file, absolute; undefined if there is none
+ */
+export function resolvePaths(
+  configuration: z.output<typeof configurationSchema>,
+  file: string | undefined,
+  serviceDirectory: string,
+): void {
+  const { auth, upstream, audit } = configuration;
+  const base = file === undefined ? serviceDirectory : dirname(file);
+  for (const key of ["access_control_file", "revocations_file"] as const) {
+    const home = auth[key] === serviceFiles[key] ? serviceDirectory : base;
+    auth[key] = resolve(home, auth[key]);
+  }
+  if (upstream.authorization_file !== undefined) {
+    upstream.authorization_file = resolve(base, upstream.authorization_file);
+  }
+  if (audit.file !== undefined) audit.file = resolve(base, audit.file);
+  const socket = upstream.url === undefined ? undefined : unixSocketPath(upstream.url);
+  if (socket !== undefined) upstream.url = unixSocketUrl(resolve(base, socket));
+}

@@ -1,0 +1,70 @@
+/** gateway.toml as one schema: types, defaults, bounds and descriptions of every key. */
+import { z } from "zod";
+import { isLoopback, parseListenAddress } from "./addresses.ts";
+import { filePath, refuse, text } from "./kinds.ts";
+import { auth } from "./sections/auth.ts";
+import { query } from "./sections/query.ts";
+import { routes } from "./sections/routes.ts";
+import { server } from "./sections/server.ts";
+import { upstream } from "./sections/upstream.ts";
+
+const listenAddress = text(
+  "host:port, an IPv6 host in brackets",
+  (listen) => parseListenAddress(listen) !== undefined,
+);
+
+const metrics = z
+  .strictObject({
+    listen: listenAddress.optional().meta({
+      description:
+        "Where Prometheus metrics are served, on a listener of their own; absent: nowhere.",
+      examples: ["127.0.0.1:9464"],
+    }),
+  })
+  .prefault({})
+  .describe("Prometheus metrics.");
+
+const audit = z
+  .strictObject({
+    file: filePath()
+      .optional()
+      .meta({
+        description: "File that the audit log is appended to; absent: standard output.",
+        examples: ["audit.log"],
+      }),
+  })
+  .prefault({})
+  .describe("The audit log: one line for each decision.");
+
+const mcp = z
+  .strictObject({
+    enabled: z.boolean().default(true).describe("Whether /mcp is served."),
+  })
+  .prefault({})
+  .describe("The Model Context Protocol endpoint.");
+
+/** The schema of gateway.toml. Descriptions, bounds and examples are public: the docs print them. */
+export const configurationSchema = z
+  .strictObject({ server, auth, upstream, query, routes, metrics, audit, mcp })
+  .superRefine(
+    ({ server, auth }, context) => {
+      if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
+      refuse(
+        context,
+        ["auth", "enabled"],
+        `true, since other machines can reach server.host ${JSON.stringify(server.host)}; ` +
+          'to go without authentication set server.host = "127.0.0.1", ' +
+          "or accept the risk with auth.insecure_allow_remote = true",
+      );
+    },
+    { when: ({ issues }) => !issues.some(({ path }) => isServerOrAuth(path?.[0])) },
+  );
+
+function isServerOrAuth(section: PropertyKey | undefined): boolean {
+  return section === "server" || section === "auth";
+}
+
+type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } : T;
+
+/** A checked configuration: keys as in the file, every default filled in, frozen. */
+export type Configuration = Immutable<z.output<typeof configurationSchema>>;

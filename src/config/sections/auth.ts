@@ -1,0 +1,72 @@
+import { z } from "zod";
+import { isPlainName, plainNameRule } from "../../query/names.ts";
+import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
+
+/** Seconds in 366 days. */
+const longestToken = 31_622_400;
+/** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
+const memoryPerLane = 8;
+
+const databaseName = text(plainNameRule, isPlainName);
+const issuer = text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name));
+
+/** The default names of the files that live in the service directory. */
+export const serviceFiles = {
+  access_control_file: "access_control.toml",
+  revocations_file: "revocations",
+} as const;
+
+/** `[auth]`: tokens, passwords, and the files that decide who may do what. */
+export const auth = z
+  .strictObject({
+    enabled: z
+      .boolean()
+      .default(true)
+      .describe("Whether callers need a token; false lets everybody query what they like."),
+    insecure_allow_remote: z
+      .boolean()
+      .default(false)
+      .describe("Whether enabled = false is accepted on a host that other machines can reach."),
+    check_permissions: z
+      .boolean()
+      .default(true)
+      .describe("Whether secret files that others may read stop the start."),
+    token_expiration: wholeNumber(1, longestToken)
+      .default(86_400)
+      .describe("Lifetime of a login token, in seconds."),
+    signing_algorithm: z
+      .enum(["ES256", "EdDSA", "RS256", "HS256"])
+      .default("ES256")
+      .describe("Algorithm that new signing keys are made for."),
+    argon2_memory_cost: wholeNumber(memoryPerLane, 1_048_576)
+      .default(65_536)
+      .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
+    argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
+    argon2_parallelism: wholeNumber(1, 64).default(4).describe("Lanes of one password hash."),
+    access_control_file: filePath()
+      .default(serviceFiles.access_control_file)
+      .describe("Users and grants; the bare default name is in the service directory."),
+    revocations_file: filePath()
+      .default(serviceFiles.revocations_file)
+      .describe("Revoked tokens; the bare default name is in the service directory."),
+    default_database: databaseName
+      .default("main")
+      .describe("Database that a new user gets its role on if none is named."),
+    issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
+    max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
+      .default(10)
+      .describe("Failed logins of one user from one address in failure_window; then 429."),
+    max_failures_per_address: wholeNumber(1, 1_000_000)
+      .default(100)
+      .describe("Failed logins from one address in failure_window; then 429."),
+    failure_window: seconds()
+      .default(900)
+      .describe("Seconds over which failed logins are counted."),
+  })
+  .superRefine((auth, context) => {
+    const least = memoryPerLane * auth.argon2_parallelism;
+    if (auth.argon2_memory_cost >= least) return;
+    refuse(context, ["argon2_memory_cost"], `at least 8 * argon2_parallelism, which is ${least}`);
+  })
+  .prefault({})
+  .describe("Tokens, passwords, and the files that decide who may do what.");

@@ -1,0 +1,69 @@
+import { z } from "zod";
+import { isAddressOrNetwork, isHost } from "../addresses.ts";
+import { refuse, seconds, text, wholeNumber } from "../kinds.ts";
+import { isBaseUrl, isOrigin, normalBaseUrl } from "../urls.ts";
+
+const gibibyte = 1_073_741_824;
+
+const host = text("a host name or an IP address", isHost);
+const publicUrl = text(
+  "an http:// or https:// URL without path, query and credentials, or an empty string",
+  (url) => url === "" || isBaseUrl(url),
+).overwrite(normalBaseUrl);
+const proxy = text("an IP address or a network such as 10.0.0.0/8", isAddressOrNetwork);
+const origin = text(
+  "an exact origin such as https://app.example.com, in lower case, without path and *",
+  isOrigin,
+);
+
+/** `[server]`: where the gateway listens, its limits, and whom it believes. */
+export const server = z
+  .strictObject({
+    host: host
+      .default("127.0.0.1")
+      .describe("Address to listen on; TLS belongs in front of one that is not loopback."),
+    port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
+    workers: wholeNumber(1, 1)
+      .default(1)
+      .describe("Processes that serve; this version serves from one."),
+    public_url: publicUrl.default("").meta({
+      description: "How clients reach the gateway, behind a TLS front; empty: http://host:port.",
+      examples: ["https://gate.example.com"],
+    }),
+    max_body_bytes: wholeNumber(1, gibibyte)
+      .default(10_485_760)
+      .describe("Largest request body, in bytes; a larger one is answered with 413."),
+    max_buffered_bytes: wholeNumber(1, 1024 * gibibyte)
+      .default(268_435_456)
+      .describe("Bytes of request bodies held at one time, at least max_body_bytes; past it 503."),
+    request_timeout: seconds()
+      .default(30)
+      .describe("Seconds in which a request must have arrived whole."),
+    shutdown_grace: seconds()
+      .default(10)
+      .describe("Seconds that requests in flight are given to finish on SIGTERM."),
+    trusted_proxies: z
+      .array(proxy)
+      .default([])
+      .meta({
+        description: "Proxies whose X-Forwarded-* and X-Request-Id headers are believed.",
+        examples: [["10.0.0.0/8"]],
+      }),
+    allowed_origins: z
+      .array(origin)
+      .default([])
+      .meta({
+        description: "Browser origins that may call the gateway (CORS).",
+        examples: [["https://app.example.com"]],
+      }),
+  })
+  .superRefine((server, context) => {
+    if (server.max_buffered_bytes >= server.max_body_bytes) return;
+    refuse(
+      context,
+      ["max_buffered_bytes"],
+      `at least max_body_bytes, which is ${server.max_body_bytes}`,
+    );
+  })
+  .prefault({})
+  .describe("Where the gateway listens, its limits, and whom it believes.");

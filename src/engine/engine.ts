@@ -1,0 +1,48 @@
+import type { Logger } from "pino";
+import { listen, parseEndpoint } from "./listen.ts";
+import { createEngineServer } from "./server.ts";
+import { openStore } from "./store.ts";
+
+/** How an engine is started. */
+export interface EngineOptions {
+  /** The database: `sqlite:DIRECTORY`. */
+  readonly url: string;
+  /** `unix:/path`, or a loopback `host:port` (port 0 takes a free one). */
+  readonly listen: string;
+  /** The `Authorization` header that every request must carry; absent: none is asked for. */
+  readonly authorization?: string;
+  readonly log: Logger;
+}
+
+/** An engine that listens. */
+export interface Engine {
+  /** `unix:/path` or `http://host:port`. */
+  readonly address: string;
+  /** Finishes the requests under way, then closes the listener and the databases. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts the SQL adapter: it carries out queries for whoever reaches it and knows no users.
+ *
+ * Throws an `Error` that says what is wrong with the URL, the address or the directory.
+ */
+export async function startEngine(options: EngineOptions): Promise<Engine> {
+  const endpoint = parseEndpoint(options.listen);
+  if (options.authorization === "") throw new Error("The engine's authorization is empty.");
+  const store = openStore(options.url);
+  const { server, drain } = createEngineServer({
+    store,
+    log: options.log,
+    loopbackHostOnly: endpoint.kind === "port",
+    authorization: options.authorization,
+  });
+  try {
+    const address = await listen(server, endpoint);
+    options.log.info({ address }, "engine listening");
+    return { address, close: () => drain().then(() => store.close()) };
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}

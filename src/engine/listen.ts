@@ -1,0 +1,80 @@
+import { once } from "node:events";
+import { lstatSync, unlinkSync } from "node:fs";
+import type { Server } from "node:http";
+import { connect } from "node:net";
+import { resolve } from "node:path";
+
+/** Where the engine listens. */
+export type Endpoint =
+  | { readonly kind: "socket"; readonly path: string }
+  | { readonly kind: "port"; readonly host: string; readonly port: number };
+
+/**
+ * Reads `unix:/path` or a loopback `host:port`.
+ *
+ * Throws an `Error` for anything else: the engine trusts whoever reaches it, so it is never
+ * offered to a network.
+ */
+export function parseEndpoint(listen: string): Endpoint {
+  const path = /^unix:(.+)$/.exec(listen)?.[1];
+  if (path !== undefined) return { kind: "socket", path: resolve(path) };
+  const [, host, port] = /^(127\.0\.0\.1|localhost|\[::1\]):(\d{1,5})$/.exec(listen) ?? [];
+  if (host !== undefined && Number(port) <= 65535) {
+    return { kind: "port", host, port: Number(port) };
+  }
+  throw new Error(
+    `The engine cannot listen on "${listen}": it takes unix:/path or a loopback address such as 127.0.0.1:9090.`,
+  );
+}
+
+/**
+ * Starts listening and returns the address as a client writes it: `unix:/path`, or an `http:`
+ * URL with the port that was taken. A socket is for its owner alone (mode 0600).
+ *
+ * Throws an `Error` if the address is taken or cannot be used.
+ */
+export async function listen(server: Server, endpoint: Endpoint): Promise<string> {
+  if (endpoint.kind === "port") {
+    server.listen(endpoint.port, endpoint.host.replace(/[[\]]/g, ""));
+    await once(server, "listening");
+    const address = server.address();
+    const port = typeof address === "object" && address !== null ? address.port : endpoint.port;
+    return `http://${endpoint.host}:${port}`;
+  }
+  await removeStaleSocket(endpoint.path);
+  listenOwnerOnly(server, endpoint.path);
+  await once(server, "listening");
+  return `unix:${endpoint.path}`;
+}
+
+/** The socket is bound before `listen` returns, so the narrow umask covers nothing else. */
+function listenOwnerOnly(server: Server, path: string): void {
+  const umask = process.umask(0o177);
+  try {
+    server.listen(path);
+  } finally {
+    process.umask(umask);
+  }
+}
+
+/** A killed engine leaves its socket behind; it is removed only if nobody answers on it. */
+async function removeStaleSocket(path: string): Promise<void> {
+  const status = lstatSync(path, { throwIfNoEntry: false });
+  if (status === undefined) return;
+  if (!status.isSocket()) throw new Error(`${path} exists and is no socket.`);
+  if (await answers(path)) throw new Error(`Another process listens on ${path}.`);
+  unlinkSync(path);
+}
+
+async function answers(path: string): Promise<boolean> {
+  const socket = connect(path);
+  try {
+    await once(socket, "connect");
+    return true;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ECONNREFUSED") return false;
+    throw error;
+  } finally {
+    socket.destroy();
+  }
+}

@@ -1,0 +1,51 @@
+/** What the engine refuses: one stable code and one HTTP status for each rule. */
+
+/** The engine's own codes with their HTTP status; the query grammar adds its own, all 400. */
+export const refusalStatuses = {
+  ambiguous_column: 400,
+  duplicate_column: 400,
+  invalid_name: 400,
+  invalid_type: 400,
+  invalid_value: 400,
+  number_out_of_range: 400,
+  query_too_complex: 400,
+  self_join: 400,
+  too_many_databases: 400,
+  unknown_column: 400,
+  unauthorized: 401,
+  host_not_allowed: 403,
+  database_not_found: 404,
+  not_found: 404,
+  table_not_found: 404,
+  method_not_allowed: 405,
+  constraint_violation: 409,
+  database_exists: 409,
+  database_protected: 409,
+  table_exists: 409,
+  body_too_large: 413,
+  unsupported_media_type: 415,
+  busy: 503,
+  closing: 503,
+} as const satisfies Record<string, number>;
+export type RefusalCode = keyof typeof refusalStatuses;
+
+/** A request that the engine does not carry out; its message is written for the client. */
+export class EngineRefusal extends Error {
+  readonly code: RefusalCode;
+
+  constructor(code: RefusalCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = "EngineRefusal";
+    this.code = code;
+  }
+
+  /** The HTTP status that goes with the code. */
+  get status(): number {
+    return refusalStatuses[this.code];
+  }
+
+  /** The same refusal, its message led by the place in the body that it is about. */
+  at(place: string): EngineRefusal {
+    return new EngineRefusal(this.code, `${place}: ${this.message}`, { cause: this });
+  }
+}

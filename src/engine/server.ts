@@ -1,0 +1,118 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { pipeline } from "node:stream/promises";
+import type { Logger } from "pino";
+import { answerError, answerHealth } from "./answers.ts";
+import { parseBody, readBody } from "./body.ts";
+import { requireAuthorization, requireJson, requireLoopbackHost } from "./guard.ts";
+import { EngineRefusal } from "./refusal.ts";
+import type { Store } from "./store.ts";
+
+/** A client that takes nothing of its answer for this long is cut off, in milliseconds. */
+const stalledClientTimeout = 60_000;
+
+/** Longer than clients keep idle connections, so that they close them first, in milliseconds. */
+const keepAliveTimeout = 75_000;
+
+const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET" };
+
+/** What the engine's HTTP side needs to know. */
+export interface ServerOptions {
+  readonly store: Store;
+  readonly log: Logger;
+  /** On a port only loopback `Host` headers are taken; on a socket any. */
+  readonly loopbackHostOnly: boolean;
+  /** The `Authorization` header that every request must carry, if any. */
+  readonly authorization: string | undefined;
+}
+
+/** The engine's HTTP server and the way to end it. */
+export interface EngineServer {
+  readonly server: Server;
+  /** Refuses new requests, waits for those under way, then closes every connection. */
+  drain(): Promise<void>;
+}
+
+/** Creates the server; it does not listen yet. */
+export function createEngineServer(options: ServerOptions): EngineServer {
+  const underWay = new Set<Promise<void>>();
+  let closing = false;
+
+  const server = createServer({ keepAliveTimeout }, (request, response) => {
+    if (closing) {
+      response.setHeader("Connection", "close");
+      answerError(response, new EngineRefusal("closing", "The engine is closing"), options.log);
+      return;
+    }
+    const handling = handle(request, response, options);
+    underWay.add(handling);
+    handling.finally(() => underWay.delete(handling));
+  });
+
+  const drain = async (): Promise<void> => {
+    closing = true;
+    await Promise.all(underWay);
+    await new Promise<void>((resolve) => {
+      server.close(() => resolve());
+      server.closeAllConnections();
+    });
+  };
+  return { server, drain };
+}
+
+/** Answers one request; resolves when the answer is out or the client is gone, never rejects. */
+async function handle(
+  request: IncomingMessage,
+  response: ServerResponse,
+  options: ServerOptions,
+): Promise<void> {
+  try {
+    if (options.loopbackHostOnly) requireLoopbackHost(request);
+    if (options.authorization !== undefined) requireAuthorization(request, options.authorization);
+    if (route(request, response) === "/healthz") answerHealth(response);
+    else await answerQuery(request, response, options.store);
+  } catch (error) {
+    answerError(response, error, options.log);
+  }
+  await sent(response);
+}
+
+/** Returns the path of a known route; throws `EngineRefusal` for any other or a wrong method. */
+function route(request: IncomingMessage, response: ServerResponse): string {
+  const path = request.url ?? "";
+  const method = Object.hasOwn(routes, path) ? routes[path] : undefined;
+  if (method === undefined) throw new EngineRefusal("not_found", "The engine has no such route");
+  if (request.method === method) return path;
+  response.setHeader("Allow", method);
+  throw new EngineRefusal("method_not_allowed", `This route takes ${method} only`);
+}
+
+async function answerQuery(
+  request: IncomingMessage,
+  response: ServerResponse,
+  store: Store,
+): Promise<void> {
+  requireJson(request);
+  const query = parseBody(await readBody(request));
+  const client = new AbortController();
+  response.once("close", () => client.abort());
+  const spool = store.createSpool();
+  try {
+    await store.execute(query, spool, client.signal);
+    response.setTimeout(stalledClientTimeout, () => response.destroy());
+    response.writeHead(200, {
+      "Content-Type": "application/json",
+      "Content-Length": spool.byteLength,
+    });
+    await pipeline(spool.read(), response);
+  } finally {
+    spool.dispose();
+  }
+}
+
+/** Waits until the last byte is handed to the system, or the connection is gone. */
+function sent(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    if (response.closed || response.destroyed) resolve();
+    else response.once("close", resolve);
+  });
+}

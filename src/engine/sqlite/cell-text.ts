@@ -1,0 +1,14 @@
+import type { CellValue } from "../../query/shape.ts";
+
+/** A cell's value as JSON text without white space, its integers exact. */
+export function cellText(value: CellValue): string {
+  if (typeof value === "bigint") return value.toString();
+  if (Array.isArray(value)) return `[${value.map(cellText).join(",")}]`;
+  if (typeof value === "object" && value !== null) {
+    const members = Object.entries(value).map(
+      ([key, member]) => `${JSON.stringify(key)}:${cellText(member)}`,
+    );
+    return `{${members.join(",")}}`;
+  }
+  return JSON.stringify(value);
+}

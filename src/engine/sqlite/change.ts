@@ -1,0 +1,40 @@
+import { sql } from "kysely";
+import type { Delete, Update } from "../../query/shape.ts";
+import { whereSql } from "./conditions.ts";
+import type { DatabaseHandle } from "./databases.ts";
+import { requireDistinct, resolveColumn, storedValue } from "./scope.ts";
+import { run } from "./statements.ts";
+import { readTable } from "./tables.ts";
+
+/**
+ * Changes the rows that fulfil the condition and returns their number.
+ *
+ * Throws `EngineRefusal` for an unknown table or column and for unfit values.
+ */
+export function update(handle: DatabaseHandle, query: Update): number {
+  const table = readTable(handle, query.table);
+  const changes = Object.entries(query.set).map(([name, value]) => ({
+    column: resolveColumn([table], name).column,
+    value,
+  }));
+  requireDistinct(changes.map(({ column }) => column));
+  const assignments = changes.map(
+    ({ column, value }) => sql`${sql.id(column.name)} = ${storedValue(column, value)}`,
+  );
+  const target = sql.id(handle.schema, table.name);
+  return run(
+    handle.connection,
+    sql`update ${target} set ${sql.join(assignments)}${whereSql([table], query.where)}`,
+  );
+}
+
+/**
+ * Deletes the rows that fulfil the condition and returns their number.
+ *
+ * Throws `EngineRefusal` for an unknown table or column and for unfit values.
+ */
+export function deleteRows(handle: DatabaseHandle, query: Delete): number {
+  const table = readTable(handle, query.table);
+  const target = sql.id(handle.schema, table.name);
+  return run(handle.connection, sql`delete from ${target}${whereSql([table], query.where)}`);
+}

@@ -1,0 +1,97 @@
+import { sql } from "kysely";
+import type { CellValue, Condition } from "../../query/shape.ts";
+import { EngineRefusal } from "../refusal.ts";
+import {
+  type ColumnReference,
+  columnSql,
+  comparedValue,
+  resolveColumn,
+  type Scope,
+} from "./scope.ts";
+import type { Fragment } from "./statements.ts";
+
+type Comparison = Extract<Condition, { column: string }>;
+
+const orderings = {
+  "=": sql`=`,
+  "!=": sql`<>`,
+  ">": sql`>`,
+  "<": sql`<`,
+  ">=": sql`>=`,
+  "<=": sql`<=`,
+};
+
+/**
+ * The `where` clause for a condition; nothing for none.
+ *
+ * Throws `unknown_column`, `ambiguous_column` or `invalid_value`.
+ */
+export function whereSql(scope: Scope, condition: Condition | null | undefined): Fragment {
+  if (condition === null || condition === undefined) return sql``;
+  return sql` where ${conditionSql(scope, condition)}`;
+}
+
+function conditionSql(scope: Scope, condition: Condition): Fragment {
+  if ("and" in condition) return joined(scope, condition.and, sql`and`, sql`1`);
+  if ("or" in condition) return joined(scope, condition.or, sql`or`, sql`0`);
+  if ("not" in condition) return sql`not (${conditionSql(scope, condition.not)})`;
+  return comparisonSql(resolveColumn(scope, condition.column), condition);
+}
+
+/** Halved again and again, since a long row of operands passes SQLite's limit on depth. */
+function joined(
+  scope: Scope,
+  conditions: readonly Condition[],
+  operator: Fragment,
+  ofNone: Fragment,
+): Fragment {
+  const [first, second] = conditions;
+  if (first === undefined) return ofNone;
+  if (second === undefined) return conditionSql(scope, first);
+  const middle = conditions.length >> 1;
+  const left = joined(scope, conditions.slice(0, middle), operator, ofNone);
+  const right = joined(scope, conditions.slice(middle), operator, ofNone);
+  return sql`(${left} ${operator} ${right})`;
+}
+
+function comparisonSql(reference: ColumnReference, { cmp, value }: Comparison): Fragment {
+  const left = columnSql(reference);
+  switch (cmp) {
+    case "IN":
+      return membershipSql(reference, listOf(cmp, value));
+    case "BETWEEN": {
+      const [low, high, ...more] = listOf(cmp, value);
+      if (low === undefined || high === undefined || more.length > 0) throw listRefused(cmp);
+      return sql`${left} between ${comparedValue(reference.column, low)} and ${comparedValue(reference.column, high)}`;
+    }
+    case "LIKE":
+      if (typeof value === "string") return sql`${left} like ${value}`;
+      throw new EngineRefusal("invalid_value", "LIKE takes a string");
+    case "=":
+      if (value === null) return sql`${left} is null`;
+      break;
+    case "!=":
+      if (value === null) return sql`${left} is not null`;
+      break;
+  }
+  return sql`${left} ${orderings[cmp]} ${comparedValue(reference.column, value)}`;
+}
+
+/** A null in the list matches nulls, as `=` with null does; an empty list matches nothing. */
+function membershipSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
+  const left = columnSql(reference);
+  const present = values.filter((value) => value !== null);
+  const compared = present.map((value) => comparedValue(reference.column, value));
+  const among = compared.length === 0 ? sql`0` : sql`${left} in (${sql.join(compared)})`;
+  return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
+}
+
+function listOf(cmp: string, value: CellValue): CellValue[] {
+  if (Array.isArray(value)) return value;
+  throw listRefused(cmp);
+}
+
+function listRefused(cmp: string): EngineRefusal {
+  const list = cmp === "BETWEEN" ? "an array of two values" : "an array";
+  return new EngineRefusal("invalid_value", `${cmp} takes ${list}`);
+}

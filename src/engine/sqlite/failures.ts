@@ -1,0 +1,35 @@
+import { EngineRefusal } from "../refusal.ts";
+
+/** SQLite's primary result codes (https://sqlite.org/rescode.html). */
+const resultCodes = { error: 1, busy: 5, locked: 6, tooBig: 18, constraint: 19 };
+
+/** The limits that a query can pass, as SQLite's messages name them. */
+const limitMessage = /too (many|large|complex|big|much)/i;
+
+/** What to tell the client about an error of a statement; undefined if it is not the client's. */
+export function refusalOf(error: unknown): EngineRefusal | undefined {
+  if (error instanceof EngineRefusal) return error;
+  if (!(error instanceof Error) || !("errcode" in error)) return undefined;
+  // The low byte is the primary code, the rest tells its variants apart.
+  switch (Number(error.errcode) & 0xff) {
+    case resultCodes.constraint:
+      return new EngineRefusal("constraint_violation", error.message, { cause: error });
+    case resultCodes.busy:
+    case resultCodes.locked:
+      return new EngineRefusal("busy", "The database is in use by another process", {
+        cause: error,
+      });
+    case resultCodes.tooBig:
+      return tooComplex(error);
+    case resultCodes.error:
+      return limitMessage.test(error.message) ? tooComplex(error) : undefined;
+    default:
+      return undefined;
+  }
+}
+
+function tooComplex(cause: Error): EngineRefusal {
+  return new EngineRefusal("query_too_complex", `The database refuses it: ${cause.message}`, {
+    cause,
+  });
+}

@@ -1,0 +1,51 @@
+import type { SQLInputValue, StatementSync } from "node:sqlite";
+import { sql } from "kysely";
+import type { CellValue, Insert } from "../../query/shape.ts";
+import type { DatabaseHandle } from "./databases.ts";
+import type { Pace } from "./pace.ts";
+import { requireDistinct, resolveColumn, storedValue } from "./scope.ts";
+import { prepare } from "./statements.ts";
+import { type Column, readTable, type Table } from "./tables.ts";
+
+/** A prepared statement for all rows that name the same columns in the same order. */
+interface RowInsert {
+  readonly columns: readonly Column[];
+  readonly statement: StatementSync;
+}
+
+/**
+ * Inserts rows one by one, which keeps clear of SQLite's limit on parameters; a column that a
+ * row leaves out is null or takes its default. Returns the number of rows.
+ *
+ * Throws `EngineRefusal` for an unknown table or column and for unfit values.
+ */
+export async function insert(handle: DatabaseHandle, query: Insert, pace: Pace): Promise<number> {
+  const table = readTable(handle, query.table);
+  const prepared = new Map<string, RowInsert>();
+  for (const row of query.values) {
+    const keys = Object.keys(row);
+    const shape = JSON.stringify(keys);
+    const rowInsert = prepared.get(shape) ?? prepareRow(handle, table, keys);
+    prepared.set(shape, rowInsert);
+    rowInsert.statement.run(...boundValues(rowInsert.columns, Object.values(row)));
+    if (pace.step()) await pace.rest();
+  }
+  return query.values.length;
+}
+
+function prepareRow(handle: DatabaseHandle, table: Table, keys: readonly string[]): RowInsert {
+  const columns = keys.map((key) => resolveColumn([table], key).column);
+  requireDistinct(columns);
+  const target = sql.id(handle.schema, table.name);
+  const names = sql.join(columns.map((column) => sql.id(column.name)));
+  const values = sql.join(columns.map(() => null));
+  const fragment =
+    columns.length === 0
+      ? sql`insert into ${target} default values`
+      : sql`insert into ${target} (${names}) values (${values})`;
+  return { columns, statement: prepare(handle.connection, fragment) };
+}
+
+function boundValues(columns: readonly Column[], values: readonly CellValue[]): SQLInputValue[] {
+  return columns.map((column, index) => storedValue(column, values[index] ?? null));
+}

@@ -1,0 +1,153 @@
+import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
+import type { CellValue } from "../../query/shape.ts";
+import { cellText } from "./cell-text.ts";
+
+/** A value that is there: null is the same in every column and needs no kind. */
+export type PresentValue = Exclude<CellValue, null>;
+
+/** How the values of a column are stored, compared and written. */
+export interface ColumnKind {
+  /** The storage class of a STRICT table. */
+  readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";
+  /** The value to store, or undefined if the column does not take it. */
+  store(value: PresentValue): SQLInputValue | undefined;
+  /** The value to compare with, or undefined if the column cannot be compared with it. */
+  compare(value: PresentValue): SQLInputValue | undefined;
+  /** JSON text of a stored value other than NULL. */
+  encode(value: SQLOutputValue): string;
+}
+
+/** JSON text of a stored value by its own type; bytes are base64 text. */
+export function encodeStored(value: SQLOutputValue): string {
+  if (typeof value === "bigint") return value.toString();
+  if (value instanceof Uint8Array) return JSON.stringify(Buffer.from(value).toString("base64"));
+  return JSON.stringify(value);
+}
+
+const text: ColumnKind = {
+  storage: "TEXT",
+  store: (value) => (typeof value === "string" ? value : undefined),
+  compare: (value) => (typeof value === "string" ? value : undefined),
+  encode: encodeStored,
+};
+
+const integer: ColumnKind = {
+  storage: "INT",
+  store: exactInteger,
+  compare: numeric,
+  encode: encodeStored,
+};
+
+/** Numbers itself where it is left out; SQLite does so for the one INTEGER primary key. */
+const serial: ColumnKind = { ...integer, storage: "INTEGER" };
+
+/** Also decimals: as doubles they compare as numbers, and what a double would round is refused. */
+const real: ColumnKind = {
+  storage: "REAL",
+  store: exactDouble,
+  compare: numeric,
+  encode: encodeStored,
+};
+
+const boolean: ColumnKind = {
+  storage: "INT",
+  store: truth,
+  compare: truth,
+  encode: (value) => (typeof value === "bigint" ? String(value !== 0n) : encodeStored(value)),
+};
+
+/** Stored in one normal form, so that equal spellings are equal. */
+const json: ColumnKind = {
+  storage: "TEXT",
+  store: cellText,
+  compare: cellText,
+  encode: (value) => (typeof value === "string" ? value : encodeStored(value)),
+};
+
+/** Bytes travel as base64 text (RFC 4648, section 4). */
+const blob: ColumnKind = {
+  storage: "BLOB",
+  store: bytes,
+  compare: bytes,
+  encode: encodeStored,
+};
+
+/** A column of a table that was not created here: every value keeps its own type. */
+export const anyKind: ColumnKind = {
+  storage: "ANY",
+  store: scalar,
+  compare: scalar,
+  encode: encodeStored,
+};
+
+const kinds: ReadonlyMap<string, ColumnKind> = new Map([
+  ...words(integer, "int", "integer", "bigint", "smallint", "tinyint"),
+  ...words(serial, "serial", "bigserial"),
+  ...words(real, "float", "double", "real", "numeric", "decimal"),
+  ...words(text, "string", "text", "varchar", "char", "uuid"),
+  ...words(text, "date", "time", "timestamp", "datetime"),
+  ...words(boolean, "bool", "boolean"),
+  ...words(json, "json", "jsonb"),
+  ...words(blob, "blob", "bytes"),
+]);
+
+/** The words that name a column type, for messages. */
+export const typeWords: readonly string[] = [...kinds.keys()];
+
+/**
+ * The kind of a declared type such as `int` or `VARCHAR(20)`, or undefined if its word is not
+ * known. A length or precision is remembered with the column but limits nothing.
+ */
+export function kindOf(type: string): ColumnKind | undefined {
+  const word = /^\s*(\w+)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?\s*$/.exec(type)?.[1];
+  return word === undefined ? undefined : kinds.get(word.toLowerCase());
+}
+
+/** True for the kind that numbers itself. */
+export function isSerial(kind: ColumnKind): boolean {
+  return kind === serial;
+}
+
+/** The condition that every value of the kind fulfils beyond its storage class, if there is one. */
+export function constraintOf(kind: ColumnKind): "boolean" | "json" | undefined {
+  if (kind === boolean) return "boolean";
+  return kind === json ? "json" : undefined;
+}
+
+function words(kind: ColumnKind, ...names: string[]): [string, ColumnKind][] {
+  return names.map((name) => [name, kind]);
+}
+
+/** A double beyond 2^53 may stand for another integer than the one that was written. */
+function exactInteger(value: PresentValue): SQLInputValue | undefined {
+  if (typeof value === "bigint") return value;
+  return Number.isSafeInteger(value) && typeof value === "number" ? BigInt(value) : undefined;
+}
+
+function exactDouble(value: PresentValue): SQLInputValue | undefined {
+  if (typeof value === "number") return value;
+  if (typeof value !== "bigint") return undefined;
+  return BigInt(Number(value)) === value ? Number(value) : undefined;
+}
+
+/** A column of numbers compares with any number; SQLite compares integers and doubles exactly. */
+function numeric(value: PresentValue): SQLInputValue | undefined {
+  return typeof value === "number" || typeof value === "bigint" ? value : undefined;
+}
+
+function truth(value: PresentValue): SQLInputValue | undefined {
+  if (value === true || value === 1) return 1;
+  return value === false || value === 0 ? 0 : undefined;
+}
+
+function bytes(value: PresentValue): SQLInputValue | undefined {
+  if (typeof value !== "string") return undefined;
+  const decoded = Buffer.from(value, "base64");
+  return decoded.toString("base64") === value ? decoded : undefined;
+}
+
+function scalar(value: PresentValue): SQLInputValue | undefined {
+  if (typeof value === "boolean") return value ? 1 : 0;
+  if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : value;
+  return typeof value === "object" ? undefined : value;
+}

@@ -1,0 +1,50 @@
+type Mode = "shared" | "exclusive";
+
+interface Waiter {
+  readonly mode: Mode;
+  readonly grant: () => void;
+}
+
+/**
+ * A lock that many readers or one writer hold. It is given in the order in which it was asked
+ * for, so that a stream of readers never starves a writer.
+ */
+export class ReadWriteLock {
+  readonly #waiters: Waiter[] = [];
+  #readers = 0;
+  #written = false;
+
+  /** Runs `work` beside other readers. */
+  shared<T>(work: () => Promise<T>): Promise<T> {
+    return this.#hold("shared", work);
+  }
+
+  /** Runs `work` while nothing else runs. */
+  exclusive<T>(work: () => Promise<T>): Promise<T> {
+    return this.#hold("exclusive", work);
+  }
+
+  async #hold<T>(mode: Mode, work: () => Promise<T>): Promise<T> {
+    await new Promise<void>((grant) => {
+      this.#waiters.push({ mode, grant });
+      this.#advance();
+    });
+    try {
+      return await work();
+    } finally {
+      if (mode === "shared") this.#readers -= 1;
+      else this.#written = false;
+      this.#advance();
+    }
+  }
+
+  #advance(): void {
+    for (let next = this.#waiters[0]; next !== undefined; next = this.#waiters[0]) {
+      if (this.#written || (next.mode === "exclusive" && this.#readers > 0)) return;
+      this.#waiters.shift();
+      if (next.mode === "shared") this.#readers += 1;
+      else this.#written = true;
+      next.grant();
+    }
+  }
+}

@@ -1,0 +1,25 @@
+import { EngineRefusal } from "../refusal.ts";
+
+/** The name of the table that remembers declared column types. */
+export const columnTableName = "_gatehouse_columns";
+
+const reservedPrefixes = ["sqlite_", "_gatehouse"];
+
+/** A name as SQLite compares it: it folds the case of ASCII letters and of no others. */
+export function foldCase(name: string): string {
+  return name.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
+}
+
+/** Refuses the names of tables that are not the clients'. Throws `invalid_name`. */
+export function requireClientTable(name: string): void {
+  const folded = foldCase(name);
+  const prefix = reservedPrefixes.find((reserved) => folded.startsWith(reserved));
+  if (prefix === undefined) return;
+  throw new EngineRefusal("invalid_name", `Table names that begin with ${prefix} are reserved`);
+}
+
+/** Refuses what can name a column in a query but be none. Throws `invalid_name`. */
+export function requireColumnName(name: string): void {
+  if (name !== "*" && !name.includes(".")) return;
+  throw new EngineRefusal("invalid_name", `A column cannot be named "${name}"`);
+}

@@ -1,0 +1,56 @@
+import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
+import {
+  DummyDriver,
+  Kysely,
+  type RawBuilder,
+  SqliteAdapter,
+  SqliteIntrospector,
+  SqliteQueryCompiler,
+} from "kysely";
+
+/** A piece of SQL whose names are quoted and whose values are bound by the builder. */
+export type Fragment = RawBuilder<unknown>;
+
+/** A row of a result, its values in the order of the columns; integers are BigInt. */
+export type ResultRow = Record<number, SQLOutputValue>;
+
+/** Turns fragments into SQL; it runs nothing, for that is `node:sqlite`'s part. */
+const builder = new Kysely<Record<string, never>>({
+  dialect: {
+    createAdapter: () => new SqliteAdapter(),
+    createDriver: () => new DummyDriver(),
+    createIntrospector: (database) => new SqliteIntrospector(database),
+    createQueryCompiler: () => new SqliteQueryCompiler(),
+  },
+});
+
+/** Prepares a fragment whose values are given at each run, in place of those in it. */
+export function prepare(connection: DatabaseSync, fragment: Fragment): StatementSync {
+  return connection.prepare(fragment.compile(builder).sql);
+}
+
+/** Runs a fragment and returns how many rows it changed. */
+export function run(connection: DatabaseSync, fragment: Fragment): number {
+  const { sql, parameters } = fragment.compile(builder);
+  return Number(connection.prepare(sql).run(...parameters.map(bindable)).changes);
+}
+
+/** Runs a fragment and yields its rows as the database finds them. */
+export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<ResultRow> {
+  const { sql, parameters } = fragment.compile(builder);
+  const statement = connection.prepare(sql, { returnArrays: true, readBigInts: true });
+  return { [Symbol.iterator]: () => statement.iterate(...parameters.map(bindable)) };
+}
+
+/** The builder hands values on as it got them, and only bindable ones are given to it. */
+function bindable(value: unknown): SQLInputValue {
+  switch (typeof value) {
+    case "string":
+    case "number":
+    case "bigint":
+      return value;
+    default:
+      if (value === null || value instanceof Uint8Array) return value;
+      throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
+  }
+}

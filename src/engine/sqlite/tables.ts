@@ -1,0 +1,66 @@
+import { sql } from "kysely";
+import { EngineRefusal } from "../refusal.ts";
+import type { DatabaseHandle } from "./databases.ts";
+import { anyKind, type ColumnKind, kindOf } from "./kinds.ts";
+import { columnTableName, requireClientTable } from "./names.ts";
+import { rows } from "./statements.ts";
+
+/** A column of an existing table. */
+export interface Column {
+  readonly name: string;
+  /** As it was declared, for messages. */
+  readonly type: string;
+  readonly kind: ColumnKind;
+}
+
+/** An existing table, its columns in their order. */
+export interface Table {
+  readonly name: string;
+  readonly columns: ReadonlyMap<string, Column>;
+}
+
+/**
+ * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
+ * one spelling only.
+ *
+ * Throws `table_not_found`, and `invalid_name` for a reserved name.
+ */
+export function readTable(handle: DatabaseHandle, name: string): Table {
+  requireClientTable(name);
+  const { connection, schema } = handle;
+  const columns = new Map<string, Column>();
+  const found = rows(
+    connection,
+    sql`select info."name", info."type", declared."type"
+      from ${sql.id(schema, "sqlite_schema")} as entry
+      join pragma_table_xinfo(entry."name", ${schema}) as info
+      left join ${sql.id(schema, columnTableName)} as declared
+        on declared."table" = entry."name" and declared."column" = info."name"
+      where entry."type" = 'table' and entry."name" = ${name} and info."hidden" = 0
+      order by info."cid"`,
+  );
+  for (const [column, storage, declared] of asTexts(found)) {
+    columns.set(column, { name: column, type: declared || storage, kind: kindOfColumn(declared) });
+  }
+  if (columns.size > 0) return { name, columns };
+  throw new EngineRefusal("table_not_found", `There is no table ${name} in ${handle.name}`);
+}
+
+/** The name of the table or index that has this name in any case, if there is one. */
+export function findTaken(handle: DatabaseHandle, name: string): string | undefined {
+  const found = rows(
+    handle.connection,
+    sql`select "name", '', '' from ${sql.id(handle.schema, "sqlite_schema")}
+      where "name" = ${name} collate nocase`,
+  );
+  for (const [taken] of asTexts(found)) return taken;
+  return undefined;
+}
+
+function kindOfColumn(declared: string): ColumnKind {
+  return kindOf(declared) ?? anyKind;
+}
+
+function* asTexts(found: ReturnType<typeof rows>): Generator<[string, string, string]> {
+  for (const row of found) yield [String(row[0]), String(row[1]), String(row[2] ?? "")];
+}

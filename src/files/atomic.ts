@@ -1,0 +1,45 @@
+import type { Stats } from "node:fs";
+import { open, rename, rm } from "node:fs/promises";
+import path from "node:path";
+
+/** Makes a rename in `directory` survive a power cut. */
+export async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory, "r");
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Puts `text` in the place of `file` so that a reader or a power cut at any moment meets the old
+ * content or the new one, whole. The caller holds the file's lock.
+ *
+ * @param like mode and owner to give to the new file; by default 0600 and the caller's own
+ * @throws the error of the file system; then the old content is still in place
+ */
+export async function replaceFile(file: string, text: string, like?: Stats): Promise<void> {
+  const directory = path.dirname(file);
+  const temporary = path.join(directory, `.${path.basename(file)}.new`);
+  await rm(temporary, { force: true });
+  try {
+    const handle = await open(temporary, "wx", 0o600);
+    try {
+      await handle.writeFile(text);
+      if (like !== undefined) {
+        const own = await handle.stat();
+        if (own.uid !== like.uid || own.gid !== like.gid) await handle.chown(like.uid, like.gid);
+        await handle.chmod(like.mode & 0o7777);
+      }
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(temporary, file);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+  await syncDirectory(directory);
+}

@@ -1,0 +1,40 @@
+import { constants } from "node:fs";
+import { open } from "node:fs/promises";
+import { permissionProblem } from "./permissions.ts";
+
+/** A file that holds secrets or decides access may not be used as it is. */
+export class UnsafeFileError extends Error {
+  readonly file: string;
+  readonly reason: string;
+
+  constructor(file: string, reason: string) {
+    super(`${file}: ${reason}`);
+    this.name = "UnsafeFileError";
+    this.file = file;
+    this.reason = reason;
+  }
+}
+
+/**
+ * Reads a file that holds secrets or decides access, through one descriptor, so that what was
+ * checked is what is read.
+ *
+ * @param options.checkRead also refuse a file that others may read
+ * @throws UnsafeFileError if it is no regular file or its permissions are too wide, and the
+ *   error of the file system if it cannot be read
+ */
+export async function readGuarded(file: string, options: { checkRead: boolean }): Promise<string> {
+  // Without O_NONBLOCK, opening a FIFO in the file's place would hang for ever.
+  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const stat = await handle.stat();
+    if (!stat.isFile()) throw new UnsafeFileError(file, "is not a regular file");
+    const problem = permissionProblem(file, stat, options.checkRead);
+    if (problem !== undefined) {
+      throw new UnsafeFileError(file, `${problem.reason}; mend it with: ${problem.remedy}`);
+    }
+    return await handle.readFile("utf8");
+  } finally {
+    await handle.close();
+  }
+}

@@ -1,0 +1,90 @@
+import { chownSync, closeSync, openSync, statSync } from "node:fs";
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
+
+/** Another writer held the lock for too long. */
+export class LockTimeoutError extends Error {
+  constructor(file: string) {
+    super(`another process is writing ${file}`);
+    this.name = "LockTimeoutError";
+  }
+}
+
+const WAIT_MS = 10_000;
+const RETRY_MS = 10;
+const SQLITE_BUSY = 5;
+const SQLITE_READONLY = 8;
+const SQLITE_CANTOPEN = 14;
+const systemRefusals = new Set(["EROFS", "EACCES", "EPERM"]);
+
+/** SQLite's primary result code of an error, without the extension. */
+function resultCode(error: unknown): number | undefined {
+  if (!(error instanceof Error && "errcode" in error)) return undefined;
+  return typeof error.errcode === "number" ? error.errcode & 0xff : undefined;
+}
+
+function isRefusedBySystem(error: unknown): boolean {
+  return error instanceof Error && "code" in error && systemRefusals.has(String(error.code));
+}
+
+/** The directory does not let a lock be made in it. */
+export class LockRefusedError extends Error {
+  constructor(file: string, cause: unknown) {
+    super(`no lock can be made beside ${file}`, { cause });
+    this.name = "LockRefusedError";
+  }
+}
+
+/** A service that runs as the file's owner must be able to take a lock that root made first. */
+function giveToOwnerOf(lock: string, file: string): void {
+  if (process.getuid?.() !== 0) return;
+  const { uid, gid } = statSync(path.dirname(file));
+  chownSync(lock, uid, gid);
+}
+
+/** The open, locked file; undefined while somebody else holds the lock. */
+function tryToLock(lock: string, file: string): DatabaseSync | undefined {
+  let database: DatabaseSync | undefined;
+  try {
+    closeSync(openSync(lock, "a", 0o600));
+    database = new DatabaseSync(lock, { timeout: 0 });
+    database.exec("BEGIN EXCLUSIVE");
+    giveToOwnerOf(lock, file);
+    return database;
+  } catch (error) {
+    database?.close();
+    const code = resultCode(error);
+    if (code === SQLITE_BUSY) return undefined;
+    const isRefused = code === SQLITE_CANTOPEN || code === SQLITE_READONLY;
+    if (isRefused || isRefusedBySystem(error)) throw new LockRefusedError(file, error);
+    throw error;
+  }
+}
+
+async function acquire(lock: string, file: string): Promise<DatabaseSync> {
+  const deadline = performance.now() + WAIT_MS;
+  for (;;) {
+    const database = tryToLock(lock, file);
+    if (database !== undefined) return database;
+    if (performance.now() > deadline) throw new LockTimeoutError(file);
+    await delay(RETRY_MS);
+  }
+}
+
+/**
+ * Runs `work` while no other process and no other caller in this one does the same for `file`.
+ * The lock is the operating system's own on an empty SQLite file beside `file`, so that a holder
+ * that is killed leaves nothing to clean up and nothing to guess the age of.
+ *
+ * @throws LockTimeoutError after ten seconds, LockRefusedError if the directory is read-only
+ */
+export async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
+  const lock = path.join(path.dirname(file), `.${path.basename(file)}.lock`);
+  const database = await acquire(lock, file);
+  try {
+    return await work();
+  } finally {
+    database.close();
+  }
+}

@@ -1,0 +1,84 @@
+/** Who besides its owner may read or write a file. */
+import { readFileSync, realpathSync, type Stats } from "node:fs";
+
+const writableByGroupOrOthers = 0o022;
+const readableByOthers = 0o004;
+
+/** A reason not to trust a file, and the command that mends it. */
+export interface PermissionProblem {
+  readonly reason: string;
+  readonly remedy: string;
+}
+
+/** True if nobody but the owner may write the file. */
+export function onlyOwnerWrites(stats: Stats): boolean {
+  return (stats.mode & writableByGroupOrOthers) === 0;
+}
+
+/** True if the file belongs to the caller or to root. */
+export function isOwn(stats: Stats): boolean {
+  return stats.uid === 0 || stats.uid === process.geteuid?.();
+}
+
+/**
+ * Judges the permissions of a file that holds a secret: group and others may not write it, and
+ * others may not read it, unless reading is accepted (`checkReaders` is false) or the file is on a
+ * read-only mount, such as a Kubernetes Secret, whose modes are not the operator's to choose.
+ */
+export function permissionProblem(
+  path: string,
+  stats: Stats,
+  checkReaders: boolean,
+): PermissionProblem | undefined {
+  const remedy = `chmod 600 ${shellQuoted(path)}`;
+  if (!onlyOwnerWrites(stats)) return { reason: "its group or others may write it", remedy };
+  const isReadable = (stats.mode & readableByOthers) !== 0;
+  if (!isReadable || !checkReaders || isOnReadOnlyMount(path)) return undefined;
+  return { reason: "others may read it", remedy };
+}
+
+/** `text` as one word of a POSIX shell. */
+export function shellQuoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** True if the file system that `path` is on is mounted read-only; false where that is unknown. */
+export function isOnReadOnlyMount(path: string): boolean {
+  let mounts: string;
+  try {
+    mounts = readFileSync("/proc/self/mountinfo", "utf8");
+  } catch {
+    return false;
+  }
+  return isReadOnlyIn(mounts, realpathSync(path));
+}
+
+/** Looks `path` up in a table of mounts as proc_pid_mountinfo(5) describes it. */
+export function isReadOnlyIn(mounts: string, path: string): boolean {
+  let nearest = { point: "", isReadOnly: false };
+  for (const line of mounts.split("\n")) {
+    const [mount = "", fileSystem = ""] = line.split(" - ", 2);
+    const [, , , , writtenPoint, mountOptions = ""] = mount.split(" ");
+    if (writtenPoint === undefined) continue;
+    const point = unescapeOctal(writtenPoint);
+    // Of several mounts on one point the last is on top.
+    if (!isUnder(path, point) || point.length < nearest.point.length) continue;
+    const [, , superOptions = ""] = fileSystem.split(" ");
+    nearest = { point, isReadOnly: hasReadOnly(mountOptions) || hasReadOnly(superOptions) };
+  }
+  return nearest.isReadOnly;
+}
+
+function isUnder(path: string, point: string): boolean {
+  return path === point || path.startsWith(point.endsWith("/") ? point : `${point}/`);
+}
+
+function hasReadOnly(options: string): boolean {
+  return options.split(",").includes("ro");
+}
+
+function unescapeOctal(text: string): string {
+  return text.replace(/\\([0-7]{3})/g, (_whole, digits: string) =>
+    String.fromCharCode(Number.parseInt(digits, 8)),
+  );
+}

@@ -1,0 +1,87 @@
+import { type BigIntStats, statSync } from "node:fs";
+import path from "node:path";
+import { type FSWatcher, watch } from "chokidar";
+
+/** How often a file is looked at besides what the watch reports, in milliseconds. */
+const POLL_MS = 500;
+/** A file is taken as written once it has stood still for so long, in milliseconds. */
+const SETTLE_MS = 100;
+/** A file that never stands still is read all the same after so long, in milliseconds. */
+const PATIENCE_MS = 500;
+
+/** What tells one state of a file from another; undefined while there is no file. */
+type Fingerprint = string | undefined;
+
+function fingerprint(file: string): Fingerprint {
+  const stat: BigIntStats | undefined = statSync(file, { bigint: true, throwIfNoEntry: false });
+  if (stat === undefined) return undefined;
+  // ctime too: a change of permissions or a write that sets back mtime must not go unseen.
+  return [stat.dev, stat.ino, stat.size, stat.mtimeNs, stat.ctimeNs].join(":");
+}
+
+/** The state of a path that cannot even be looked at is a state of its own. */
+function look(file: string): Fingerprint {
+  try {
+    return fingerprint(file);
+  } catch (error) {
+    return error instanceof Error ? error.message : "unreadable";
+  }
+}
+
+/** Watches one file for as long as it is wanted. */
+export interface FileWatch {
+  close(): Promise<void>;
+}
+
+/**
+ * Calls `onSettled` each time that `file` has changed and then stood still for 100 ms, at the
+ * latest 500 ms after the first sign of change. The directory is watched, so that a file that is
+ * renamed over, deleted and made again, or behind a swapped symlink is seen; a poll every half
+ * second covers what a watch misses (network mounts, bind mounts, symlinks further up).
+ */
+export function watchFile(file: string, onSettled: () => void): FileWatch {
+  let seen = look(file);
+  let changing: { since: number; last: Fingerprint } | undefined;
+  let timer: NodeJS.Timeout | undefined;
+
+  function settle(): void {
+    if (changing === undefined) return;
+    const now = look(file);
+    const still = now === changing.last;
+    if (!still && performance.now() - changing.since < PATIENCE_MS) {
+      changing.last = now;
+      timer = setTimeout(settle, SETTLE_MS);
+      return;
+    }
+    changing = undefined;
+    seen = now;
+    onSettled();
+  }
+
+  function notice(): void {
+    if (changing !== undefined) return;
+    const now = look(file);
+    if (now === seen) return;
+    changing = { since: performance.now(), last: now };
+    timer = setTimeout(settle, SETTLE_MS);
+  }
+
+  const watcher: FSWatcher = watch(path.dirname(file), {
+    depth: 0,
+    ignoreInitial: true,
+    ignorePermissionErrors: true,
+  });
+  watcher.on("all", notice);
+  watcher.on("raw", notice);
+  // The poll goes on where a watch cannot be had, such as when inotify's limits are used up.
+  watcher.on("error", notice);
+  const poll = setInterval(notice, POLL_MS);
+
+  return {
+    async close() {
+      clearInterval(poll);
+      clearTimeout(timer);
+      await watcher.close();
+    },
+  };
+}

@@ -1,0 +1,45 @@
+import type { Change } from "../access/change.ts";
+import type { Subject } from "../access/policy.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { changeAccessFile } from "../access/write.ts";
+import { type Caller, identify } from "../identity/authenticate.ts";
+import { Refusal } from "../refusal.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+
+/** The caller, and the standing in which it acts. */
+export interface ActingCaller {
+  readonly caller: Caller;
+  readonly actor: Subject;
+}
+
+/** @throws Refusal `unauthenticated` if nobody is calling, which the route's door keeps out */
+export function requireCaller({ caller }: Exchange): ActingCaller {
+  if (caller === undefined) throw new Refusal("unauthenticated");
+  const { username } = caller.user;
+  return { caller, actor: { username, tokenDatabase: caller.token.database } };
+}
+
+/**
+ * Changes the access file for the caller. The caller itself is looked up again in what is read
+ * under the lock, so that one who has just lost its standing changes nothing. When this resolves,
+ * the gateway decides by the new state.
+ *
+ * @returns the snapshot as written
+ * @throws Refusal from `plan`, or why the file cannot be changed
+ */
+export async function changeAccess(
+  gateway: Gateway,
+  exchange: Exchange,
+  plan: (current: Snapshot, actor: Subject) => readonly Change[],
+): Promise<Snapshot> {
+  const { caller, actor } = requireCaller(exchange);
+  const file = gateway.configuration.auth.access_control_file;
+  const snapshot = await changeAccessFile(file, (current) => {
+    identify(current, caller.token);
+    return plan(current, actor);
+  });
+  await gateway.access.reload();
+  exchange.decision = "allow";
+  return snapshot;
+}

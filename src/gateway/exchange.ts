@@ -1,0 +1,45 @@
+import { randomUUID } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Caller } from "../identity/authenticate.ts";
+import type { AuditedOperation } from "../observe/audit.ts";
+import type { Peer } from "./peer.ts";
+
+/** One request and its answer, on their way through the gateway. */
+export class Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly peer: Peer;
+  readonly requestId: string;
+  /** The request's path as sent, without its query string. */
+  readonly path: string;
+  /** `performance.now()` when the request's head had arrived. */
+  readonly startedAt = performance.now();
+  /** The values of the route's path parameters, decoded. */
+  parameters: Readonly<Record<string, string>> = {};
+  /** The route's pattern: the metric's label, bounded in number. */
+  route = "unknown";
+  /** Who is calling; undefined on public routes and while authentication is off. */
+  caller: Caller | undefined;
+  /** The user that the audit names. */
+  username: string | undefined;
+  decision: "allow" | "deny" | undefined;
+  reason: string | undefined;
+  operations: readonly AuditedOperation[] = [];
+  operationCount = 0;
+  /** True if no audit line is wanted. */
+  isQuiet = false;
+  /** Headers that the answer carries besides its own: names and values in turn. */
+  extraHeaders: readonly string[] = [];
+  /** Bytes of request body that this exchange holds in memory. */
+  heldBytes = 0;
+
+  constructor(request: IncomingMessage, response: ServerResponse, peer: Peer) {
+    this.request = request;
+    this.response = response;
+    this.peer = peer;
+    this.requestId = peer.requestId ?? randomUUID();
+    const target = request.url ?? "";
+    const query = target.indexOf("?");
+    this.path = query === -1 ? target : target.slice(0, query);
+  }
+}

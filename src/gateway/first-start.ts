@@ -1,0 +1,79 @@
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { chmod, mkdir } from "node:fs/promises";
+import path from "node:path";
+import { administratorGrant, planAddUser } from "../access/administration.ts";
+import { createAccessFile } from "../access/create.ts";
+import type { HashCosts } from "../access/password-hash.ts";
+import { emptySnapshot } from "../access/snapshot.ts";
+import { replaceFile } from "../files/atomic.ts";
+import { hashPassword, requireUsablePassword } from "../identity/password.ts";
+
+/** The start cannot go on; the message says what to do. */
+export class StartError extends Error {}
+
+/** Where a first start finds and leaves things. */
+export interface FirstStart {
+  readonly serviceDirectory: string;
+  readonly accessFile: string;
+  readonly keysDirectory: string;
+  readonly costs: HashCosts;
+  /** The password that the operator chose for the administrator. */
+  readonly chosenPassword: string | undefined;
+  /** True if there is a terminal on which a made-up password can be shown once. */
+  readonly hasTerminal: boolean;
+}
+
+/** How the first administrator's password can be learnt. */
+export type FirstPassword =
+  | { readonly kind: "chosen" }
+  | { readonly kind: "shown"; readonly password: string }
+  | { readonly kind: "file"; readonly file: string };
+
+const ADMINISTRATOR = "admin";
+const PASSWORD_BYTES = 15;
+async function handOver(start: FirstStart, password: string): Promise<FirstPassword> {
+  if (start.chosenPassword !== undefined) return { kind: "chosen" };
+  if (start.hasTerminal) return { kind: "shown", password };
+  const file = path.join(start.serviceDirectory, "initial_admin_password");
+  await replaceFile(file, `${password}\n`);
+  return { kind: "file", file };
+}
+
+/**
+ * Prepares the service directory (0700) and, if there has never been a start, the access file with
+ * an administrator.
+ *
+ * @returns how the new administrator's password can be learnt; undefined if this is no first start
+ * @throws StartError if the access file is gone but signing keys are there: an accident, in which
+ *   a new administrator must not be made in silence
+ */
+export async function prepareServiceDirectory(
+  start: FirstStart,
+): Promise<FirstPassword | undefined> {
+  const isNew = (await mkdir(start.serviceDirectory, { recursive: true })) !== undefined;
+  if (isNew) await chmod(start.serviceDirectory, 0o700);
+  if (existsSync(start.accessFile)) return undefined;
+  if (existsSync(start.keysDirectory)) {
+    throw new StartError(
+      `${start.accessFile} is missing, but there are signing keys in ${start.keysDirectory}: ` +
+        "restore the file, or make a new one with: gatehouse user add <name> --admin",
+    );
+  }
+  const password = start.chosenPassword ?? randomBytes(PASSWORD_BYTES).toString("base64url");
+  requireUsablePassword(password);
+  const user = {
+    username: ADMINISTRATOR,
+    email: undefined,
+    passwordHash: await hashPassword(password, start.costs),
+    disabled: false,
+    tokensValidAfter: 0,
+  };
+  // The password is handed over first: a file without a known password would lock everybody out.
+  const handedOver = await handOver(start, password);
+  await createAccessFile(
+    start.accessFile,
+    planAddUser(emptySnapshot, "operator", user, administratorGrant),
+  );
+  return handedOver;
+}

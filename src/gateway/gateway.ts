@@ -1,0 +1,34 @@
+import type { LiveAccess } from "../access/live.ts";
+import type { Configuration } from "../config/schema.ts";
+import type { KeyRing } from "../identity/key-ring.ts";
+import type { LoginContext } from "../identity/login.ts";
+import type { TokenAuthority } from "../identity/token.ts";
+import type { Audit } from "../observe/audit.ts";
+import type { Log } from "../observe/log.ts";
+import type { Metrics } from "../observe/metrics.ts";
+import type { Grammar } from "../query/grammar.ts";
+import type { HeaderPolicy } from "../upstream/headers.ts";
+import type { QueryClient } from "../upstream/query-client.ts";
+import type { StreamProxy } from "../upstream/stream-proxy.ts";
+import type { UpstreamTarget } from "../upstream/target.ts";
+import type { BodyBudget } from "./body.ts";
+
+/** All that a request may need on its way: what lives as long as the gateway does. */
+export interface Gateway {
+  readonly configuration: Configuration;
+  /** How clients reach the gateway, without a slash at the end. */
+  readonly publicUrl: string;
+  readonly access: LiveAccess;
+  readonly keys: KeyRing;
+  readonly tokens: TokenAuthority;
+  readonly login: LoginContext;
+  readonly grammar: Grammar;
+  readonly budget: BodyBudget;
+  readonly target: UpstreamTarget;
+  readonly headers: HeaderPolicy;
+  readonly queries: QueryClient;
+  readonly streams: StreamProxy;
+  readonly log: Log;
+  readonly audit: Audit;
+  readonly metrics: Metrics;
+}

@@ -1,0 +1,51 @@
+import * as z from "zod";
+import { EVERY_DATABASE } from "../../access/roles.ts";
+import { logIn } from "../../identity/login.ts";
+import type { LoginOrigin } from "../../identity/throttle.ts";
+import { isPlainName } from "../../query/names.ts";
+import { Refusal } from "../../refusal.ts";
+import { sendSuccess } from "../answer.ts";
+import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
+import type { Exchange } from "../exchange.ts";
+import type { Gateway } from "../gateway.ts";
+import type { Endpoint } from "../route.ts";
+
+const shape = z.strictObject({
+  username: z.string(),
+  password: z.string(),
+  database: z.string().optional(),
+});
+
+/** Where a login comes from, for the throttle. */
+export function loginOrigin({ peer }: Exchange): LoginOrigin {
+  return { address: peer.address, isShared: peer.isUntrustedFront };
+}
+
+/** The user as the audit may show it: text that is no user's name may be a mistyped password. */
+function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): void {
+  const operation = {
+    operation: "login",
+    database: "",
+    tables: [],
+    role: undefined,
+    entry: undefined,
+  };
+  exchange.operations = [operation];
+  exchange.operationCount = 1;
+  if (gateway.access.snapshot.users.has(username)) exchange.username = username;
+}
+
+async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
+  const { username, password, database } = parseBody(body, shape);
+  // `*` asks for what leaving it out gives.
+  const limit = database === EVERY_DATABASE ? undefined : database;
+  if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
+  auditAttempt(gateway, exchange, username);
+  const request = { username, password, database: limit };
+  const { token, expiresIn } = await logIn(gateway.login, request, loginOrigin(exchange));
+  exchange.decision = "allow";
+  sendSuccess(exchange, 200, { token, expires_in: expiresIn });
+}
+
+/** `POST /login`: a username and a password for a token. */
+export const login: Endpoint = { door: "public", bodyLimit: SMALL_BODY_BYTES, handle };

@@ -1,0 +1,63 @@
+import * as z from "zod";
+import { planSetPassword } from "../../access/administration.ts";
+import type { Subject } from "../../access/policy.ts";
+import type { Snapshot } from "../../access/snapshot.ts";
+import { requireAdministrator, requireUnlimitedToken } from "../../access/standing.ts";
+import { checkPassword } from "../../identity/login.ts";
+import { hashPassword, requireUsablePassword } from "../../identity/password.ts";
+import { Refusal } from "../../refusal.ts";
+import { changeAccess, requireCaller } from "../administration.ts";
+import { sendSuccess } from "../answer.ts";
+import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
+import type { Exchange } from "../exchange.ts";
+import type { Gateway } from "../gateway.ts";
+import { type Endpoint, usernameParameter } from "../route.ts";
+import { loginOrigin } from "./login.ts";
+
+const shape = z.strictObject({
+  old_password: z.string().optional(),
+  new_password: z.string(),
+});
+
+/** A user may change its own password, an administrator anybody's. */
+function requireMayChange(snapshot: Snapshot, actor: Subject, username: string): void {
+  requireUnlimitedToken(actor);
+  if (username === actor.username) return;
+  requireAdministrator(snapshot, actor);
+  if (!snapshot.users.has(username)) throw new Refusal("user_not_found");
+}
+
+async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
+  const username = usernameParameter(exchange);
+  const { old_password: oldPassword, new_password: newPassword } = parseBody(body, shape);
+  requireUsablePassword(newPassword);
+  const { actor } = requireCaller(exchange);
+  const isOwn = username === actor.username;
+  if (isOwn && oldPassword === undefined) {
+    throw new Refusal("invalid_body", { message: "Invalid request body: old_password is missing" });
+  }
+  requireMayChange(gateway.access.snapshot, actor, username);
+
+  let verified: string | undefined;
+  if (oldPassword !== undefined) {
+    const user = await checkPassword(gateway.login, username, oldPassword, loginOrigin(exchange));
+    verified = user.passwordHash;
+  }
+  const passwordHash = await hashPassword(newPassword, gateway.login.costs);
+  await changeAccess(gateway, exchange, (current, subject) => {
+    requireMayChange(current, subject, username);
+    // The password that was verified must still be the one on file.
+    const isStale =
+      verified !== undefined && current.users.get(username)?.passwordHash !== verified;
+    if (isStale) throw new Refusal("credentials_invalid");
+    return planSetPassword(current, username, passwordHash);
+  });
+  sendSuccess(exchange, 200, {});
+}
+
+/** `PUT /api/users/<u>/password`: every token of the old password stops working. */
+export const changePassword: Endpoint = {
+  door: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  handle,
+};

@@ -1,0 +1,100 @@
+import type { IncomingMessage } from "node:http";
+import { BlockList, isIP, isIPv6 } from "node:net";
+
+/** Where a request comes from, as far as it can be believed. */
+export interface Peer {
+  /** The client's address: the peer's own, or what a trusted proxy says. */
+  readonly address: string;
+  /** `http` or `https`, as the client saw it. */
+  readonly proto: string;
+  /** The host that the client asked for. */
+  readonly host: string | undefined;
+  /** The value of `X-Forwarded-For` that goes up. */
+  readonly forwardedFor: string;
+  /** A request id that a trusted proxy gave. */
+  readonly requestId: string | undefined;
+  readonly isTrusted: boolean;
+  /** A loopback peer that forwards for others without being trusted: a front set up halfway. */
+  readonly isUntrustedFront: boolean;
+}
+
+/** Finds out where a request comes from. */
+export type PeerReader = (request: IncomingMessage) => Peer;
+
+const REQUEST_ID = /^[A-Za-z0-9._~+/=:-]{1,128}$/;
+const forwardingHeaders = ["x-forwarded-for", "forwarded", "x-real-ip"];
+
+function blockList(ranges: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const range of ranges) {
+    const [address = "", prefix] = range.split("/");
+    const family = isIPv6(address) ? "ipv6" : "ipv4";
+    if (prefix === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, Number(prefix), family);
+  }
+  return list;
+}
+
+function contains(list: BlockList, address: string): boolean {
+  return isIP(address) !== 0 && list.check(address, isIPv6(address) ? "ipv6" : "ipv4");
+}
+
+/** An IPv4 address that a dual-stack socket shows as IPv6 is shown as what it is. */
+function plainAddress(address: string | undefined): string {
+  return (address ?? "").replace(/^::ffff:(?=\d+\.)/, "");
+}
+
+function single(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value.join(", ") : value;
+}
+
+/** The last address in the list that no trusted proxy wrote about another trusted proxy. */
+function clientAddress(list: BlockList, hops: readonly string[], peer: string): string {
+  for (const hop of hops.toReversed()) {
+    if (isIP(hop) === 0) return peer;
+    if (!contains(list, hop)) return hop;
+  }
+  return hops[0] ?? peer;
+}
+
+const loopback = blockList(["127.0.0.0/8", "::1"]);
+
+/** True for an address of this machine itself. */
+export function isLoopbackAddress(address: string): boolean {
+  return contains(loopback, address);
+}
+
+/** Makes a reader that believes forwarding headers of `trustedProxies` (CIDRs) alone. */
+export function createPeerReader(trustedProxies: readonly string[]): PeerReader {
+  const trusted = blockList(trustedProxies);
+  return ({ socket, headers }) => {
+    const peer = plainAddress(socket.remoteAddress);
+    if (!contains(trusted, peer)) {
+      return {
+        address: peer,
+        proto: "http",
+        host: headers.host,
+        forwardedFor: peer,
+        requestId: undefined,
+        isTrusted: false,
+        isUntrustedFront:
+          isLoopbackAddress(peer) && forwardingHeaders.some((name) => headers[name] !== undefined),
+      };
+    }
+    const forwardedFor = single(headers["x-forwarded-for"]);
+    const hops = (forwardedFor ?? "")
+      .split(",")
+      .map((hop) => plainAddress(hop.trim()))
+      .filter(Boolean);
+    const requestId = single(headers["x-request-id"]);
+    return {
+      address: clientAddress(trusted, hops, peer),
+      proto: single(headers["x-forwarded-proto"]) === "https" ? "https" : "http",
+      host: single(headers["x-forwarded-host"]) ?? headers.host,
+      forwardedFor: forwardedFor === undefined ? peer : `${forwardedFor}, ${peer}`,
+      requestId: requestId !== undefined && REQUEST_ID.test(requestId) ? requestId : undefined,
+      isTrusted: true,
+      isUntrustedFront: false,
+    };
+  };
+}

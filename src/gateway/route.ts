@@ -1,0 +1,100 @@
+import { isExternalUsername, isUsername } from "../access/names.ts";
+import { Refusal } from "../refusal.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+
+/**
+ * Who may use an endpoint: anyone; whoever shows a token, or anyone while authentication is off;
+ * whoever shows a token, and nobody while authentication is off.
+ */
+export type Door = "public" | "data" | "administration";
+
+/** What the gateway does for one method on one path. */
+export interface Endpoint {
+  readonly door: Door;
+  /** Bytes of JSON body that are read; absent where no body is. */
+  readonly bodyLimit?: number;
+  /** True for what monitors ask all the time: no audit line. */
+  readonly isQuiet?: boolean;
+  handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void;
+}
+
+/** A path and what it answers to. A segment `:name` stands for one segment of any value. */
+export interface Route {
+  readonly pattern: string;
+  readonly methods: ReadonlyMap<string, Endpoint>;
+}
+
+/** A route that a request's path fits, with the raw values of its parameters. */
+export interface RouteMatch {
+  readonly route: Route;
+  readonly parameters: Record<string, string>;
+}
+
+/** Finds the route of a path; fixed segments match exactly as sent. */
+export type Router = (path: string) => RouteMatch | undefined;
+
+function matchSegments(
+  pattern: readonly string[],
+  segments: readonly string[],
+): Record<string, string> | undefined {
+  if (pattern.length !== segments.length) return undefined;
+  const parameters: Record<string, string> = {};
+  for (const [at, expected] of pattern.entries()) {
+    const found = segments[at] ?? "";
+    if (!expected.startsWith(":")) {
+      if (found !== expected) return undefined;
+    } else if (found === "") return undefined;
+    else parameters[expected.slice(1)] = found;
+  }
+  return parameters;
+}
+
+/** Makes a router: a map for fixed paths, and a list for those with parameters. */
+export function createRouter(routes: readonly Route[]): Router {
+  const isFixed = ({ pattern }: Route) => !pattern.includes("/:");
+  const fixed = new Map(
+    routes.filter(isFixed).map((route) => [route.pattern, { route, parameters: {} }]),
+  );
+  const others = routes
+    .filter((route) => !isFixed(route))
+    .map((route) => ({ route, segments: route.pattern.split("/") }));
+  return (path) => {
+    const match = fixed.get(path);
+    if (match !== undefined) return match;
+    const segments = path.split("/");
+    for (const { route, segments: pattern } of others) {
+      const parameters = matchSegments(pattern, segments);
+      if (parameters !== undefined) return { route, parameters };
+    }
+    return undefined;
+  };
+}
+
+/** The endpoint for a method: HEAD is answered where GET is (RFC 9110, section 9.3.2). */
+export function endpointFor({ methods }: Route, method: string): Endpoint | undefined {
+  return methods.get(method) ?? (method === "HEAD" ? methods.get("GET") : undefined);
+}
+
+/** The methods of a route, as `Allow` lists them. */
+export function allowedMethods({ methods }: Route): string {
+  const names = [...methods.keys()];
+  if (methods.has("GET")) names.push("HEAD");
+  return names.join(", ");
+}
+
+/** Percent-decodes a parameter once. */
+function decode(raw: string): string | undefined {
+  try {
+    return decodeURIComponent(raw);
+  } catch {
+    return undefined;
+  }
+}
+
+/** @throws Refusal `invalid_username` unless the path's `<u>` is one */
+export function usernameParameter(exchange: Exchange): string {
+  const name = decode(exchange.parameters.username ?? "");
+  if (isUsername(name) || isExternalUsername(name)) return name;
+  throw new Refusal("invalid_username");
+}

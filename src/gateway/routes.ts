@@ -1,0 +1,43 @@
+import type { Configuration } from "../config/schema.ts";
+import { configuredRoute } from "./handlers/configured.ts";
+import { healthz, readyz } from "./handlers/health.ts";
+import { login } from "./handlers/login.ts";
+import { changePassword } from "./handlers/password.ts";
+import { query } from "./handlers/query.ts";
+import { createUser } from "./handlers/users.ts";
+import { jwks, protectedResource } from "./handlers/well-known.ts";
+import type { Endpoint, Route } from "./route.ts";
+
+function route(pattern: string, methods: Record<string, Endpoint>): Route {
+  return { pattern, methods: new Map(Object.entries(methods)) };
+}
+
+/** Configured routes on one path answer to the methods of all of them. */
+function configuredRoutes({ routes }: Configuration): Route[] {
+  const byPattern = new Map<string, Map<string, Endpoint>>();
+  for (const settings of routes) {
+    const methods = byPattern.get(settings.path) ?? new Map<string, Endpoint>();
+    const endpoint = configuredRoute(settings);
+    for (const method of settings.methods) methods.set(method, endpoint);
+    byPattern.set(settings.path, methods);
+  }
+  return Array.from(byPattern, ([pattern, methods]) => ({ pattern, methods }));
+}
+
+/** Every path that the gateway answers. */
+export function routeTable(configuration: Configuration): Route[] {
+  const { server, mcp } = configuration;
+  return [
+    route("/login", { POST: login }),
+    route("/query", { POST: query(server.max_body_bytes) }),
+    route("/api/users", { POST: createUser }),
+    route("/api/users/:username/password", { PUT: changePassword }),
+    route("/.well-known/jwks.json", { GET: jwks }),
+    ...(mcp.enabled
+      ? [route("/.well-known/oauth-protected-resource", { GET: protectedResource })]
+      : []),
+    route("/healthz", { GET: healthz }),
+    route("/readyz", { GET: readyz }),
+    ...configuredRoutes(configuration),
+  ];
+}

@@ -1,0 +1,144 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
+import { refusals } from "../refusal.ts";
+import { corsHeaders } from "./cors.ts";
+import { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { createPeerReader } from "./peer.ts";
+import { createRouter } from "./route.ts";
+import { routeTable } from "./routes.ts";
+import { walk } from "./walk.ts";
+
+/** Milliseconds in which a request's head must have arrived. */
+const HEADERS_TIMEOUT_MS = 10_000;
+/** Milliseconds for which an idle connection is kept: longer than most fronts keep theirs. */
+const KEEP_ALIVE_MS = 65_000;
+/** Milliseconds between two looks for connections that are too slow. */
+const CHECK_INTERVAL_MS = 1000;
+
+/** The gateway's front, while it listens. */
+export interface Front {
+  /** The port that was taken. */
+  readonly port: number;
+  /**
+   * Takes no more connections and lets requests in flight finish.
+   *
+   * @param grace milliseconds after which what is left is cut
+   */
+  drain(grace: number): Promise<void>;
+}
+
+/** Answers what is no HTTP request at all, then closes the connection. */
+function answerBrokenRequest(error: Error & { code?: string }, socket: Duplex): void {
+  if (!socket.writable || error.code === "ECONNRESET") {
+    socket.destroy();
+    return;
+  }
+  let code: keyof typeof refusals = "bad_request";
+  if (error.code === "HPE_HEADER_OVERFLOW") code = "headers_too_large";
+  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT") code = "request_timeout";
+  const [status, message] = refusals[code];
+  const requestId = crypto.randomUUID();
+  const body = JSON.stringify({ status: "error", message, code, request_id: requestId });
+  const head = [
+    `HTTP/1.1 ${status} ${code}`,
+    "Content-Type: application/json; charset=utf-8",
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    `X-Request-Id: ${requestId}`,
+    "X-Gatehouse-Decision: deny",
+    "Connection: close",
+  ];
+  socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);
+}
+
+/** Writes the audit's line and the figures of a request that is over. */
+function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
+  const { request, response, route, caller, requestId } = exchange;
+  const seconds = (performance.now() - exchange.startedAt) / 1000;
+  const status = response.statusCode;
+  gateway.metrics.request({ route, status, reason: exchange.reason ?? "allowed" }, seconds);
+  if (exchange.isQuiet) return;
+  gateway.audit.request({
+    requestId,
+    address: exchange.peer.address,
+    method: request.method ?? "",
+    path: exchange.path,
+    user: exchange.username,
+    tokenId: caller?.token.tokenId,
+    operations: exchange.operations,
+    operationCount: exchange.operationCount,
+    decision: exchange.decision,
+    reason: exchange.reason,
+    accessVersion: gateway.access.snapshot.version,
+    status,
+    ms: Math.round(seconds * 1e6) / 1e3,
+    bytes,
+  });
+}
+
+/** Listens on the configured address. */
+export async function openFront(gateway: Gateway): Promise<Front> {
+  const { server: settings } = gateway.configuration;
+  const router = createRouter(routeTable(gateway.configuration));
+  const readPeer = createPeerReader(settings.trusted_proxies);
+  let isDraining = false;
+  let hasWarned = false;
+
+  function onRequest(request: IncomingMessage, response: ServerResponse): void {
+    const peer = readPeer(request);
+    if (peer.isUntrustedFront && !hasWarned) {
+      hasWarned = true;
+      gateway.log.warn(
+        { address: peer.address },
+        "a local proxy sends forwarding headers but is not in server.trusted_proxies: they are ignored",
+      );
+    }
+    const exchange = new Exchange(request, response, peer);
+    exchange.extraHeaders = corsHeaders(request.headers.origin, settings.allowed_origins);
+    if (isDraining) response.shouldKeepAlive = false;
+    const { socket } = request;
+    const written = socket.bytesWritten;
+    response.once("close", () => {
+      gateway.budget.release(exchange);
+      account(gateway, exchange, socket.bytesWritten - written);
+    });
+    void walk(gateway, router, exchange);
+  }
+
+  const server = createServer({
+    requestTimeout: settings.request_timeout * 1000,
+    headersTimeout: Math.min(HEADERS_TIMEOUT_MS, settings.request_timeout * 1000),
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    connectionsCheckingInterval: CHECK_INTERVAL_MS,
+    noDelay: true,
+  });
+  server.on("request", onRequest);
+  // The body is asked for only once the caller is known and its size is allowed.
+  server.on("checkContinue", onRequest);
+  server.on("clientError", answerBrokenRequest);
+  server.listen(settings.port, settings.host);
+  await once(server, "listening");
+
+  return {
+    port: portOf(server),
+    async drain(grace) {
+      isDraining = true;
+      const closed = once(server, "close");
+      server.close();
+      const timer = setTimeout(() => server.closeAllConnections(), grace);
+      await closed;
+      clearTimeout(timer);
+    },
+  };
+}
+
+function isAddressInfo(address: AddressInfo | string | null): address is AddressInfo {
+  return typeof address === "object" && address !== null;
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  return isAddressInfo(address) ? address.port : 0;
+}

@@ -1,0 +1,52 @@
+import type { Snapshot, User } from "../access/snapshot.ts";
+import { Refusal } from "../refusal.ts";
+import { credentialOf } from "./credential.ts";
+import type { TokenAuthority, TokenClaims } from "./token.ts";
+
+/** Who is calling: a user on file, and the token it showed. */
+export interface Caller {
+  readonly user: User;
+  readonly token: TokenClaims;
+}
+
+/**
+ * The token in an Authorization header (RFC 6750, section 2.1; the scheme in any case).
+ *
+ * @throws Refusal `unauthenticated` without a header, `token_invalid` for any other scheme
+ */
+export function readBearerToken(header: string | undefined): string {
+  if (header === undefined) throw new Refusal("unauthenticated");
+  const match = /^bearer +([A-Za-z0-9._~+/-]+=*)$/i.exec(header);
+  if (match?.[1] === undefined) throw new Refusal("token_invalid", { detail: "no bearer token" });
+  return match[1];
+}
+
+/**
+ * Holds a verified token against the access file as it is now.
+ *
+ * @throws Refusal `user_gone` or `token_revoked`
+ */
+export function identify(snapshot: Snapshot, token: TokenClaims): Caller {
+  const user = snapshot.users.get(token.username);
+  if (user === undefined) throw new Refusal("user_gone");
+  const revoked = (detail: string) => new Refusal("token_revoked", { detail });
+  if (user.disabled) throw revoked("user disabled");
+  if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
+  if (token.credential !== credentialOf(user)) throw revoked("password changed");
+  return { user, token };
+}
+
+/**
+ * Finds out who shows this Authorization header. The snapshot is asked for after the signature
+ * was verified, so that the answer is never older than the verification.
+ *
+ * @throws Refusal with one of the 401 codes
+ */
+export async function authenticate(
+  tokens: TokenAuthority,
+  snapshot: () => Snapshot,
+  header: string | undefined,
+): Promise<Caller> {
+  const claims = await tokens.verify(readBearerToken(header));
+  return identify(snapshot(), claims);
+}

@@ -1,0 +1,120 @@
+import type { HashCosts } from "../access/password-hash.ts";
+import { decide } from "../access/policy.ts";
+import { EVERY_DATABASE, type Role, widestRole } from "../access/roles.ts";
+import { grantsOf, type Snapshot, type User } from "../access/snapshot.ts";
+import { changeAccessFile } from "../access/write.ts";
+import { Refusal } from "../refusal.ts";
+import { credentialOf } from "./credential.ts";
+import { isWeaker, strengthenHash, verifyPassword } from "./password.ts";
+import type { LoginOrigin, LoginThrottle } from "./throttle.ts";
+import type { TokenAuthority } from "./token.ts";
+
+/** What a client sends to log in. */
+export interface LoginRequest {
+  readonly username: string;
+  readonly password: string;
+  /** Limits the token to one database. */
+  readonly database: string | undefined;
+}
+
+/** A fresh token and its lifetime in seconds. */
+export interface IssuedToken {
+  readonly token: string;
+  readonly expiresIn: number;
+}
+
+/** What logging in needs of its surroundings. */
+export interface LoginContext {
+  readonly snapshot: () => Snapshot;
+  readonly accessFile: string;
+  readonly tokens: TokenAuthority;
+  readonly throttle: LoginThrottle;
+  readonly costs: HashCosts;
+  /** Seconds. */
+  readonly tokenLifetime: number;
+  /** Told when a hash could not be upgraded; the login goes on. */
+  readonly onUpgradeFailed: (error: unknown) => void;
+}
+
+/**
+ * Verifies a user's password under the throttle.
+ *
+ * @returns the user as it was when the password was verified
+ * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
+ */
+export async function checkPassword(
+  context: LoginContext,
+  username: string,
+  password: string,
+  origin: LoginOrigin,
+): Promise<User> {
+  const attempt = await context.throttle.begin(username, origin);
+  const user = context.snapshot().users.get(username);
+  const hash = user?.disabled ? undefined : user?.passwordHash;
+  let isRight: boolean;
+  try {
+    isRight = await verifyPassword(password, hash, context.costs);
+  } catch (error) {
+    await attempt.withdraw();
+    throw error;
+  }
+  if (user === undefined || !isRight) throw new Refusal("credentials_invalid");
+  await attempt.succeed();
+  return user;
+}
+
+/**
+ * The role that the token names: the one on its database, or the widest of all.
+ *
+ * @throws Refusal if there is none on the database that was asked for
+ */
+function roleFor(snapshot: Snapshot, username: string, database: string): Role | undefined {
+  if (database === EVERY_DATABASE) return widestRole(grantsOf(snapshot, username).values());
+  // Every role may read, so this asks whether there is any.
+  const subject = { username, tokenDatabase: database };
+  const { reason, role } = decide(snapshot, subject, "SELECT", database);
+  if (reason !== "allowed") throw new Refusal(reason);
+  return role;
+}
+
+/** Raises a hash of lower costs to the configured ones, with the same salt, so tokens live on. */
+async function upgradeHash(context: LoginContext, user: User, password: string): Promise<void> {
+  const { passwordHash } = user;
+  if (passwordHash === undefined || !isWeaker(passwordHash, context.costs)) return;
+  try {
+    const stronger = await strengthenHash(password, passwordHash, context.costs);
+    await changeAccessFile(context.accessFile, ({ users }) =>
+      users.get(user.username)?.passwordHash === passwordHash
+        ? [{ kind: "update-user", username: user.username, update: { passwordHash: stronger } }]
+        : [],
+    );
+  } catch (error) {
+    context.onUpgradeFailed(error);
+  }
+}
+
+/**
+ * Logs a user in and issues a token.
+ *
+ * @throws Refusal `credentials_invalid`, `too_many_attempts`, `login_busy`, or why the user has no
+ *   role on the database that was asked for
+ */
+export async function logIn(
+  context: LoginContext,
+  request: LoginRequest,
+  origin: LoginOrigin,
+): Promise<IssuedToken> {
+  const user = await checkPassword(context, request.username, request.password, origin);
+  const database = request.database ?? EVERY_DATABASE;
+  const role = roleFor(context.snapshot(), user.username, database);
+  await upgradeHash(context, user, request.password);
+  const token = await context.tokens.issue({
+    username: user.username,
+    database,
+    role,
+    credential: credentialOf(user),
+    lifetime: context.tokenLifetime,
+    notBefore: user.tokensValidAfter + 1,
+  });
+  return { token, expiresIn: context.tokenLifetime };
+}

@@ -1,0 +1,63 @@
+import { type DestinationStream, destination, pino } from "pino";
+import type { Log } from "./log.ts";
+
+/** What the audit says of one request, when it is over. */
+export interface AuditRecord {
+  readonly requestId: string;
+  readonly address: string;
+  readonly method: string;
+  /** The path without its query string. */
+  readonly path: string;
+  readonly user: string | undefined;
+  readonly tokenId: string | undefined;
+  /** The operations asked for, in order; for a long Batch the first few. */
+  readonly operations: readonly AuditedOperation[];
+  readonly operationCount: number;
+  readonly decision: "allow" | "deny" | undefined;
+  /** Why, as a stable code. */
+  readonly reason: string | undefined;
+  readonly accessVersion: string;
+  readonly status: number;
+  /** Milliseconds from the first byte read to the last one written. */
+  readonly ms: number;
+  /** Bytes of the answer's body. */
+  readonly bytes: number;
+}
+
+/** One operation of a query, and the entry that decided on it. */
+export interface AuditedOperation {
+  readonly operation: string;
+  readonly database: string;
+  readonly tables: readonly string[];
+  readonly role: string | undefined;
+  readonly entry: string | undefined;
+}
+
+/** Writes one line for each decision, login, administration change and reload. */
+export interface Audit {
+  request(record: AuditRecord): void;
+  /** An event that is no request: a reload, a start. */
+  event(name: string, fields: Readonly<Record<string, unknown>>): void;
+  /** Opens the file again, after it was moved away for rotation. */
+  reopen(): void;
+  close(): void;
+}
+
+/** The audit's lines go to `file`, or to the log where none is configured. */
+export function createAudit(file: string | undefined, log: Log): Audit {
+  const stream =
+    file === undefined
+      ? undefined
+      : destination({ dest: file, append: true, mkdir: false, mode: 0o600, sync: false });
+  const target = stream === undefined ? log.child({ audit: true }) : createFileLog(stream);
+  return {
+    request: (record) => target.info(record, "request"),
+    event: (name, fields) => target.info(fields, name),
+    reopen: () => stream?.reopen(),
+    close: () => stream?.flushSync(),
+  };
+}
+
+function createFileLog(stream: DestinationStream): Log {
+  return pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime }, stream);
+}

@@ -1,0 +1,29 @@
+import { type DestinationStream, destination, type Logger, pino } from "pino";
+import pretty from "pino-pretty";
+
+export type Log = Logger;
+
+/**
+ * The log of a process: JSON lines on standard output, or lines for people on a terminal. What is
+ * logged never holds a secret, token, hash or row: errors are logged by message and code.
+ */
+export function createLog(options: { isTerminal: boolean; name?: string }): Log {
+  return pino(
+    {
+      base: options.name === undefined ? null : { name: options.name },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+    },
+    logStream(options.isTerminal),
+  );
+}
+
+function logStream(isTerminal: boolean): DestinationStream {
+  if (!isTerminal) return destination({ dest: 1, sync: true });
+  return pretty({
+    colorize: true,
+    translateTime: "SYS:HH:MM:ss",
+    ignore: "pid,hostname",
+    sync: true,
+  });
+}

@@ -1,0 +1,103 @@
+/** The query grammar of one configuration: the operations of the contract, and the configured ones. */
+
+import { isPlainName, plainNameRule } from "./names.ts";
+import { ObjectShape, optional } from "./object-shape.ts";
+import type { OperationDraft } from "./operation-draft.ts";
+import { database, operationFields, table } from "./operation-fields.ts";
+import { type OperationName, operationClasses, type PermissionClass } from "./operations.ts";
+import { quoteName } from "./refusal.ts";
+
+/** The rights that a configured operation can be mapped to. */
+export type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
+
+/** The part of the configuration that widens the grammar. */
+export interface GrammarOptions {
+  /** Fields that every operation may have beside its own, with any JSON value. */
+  readonly extraFields: readonly string[];
+  /** Further operation keys, each with the right it needs. */
+  readonly operations: Readonly<Record<string, ConfigurablePermission>>;
+}
+
+/** An operation key of the grammar. */
+export interface Operation {
+  readonly name: string;
+  readonly permission: PermissionClass;
+  /** Whether it may be an element of a Batch. */
+  readonly inBatch: boolean;
+  readonly shape: ObjectShape<OperationDraft>;
+}
+
+/** What the scanner accepts; made by `createGrammar`, once for a configuration. */
+export interface Grammar {
+  readonly operations: ReadonlyMap<string, Operation>;
+}
+
+/** The key of a list of operations that are carried out together. */
+export const batchKey = "Batch";
+/** The key by which other engines name the operation; beside an operation key it would be a second reading. */
+export const foreignOperationKey = "op";
+
+const databaseOperations: ReadonlySet<string> = new Set(["CreateDatabase", "DropDatabase"]);
+
+/**
+ * Makes the grammar of a configuration.
+ *
+ * Throws an `Error` if an extra field or operation is not a plain name, or is one of the grammar's
+ * own names or given twice. Names are compared without regard to case, `_` and `-`, since an
+ * upstream may read `Database` as `database`.
+ */
+export function createGrammar(options: GrammarOptions): Grammar {
+  const { extraFields, operations } = options;
+  requireNewNames("extra field", extraFields, [...operationKeys, ...fieldNames]);
+  requireNewNames("operation", Object.keys(operations), operationKeys);
+  const extra = extraFields.map((name) =>
+    optional<OperationDraft>(name, (reader) => reader.skipValue()),
+  );
+  const known = Object.keys(operationClasses)
+    .filter(isOperationName)
+    .map((name) => ({
+      name,
+      permission: operationClasses[name],
+      inBatch: !databaseOperations.has(name),
+      shape: new ObjectShape([...operationFields[name], ...extra]),
+    }));
+  const configured = Object.entries(operations).map(([name, permission]) => ({
+    name,
+    permission,
+    inBatch: false,
+    shape: new ObjectShape([database, table, ...extra]),
+  }));
+  const all: Operation[] = [...known, ...configured];
+  return { operations: new Map(all.map((operation) => [operation.name, operation])) };
+}
+
+const operationKeys: readonly string[] = [
+  batchKey,
+  foreignOperationKey,
+  ...Object.keys(operationClasses),
+];
+const fieldNames: readonly string[] = Object.values(operationFields).flatMap((fields) =>
+  fields.map((field) => field.name),
+);
+
+function requireNewNames(kind: string, names: readonly string[], own: readonly string[]): void {
+  const taken = new Map(own.map((name) => [fold(name), name]));
+  for (const name of names) {
+    if (!isPlainName(name)) {
+      throw new Error(`the ${kind} ${quoteName(name)} is no plain name; allowed: ${plainNameRule}`);
+    }
+    const other = taken.get(fold(name));
+    if (other !== undefined) {
+      throw new Error(`the ${kind} ${quoteName(name)} collides with ${quoteName(other)}`);
+    }
+    taken.set(fold(name), name);
+  }
+}
+
+function isOperationName(name: string): name is OperationName {
+  return Object.hasOwn(operationClasses, name);
+}
+
+function fold(name: string): string {
+  return name.toLowerCase().replace(/[_-]/g, "");
+}

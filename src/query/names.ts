@@ -1,0 +1,49 @@
+/** What databases, tables and columns may be called. */
+
+import type { ByteText } from "./byte-text.ts";
+
+/** What `isPlainName` accepts, in words for a message. */
+export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
+
+/** What `isColumnName` accepts, in words for a message. */
+export const columnNameRule =
+  "1 to 128 characters, not *, without control characters, quotes, backslash, backtick or dot";
+
+/** Whether a database or table may be called so; such a name cannot reach into another database. */
+export function isPlainName(text: string): boolean {
+  return /^[A-Za-z0-9_-]{1,63}$/.test(text);
+}
+
+const longestColumnName = 128;
+const forbiddenInColumn = new Set([0x7f, ..."'\"\\`."].map(byteOf));
+const columnByte = Uint8Array.from({ length: 256 }, (_, byte) =>
+  byte >= 0x20 && !forbiddenInColumn.has(byte) ? 1 : 0,
+);
+
+function byteOf(character: string | number): number {
+  return typeof character === "number" ? character : character.charCodeAt(0);
+}
+
+/** Whether a column of a table may be called so. Takes bytes, since it judges the keys of rows. */
+export function isColumnName(text: ByteText): boolean {
+  const { bytes, start, end } = text;
+  if (end - start === 1 && bytes[start] === 0x2a) return false;
+  let characters = 0;
+  for (let position = start; position < end; position++) {
+    const byte = bytes[position] ?? 0;
+    if (columnByte[byte] !== 1) return false;
+    if (byte === 0xc2 && isC1Control(bytes[position + 1] ?? 0)) return false;
+    if (!isContinuation(byte)) characters++;
+  }
+  return characters >= 1 && characters <= longestColumnName;
+}
+
+/** U+0080 to U+009F are the bytes C2 80 to C2 9F. */
+function isC1Control(second: number): boolean {
+  return second <= 0x9f;
+}
+
+/** The bytes of a UTF-8 character after its first one (RFC 3629, section 3). */
+function isContinuation(byte: number): boolean {
+  return (byte & 0xc0) === 0x80;
+}

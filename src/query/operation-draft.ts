@@ -1,0 +1,56 @@
+/** What is known of one operation while its fields are read, which may come in any order. */
+
+import type { ByteText } from "./byte-text.ts";
+import type { JsonReader } from "./json-reader.ts";
+import { type BodyLocation, QueryRefused, quoteName } from "./refusal.ts";
+import type { RowReader } from "./row-reader.ts";
+
+// An operation has two tables at most, so among three different names one is foreign.
+const namesThatDecide = 3;
+
+/** A table that a column names, and where it was named first. */
+interface TableReference {
+  readonly table: ByteText;
+  readonly location: BodyLocation;
+}
+
+/** The database and tables of one operation, and the tables that its columns name. */
+export class OperationDraft {
+  /** Empty, which names no database, until it is read; every operation's fields require it. */
+  database = "";
+  table: string | undefined;
+  joinedTable: string | undefined;
+  /** Shared by all operations of a body, since their rows tend to be alike. */
+  readonly rows: RowReader;
+  private readonly references: TableReference[] = [];
+
+  constructor(rows: RowReader) {
+    this.rows = rows;
+  }
+
+  /** The operation's tables as far as they are known, `from` before the joined one. */
+  get tables(): string[] {
+    return [this.table, this.joinedTable].filter((table) => table !== undefined);
+  }
+
+  /** Notes a table that a column names, for `judgeReferences`. */
+  refer(table: ByteText, reader: JsonReader, offset: number): void {
+    if (this.references.length === namesThatDecide) return;
+    for (const reference of this.references) {
+      if (reference.table.equals(table)) return;
+    }
+    this.references.push({ table, location: reader.location(offset) });
+  }
+
+  /** Refuses a column of a table that is not one of the operation's; to be called at its end. */
+  judgeReferences(): void {
+    const { tables } = this;
+    for (const { table, location } of this.references) {
+      const name = table.toString();
+      if (tables.includes(name)) continue;
+      const allowed = tables.map((own) => quoteName(own)).join(" and ");
+      const problem = `a column of the table ${quoteName(name)} is named; allowed: ${allowed}`;
+      throw new QueryRefused("invalid_column", problem, location);
+    }
+  }
+}

@@ -1,0 +1,103 @@
+/**
+ * Every refusal that a caller can meet, in one table: its stable code, the HTTP status that the
+ * gateway answers with, and the public message. What the log sees beyond that is `detail`.
+ */
+const table = {
+  unauthenticated: [401, "Missing Authorization header"],
+  token_invalid: [401, "Invalid token format"],
+  token_expired: [401, "Token expired"],
+  token_revoked: [401, "Token revoked"],
+  user_gone: [401, "User not found"],
+  credentials_invalid: [401, "Invalid username or password"],
+
+  no_grant: [403, "Insufficient permissions for this operation"],
+  role_insufficient: [403, "Insufficient permissions for this operation"],
+  database_case_mismatch: [403, "Insufficient permissions for this operation"],
+  token_database: [403, "Insufficient permissions for this operation"],
+  batch_member_denied: [403, "Insufficient permissions for this operation"],
+  administration_disabled: [403, "Administration needs authentication, which is switched off"],
+  host_not_allowed: [403, "This Host may not be used while authentication is switched off"],
+  origin_not_allowed: [403, "This Origin may not be used while authentication is switched off"],
+
+  bad_request: [400, "Bad request"],
+  several_authorization_headers: [400, "More than one Authorization header"],
+  invalid_body: [400, "Invalid request body"],
+  invalid_username: [
+    400,
+    "Invalid username: 1 to 64 of letters, digits, '.', '_', '-', '@', and not '.' or '..'",
+  ],
+  invalid_database: [400, "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
+  invalid_role: [400, "Invalid role: Owner, DbAdmin, ReadWrite or ReadOnly"],
+  invalid_email: [400, "Invalid email: at most 254 characters, none of them a control character"],
+  password_too_short: [400, "Password must be at least 8 characters"],
+  password_too_long: [400, "Password must be at most 1024 bytes"],
+  path_not_canonical: [400, "The path holds dot segments, '//', ';', '\\', '%2f' or '%5c'"],
+
+  not_found: [404, "Not found"],
+  user_not_found: [404, "User not found"],
+  grant_not_found: [404, "Grant not found"],
+  method_not_allowed: [405, "Method not allowed"],
+  request_timeout: [408, "The request took too long to arrive"],
+
+  user_exists: [409, "User already exists"],
+  database_case_conflict: [409, "A database whose name differs only by case is already named"],
+  last_owner: [409, "The last Owner of a database cannot be removed or lowered"],
+  last_administrator: [409, "The last administrator cannot be removed, lowered or disabled"],
+  access_file_read_only: [409, "The access file cannot be written"],
+  access_file_invalid: [409, "The access file is invalid just now and must be mended first"],
+
+  body_too_large: [413, "Request body too large"],
+  unsupported_media_type: [415, "Content-Type must be application/json in UTF-8, not encoded"],
+  too_many_attempts: [429, "Too many failed attempts"],
+  headers_too_large: [431, "Request headers too large"],
+
+  internal_error: [500, "Internal error"],
+  upstream_unreachable: [502, "The database does not answer"],
+  upstream_broken: [502, "The database gave no valid answer"],
+  busy: [503, "Busy: try again shortly"],
+  login_busy: [503, "Too many logins at one time: try again shortly"],
+  upstream_overloaded: [503, "The database is overloaded: try again shortly"],
+  shutting_down: [503, "Shutting down"],
+  upstream_timeout: [504, "The database took too long to answer"],
+} as const satisfies Record<string, readonly [status: number, message: string]>;
+
+/** The stable name of a rule that refuses; callers may branch on it. */
+export type RefusalCode = keyof typeof table;
+
+/** Codes with status and message, for the docs and for whoever lists them. */
+export const refusals: Readonly<Record<RefusalCode, readonly [status: number, message: string]>> =
+  table;
+
+export interface RefusalOptions {
+  /** Replaces the table's message where the caller is told more precisely what to mend. */
+  message?: string;
+  /** For the log alone; never sent to the caller. */
+  detail?: string;
+  /** Seconds after which another try may succeed (RFC 9110, section 10.2.3). */
+  retryAfter?: number;
+  /** The methods that are allowed, for 405 (RFC 9110, section 10.2.1). */
+  allow?: string;
+  cause?: unknown;
+}
+
+/** Thrown wherever a rule refuses a caller; rendered in one place at the edge. */
+export class Refusal extends Error {
+  readonly code: RefusalCode;
+  readonly detail: string | undefined;
+  readonly retryAfter: number | undefined;
+  readonly allow: string | undefined;
+
+  constructor(code: RefusalCode, options: RefusalOptions = {}) {
+    super(options.message ?? table[code][1], { cause: options.cause });
+    this.name = "Refusal";
+    this.code = code;
+    this.detail = options.detail;
+    this.retryAfter = options.retryAfter;
+    this.allow = options.allow;
+  }
+
+  /** The HTTP status of this refusal. */
+  get status(): number {
+    return table[this.code][0];
+  }
+}

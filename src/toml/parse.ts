@@ -1,0 +1,48 @@
+import { parse, TomlError, type TomlTableWithoutBigInt } from "smol-toml";
+
+/** A TOML file as text and as values, so that a value can be traced to its line. */
+export interface TomlDocument {
+  /** Where the text came from, for messages. */
+  readonly file: string;
+  readonly text: string;
+  readonly values: TomlTableWithoutBigInt;
+}
+
+/** Says that a file is no valid TOML; holds no text of the file, which may be a secret. */
+export class TomlSyntaxError extends Error {
+  readonly file: string;
+  /** From 1. */
+  readonly line: number;
+  readonly reason: string;
+
+  constructor(file: string, line: number, reason: string) {
+    super(`${file}:${line}: ${reason}`);
+    this.name = "TomlSyntaxError";
+    this.file = file;
+    this.line = line;
+    this.reason = reason;
+  }
+}
+
+/**
+ * Parses TOML 1.0. Integers beyond 2^53 are refused, since they would lose digits.
+ * @throws TomlSyntaxError
+ */
+export function parseToml(text: string, file: string): TomlDocument {
+  try {
+    return { file, text, values: parse(text, { integersAsBigInt: false }) };
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    throw new TomlSyntaxError(file, error.line, reasonOf(error));
+  }
+}
+
+/**
+ * The parser's message is a fixed sentence, then a blank line and an excerpt of the file; the
+ * excerpt is dropped, and with it the cause that would carry it into a log.
+ */
+function reasonOf(error: TomlError): string {
+  const [sentence = ""] = error.message.split("\n", 1);
+  const reason = sentence.replace("Invalid TOML document: ", "");
+  return /^[a-z(][a-z0-9 _(),:;.'-]*$/i.test(reason) ? reason : "invalid TOML";
+}

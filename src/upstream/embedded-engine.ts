@@ -1,0 +1,120 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import type { Log } from "../observe/log.ts";
+import { parseTarget, type UpstreamTarget } from "./target.ts";
+
+/** The engine that the gateway runs as a process of its own while no upstream is configured. */
+export interface EmbeddedEngine {
+  readonly target: UpstreamTarget;
+  /** Lets the engine finish what it is doing, then ends it. */
+  close(): Promise<void>;
+}
+
+export interface EmbeddedEngineOptions {
+  /** The directory of the databases' files. */
+  readonly dataDirectory: string;
+  readonly log: Log;
+}
+
+const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+const START_TIMEOUT_MS = 15_000;
+const CLOSE_TIMEOUT_MS = 10_000;
+const FIRST_RESTART_MS = 100;
+const LAST_RESTART_MS = 5000;
+
+/** Secrets of the gateway that the engine has no use for. */
+function engineEnvironment(): NodeJS.ProcessEnv {
+  const { GATEHOUSE_ADMIN_PASSWORD: _, GATEHOUSE_ENGINE_AUTHORIZATION: __, ...rest } = process.env;
+  return rest;
+}
+
+/**
+ * Starts the process. It is in a session of its own, so that a terminal's Ctrl-C reaches the
+ * gateway alone, and it ends when the channel to the gateway closes, however that ends.
+ */
+function spawnEngine(dataDirectory: string, socketPath: string): ChildProcess {
+  const flags = ["engine", "--url", `sqlite:${dataDirectory}`, "--listen", `unix:${socketPath}`];
+  return spawn(process.execPath, [program, ...flags], {
+    detached: true,
+    env: engineEnvironment(),
+    stdio: ["ignore", "inherit", "inherit", "ipc"],
+  });
+}
+
+/** Resolves when the engine listens. @throws Error if it ends or stays silent before that */
+async function whenReady(engine: ChildProcess): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const timer = setTimeout(
+    () => reject(new Error("the engine did not start in time")),
+    START_TIMEOUT_MS,
+  );
+  const onExit = () =>
+    reject(new Error("the engine ended while it was starting; see its log above"));
+  engine.once("message", () => resolve());
+  engine.once("exit", onExit);
+  engine.once("error", reject);
+  try {
+    await promise;
+  } finally {
+    clearTimeout(timer);
+    engine.off("exit", onExit);
+  }
+}
+
+/**
+ * Starts the engine on a private Unix socket and starts it again whenever it dies.
+ *
+ * @throws Error if it does not come up the first time
+ */
+export async function startEmbeddedEngine(options: EmbeddedEngineOptions): Promise<EmbeddedEngine> {
+  const { dataDirectory, log } = options;
+  // A directory of its own under the temporary one: the path of a Unix socket must be short.
+  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
+  const socketPath = path.join(directory, "engine.sock");
+  let isClosing = false;
+  let engine = spawnEngine(dataDirectory, socketPath);
+
+  async function supervise(): Promise<void> {
+    let pause = FIRST_RESTART_MS;
+    while (!isClosing) {
+      const startedAt = performance.now();
+      const [code, signal] = await once(engine, "exit");
+      if (isClosing) return;
+      if (performance.now() - startedAt > LAST_RESTART_MS) pause = FIRST_RESTART_MS;
+      log.error({ code, signal, restartInMs: pause }, "the engine died and is started again");
+      await delay(pause);
+      pause = Math.min(pause * 2, LAST_RESTART_MS);
+      if (isClosing) return;
+      engine = spawnEngine(dataDirectory, socketPath);
+      engine.on("error", (error) =>
+        log.error({ reason: error.message }, "the engine cannot be started"),
+      );
+    }
+  }
+
+  async function close(): Promise<void> {
+    isClosing = true;
+    if (engine.exitCode === null && engine.signalCode === null) {
+      const exit = once(engine, "exit");
+      if (engine.connected) engine.disconnect();
+      const timer = setTimeout(() => engine.kill("SIGKILL"), CLOSE_TIMEOUT_MS);
+      await exit;
+      clearTimeout(timer);
+    }
+    await rm(directory, { recursive: true, force: true });
+  }
+
+  try {
+    await whenReady(engine);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  void supervise();
+  return { target: parseTarget(`unix:${socketPath}`), close };
+}

@@ -1,0 +1,126 @@
+import type { IncomingHttpHeaders } from "node:http";
+
+/** Headers that belong to one connection (RFC 9110, section 7.6.1) and go no further. */
+const hopByHop = new Set([
+  "connection",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/** What a query may take along, besides `Accept*` and what is configured. */
+const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
+
+/** Headers that say where a request came from: believed from trusted proxies alone. */
+const provenance = /^(?:forwarded|x-forwarded-.*|x-real-ip)$/;
+
+/** A name as an upstream sees it that folds `_` to `-`, as CGI and WSGI do. */
+function fold(name: string): string {
+  return name.toLowerCase().replaceAll("_", "-");
+}
+
+/** True for headers by which the gateway vouches for something; nobody else may set them. */
+function isGatewayOwn(folded: string): boolean {
+  return folded.startsWith("x-gatehouse-") || folded === "x-request-id";
+}
+
+/** The names that a `Connection` header takes off the message (RFC 9110, section 7.6.1). */
+function namedInConnection(connection: string | undefined): ReadonlySet<string> {
+  if (connection === undefined) return hopByHop;
+  return new Set([...hopByHop, ...connection.split(",").map((name) => name.trim().toLowerCase())]);
+}
+
+/** What the gateway tells the upstream about a request. */
+export interface Provenance {
+  readonly requestId: string;
+  /** The addresses on the way here, the client's first. */
+  readonly forwardedFor: string;
+  readonly proto: string;
+  readonly host: string | undefined;
+  /** Absent while authentication is switched off and on public routes. */
+  readonly identity: Identity | undefined;
+}
+
+/** For whom and by which right a request goes up; lists are in the order of the query. */
+export interface Identity {
+  readonly username: string;
+  readonly roles: readonly string[];
+  readonly databases: readonly string[];
+}
+
+/** The headers that the gateway itself adds to each request that goes up. */
+export function gatewayHeaders(provenance: Provenance): Record<string, string> {
+  const headers: Record<string, string> = {
+    "x-request-id": provenance.requestId,
+    "x-forwarded-for": provenance.forwardedFor,
+    "x-forwarded-proto": provenance.proto,
+  };
+  if (provenance.host !== undefined) headers["x-forwarded-host"] = provenance.host;
+  const { identity } = provenance;
+  if (identity !== undefined) {
+    headers["x-gatehouse-user"] = identity.username;
+    headers["x-gatehouse-role"] = identity.roles.join(",");
+    headers["x-gatehouse-database"] = identity.databases.join(",");
+  }
+  return headers;
+}
+
+/** Which of the client's credentials and headers an operator lets through. */
+export interface HeaderPolicy {
+  /** Lower-case names besides the standard ones. */
+  readonly forwardHeaders: ReadonlySet<string>;
+  readonly forwardAuthorization: boolean;
+  /** The upstream's own credential, in the place of the client's. */
+  readonly authorization: string | undefined;
+}
+
+function credential(headers: IncomingHttpHeaders, policy: HeaderPolicy): string | undefined {
+  if (policy.authorization !== undefined) return policy.authorization;
+  return policy.forwardAuthorization ? headers.authorization : undefined;
+}
+
+/** The client's headers that a query takes along: an allow-list. */
+export function queryHeaders(
+  headers: IncomingHttpHeaders,
+  policy: HeaderPolicy,
+): Record<string, string | string[]> {
+  const dropped = namedInConnection(headers.connection);
+  const kept: Record<string, string | string[]> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    const allowed =
+      forwarded.has(name) || name.startsWith("accept") || policy.forwardHeaders.has(name);
+    if (allowed && value !== undefined && !dropped.has(name)) kept[name] = value;
+  }
+  const authorization = credential(headers, policy);
+  if (authorization !== undefined) kept.authorization = authorization;
+  return kept;
+}
+
+/** The client's headers that a stream takes along: all but what may not pass. */
+export function streamHeaders(
+  headers: IncomingHttpHeaders,
+  policy: HeaderPolicy,
+  fromTrustedPeer: boolean,
+): IncomingHttpHeaders {
+  const dropped = namedInConnection(headers.connection);
+  const kept: IncomingHttpHeaders = {};
+  for (const [name, value] of Object.entries(headers)) {
+    const folded = fold(name);
+    const isClaim = !fromTrustedPeer && provenance.test(folded);
+    if (dropped.has(name) || isGatewayOwn(folded) || isClaim) continue;
+    if (folded !== "authorization" && folded !== "cookie") kept[name] = value;
+  }
+  const authorization = credential(headers, policy);
+  if (authorization !== undefined) kept.authorization = authorization;
+  return kept;
+}
+
+/** Whether a header of the upstream's answer may reach the client. */
+export function isResponseHeader(name: string, connection: string | undefined): boolean {
+  return !namedInConnection(connection).has(name.toLowerCase()) && !isGatewayOwn(fold(name));
+}

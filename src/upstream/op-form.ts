@@ -1,0 +1,23 @@
+import type { Access, Query } from "../query/operations.ts";
+
+/** `CreateTable` as `create_table`. */
+function snakeCase(operation: string): string {
+  return operation.replace(/(?<!^)[A-Z]/g, (letter) => `_${letter}`).toLowerCase();
+}
+
+/** `{"op":"select", ...fields}`: the fields are the client's own bytes. */
+function operation(body: Buffer, access: Access): Buffer[] {
+  const head = Buffer.from(`{"op":"${snakeCase(access.operation)}",`);
+  return [head, body.subarray(access.start + 1, access.end)];
+}
+
+/**
+ * Rewrites the outer shape of a query for engines that take the operation as a field. A Batch
+ * becomes `["batch", operation, ...]`.
+ */
+export function toOpForm(body: Buffer, query: Query): Buffer[] {
+  if (!query.batch) return query.accesses.flatMap((access) => operation(body, access));
+  const comma = Buffer.from(",");
+  const elements = query.accesses.flatMap((access) => [comma, ...operation(body, access)]);
+  return [Buffer.from('["batch"'), ...elements, Buffer.from("]")];
+}

@@ -1,0 +1,15 @@
+/** Where the upstream listens. */
+export interface UpstreamTarget {
+  /** Scheme, host and port; `http://localhost` for a Unix socket. */
+  readonly origin: string;
+  /** The Unix socket's path, if it is one. */
+  readonly socketPath: string | undefined;
+}
+
+/** Reads `http://host:port`, `https://host:port` or `unix:/path`. */
+export function parseTarget(url: string): UpstreamTarget {
+  if (url.startsWith("unix:")) {
+    return { origin: "http://localhost", socketPath: url.slice("unix:".length) };
+  }
+  return { origin: new URL(url).origin, socketPath: undefined };
+}

@@ -1,0 +1,63 @@
+import { type Broken, key } from "./file.ts";
+
+/** What the smaller sections refuse, and files that are wrong as a whole. */
+export const others: Broken[] = [
+  ...key("metrics", "listen", "host:port, an IPv6 host in brackets", [
+    '"9464"',
+    '"127.0.0.1"',
+    '"::1:9464"',
+    '"[127.0.0.1]:9464"',
+    '"127.0.0.1:65536"',
+    '":9464"',
+  ]),
+  ...key("audit", "file", "a path", ['""', "1"]),
+  ...key("mcp", "enabled", "true or false", ['"true"']),
+  {
+    text: "[server]\nprot = 8080\n",
+    problem:
+      "gateway.toml:2: server.prot: found prot; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_grace, trusted_proxies, allowed_origins (did you mean port?)",
+  },
+  {
+    text: "\n[sever]\nport = 8080\n",
+    problem:
+      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp (did you mean server?)",
+  },
+  {
+    text: '[mcp]\n"odd\\u001b key" = 1\n',
+    problem: 'gateway.toml:2: mcp."odd\\u001b key": found "odd\\u001b key"; allowed: enabled',
+  },
+  {
+    text: 'upstream = "Bearer hunter2"\n',
+    problem: "gateway.toml:1: upstream: found a string; allowed: a table",
+  },
+  {
+    text: "mcp = 1979-05-27\n",
+    problem: "gateway.toml:1: mcp: found a date; allowed: a table",
+  },
+  {
+    text: "[server]\nhost = 1979-05-27\n",
+    problem: "gateway.toml:2: server.host: found 1979-05-27; allowed: a host name or an IP address",
+  },
+  {
+    text: '[server]\n"__proto__" = { port = 1 }\n',
+    problem:
+      "gateway.toml:2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_grace, trusted_proxies, allowed_origins",
+  },
+  {
+    text: "constructor = 1\n",
+    problem:
+      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp",
+  },
+  {
+    text: '[[upstream]]\nauthorization = "Bearer hunter2"\n',
+    problem: "gateway.toml:1: upstream: found an array; allowed: a table",
+  },
+  {
+    text: "[server]\nport = 1\nport = 2\n",
+    problem: "gateway.toml:3: trying to redefine an already defined table or value",
+  },
+  {
+    text: '[upstream]\nauthorization = "Bearer hunter2\n',
+    problem: "gateway.toml:2: control characters are not allowed in strings",
+  },
+];

@@ -1,0 +1,58 @@
+import { type Broken, element, header, key, seconds } from "./file.ts";
+
+const upstreamUrl =
+  "http://host:port, https://host:port or unix:/path, without path, query and credentials";
+
+/** What `[upstream]` refuses. */
+export const upstream: Broken[] = [
+  ...key("upstream", "url", upstreamUrl, [
+    '"127.0.0.1:9090"',
+    '"http://127.0.0.1:9090/query"',
+    '"http://127.0.0.1:9090?a=b"',
+    '"http://127.0.0.1:99999"',
+    '"unix:"',
+    '"tcp://127.0.0.1"',
+  ]),
+  {
+    text: '[upstream]\nurl = "http://user:pa@ss@127.0.0.1:9090"\n',
+    problem: `gateway.toml:2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: ${upstreamUrl}`,
+  },
+  {
+    text: '[upstream]\nauthorization = "Bearer hunter2\\n"\n',
+    problem:
+      "gateway.toml:2: upstream.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters",
+  },
+  {
+    text: '[upstream]\nauthorization = "Bearer hunter2"\nauthorization_file = "secret"\n',
+    problem:
+      'gateway.toml:3: upstream.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both',
+  },
+  {
+    text: '[upstream]\nauthorization_file = "missing"\n',
+    problem:
+      'gateway.toml:2: upstream.authorization_file: found "missing"; allowed: a file that can be read (ENOENT)',
+  },
+  {
+    text: '[upstream]\nauthorization_file = "."\n',
+    problem: 'gateway.toml:2: upstream.authorization_file: found "."; allowed: a regular file',
+  },
+  ...key("upstream", "forward_authorization", "true or false", ["0"]),
+  ...element("upstream", "forward_headers", "X-Tenant", header, [
+    '"Connection"',
+    '"TE"',
+    '"Authorization"',
+    '"cookie"',
+    '"Host"',
+    '"Content-Length"',
+    '"X-Gatehouse-User"',
+    '"x_gatehouse_role"',
+    '"X-Forwarded-For"',
+    '"X-Request-Id"',
+    '"a b"',
+    '""',
+  ]),
+  ...key("upstream", "connections", "a whole number from 1 to 10000", ["0", "10001"]),
+  ...key("upstream", "connect_timeout", seconds, ["0"]),
+  ...key("upstream", "response_timeout", seconds, ["86401"]),
+  ...key("upstream", "query_form", '"keyed", "op"', ['"Op"']),
+];

@@ -1,0 +1,79 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { exampleFile } from "../../src/config/example.ts";
+import { loadConfiguration } from "../../src/config/load.ts";
+import { withReference } from "../../src/config/reference.ts";
+import { elementOf, membersOf, nodeAt } from "../../src/config/schema-node.ts";
+import { renderValue } from "../../src/toml/render.ts";
+import { load, temporaryDirectory } from "./support.ts";
+
+const committed = {
+  example: readFileSync(new URL("../../gateway.toml.example", import.meta.url), "utf8"),
+  page: readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8"),
+};
+
+/** Every section with the keys that the schema has for it. */
+const sections = (membersOf(nodeAt([]) ?? {}) ?? []).map(([name, node]) => ({
+  name,
+  keys: (membersOf(elementOf(node) ?? node) ?? []).map(([key, member]) => ({ key, member })),
+}));
+
+t.test(
+  "the example and the page are what the schema says (node src/config/example.ts --write)",
+  (t) => {
+    t.equal(committed.example, exampleFile());
+    t.equal(committed.page, withReference(committed.page));
+    t.end();
+  },
+);
+
+t.test("every section and key has a description, and a default or an example", (t) => {
+  for (const { name, keys } of sections) {
+    t.ok(nodeAt([name])?.description, name);
+    for (const { key, member } of keys) {
+      t.ok(member.description, `${name}.${key}`);
+      t.ok(member.default !== undefined || member.examples !== undefined, `${name}.${key}`);
+    }
+  }
+  t.ok(sections.length >= 8);
+  t.end();
+});
+
+t.test("the example lists every key, and loads to the defaults", (t) => {
+  for (const { keys } of sections) {
+    for (const { key } of keys) t.match(committed.example, new RegExp(`^#?${key} = `, "m"));
+  }
+  const env = { GATEHOUSE_HOME: join(temporaryDirectory(t), "home") };
+  const loaded = load(t, committed.example, { env });
+  const defaults = loadConfiguration({ cwd: "/", env });
+  t.strictSame(loaded.configuration, defaults.configuration);
+  t.end();
+});
+
+t.test(
+  "the example's commented-out lines are accepted too, but for two that exclude others",
+  (t) => {
+    const lines = committed.example.replaceAll(/^#(?! |$)/gm, "").split("\n");
+    const text = lines
+      .filter((line) => !/^(?:authorization_file|database_header) = /.test(line))
+      .join("\n");
+    const { configuration } = load(t, text);
+    t.equal(configuration.routes.length, 1);
+    t.equal(configuration.upstream.authorization, "Bearer ...");
+    t.match(configuration.metrics.listen, /^127/);
+    t.end();
+  },
+);
+
+t.test("every example value of a key is one that the key allows", (t) => {
+  for (const { name, keys } of sections.filter(({ name }) => name !== "routes")) {
+    for (const { key, member } of keys) {
+      for (const example of member.examples ?? []) {
+        const text = `${name}.${key} = ${renderValue(example)}\n`;
+        if (key !== "authorization_file") t.ok(load(t, text), text);
+      }
+    }
+  }
+  t.end();
+});

@@ -1,0 +1,63 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import t from "tap";
+import { createTable, insert, query, selectAll, startOver, temporaryDirectory } from "./kit.ts";
+
+/** An engine in a process of its own, which prints its address. */
+const program = `
+  import { pino } from "pino";
+  import { startEngine } from ${JSON.stringify(new URL("../../src/engine/engine.ts", import.meta.url))};
+  const [url, listen] = process.argv.slice(1);
+  const engine = await startEngine({ url, listen, log: pino({ level: "silent" }) });
+  console.log(engine.address);
+`;
+
+async function spawnEngine(directory: string): Promise<{ engine: ChildProcess; address: string }> {
+  const url = `sqlite:${join(directory, "data")}`;
+  const listen = `unix:${join(directory, "engine.sock")}`;
+  const engine = spawn(process.execPath, ["--input-type=module", "-e", program, url, listen], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const [address] = await once(createInterface(engine.stdout), "line");
+  return { engine, address };
+}
+
+t.test("what was acknowledged survives a kill, and the stale socket is replaced", async (t) => {
+  const directory = temporaryDirectory(t);
+  const { engine, address } = await spawnEngine(directory);
+  t.teardown(() => engine.kill("SIGKILL"));
+  await query(address, createTable("users", { id: "int" }));
+  t.equal((await query(address, insert("users", [{ id: 1 }]))).status, 200);
+  engine.kill("SIGKILL");
+  await once(engine, "exit");
+  t.ok(existsSync(join(directory, "engine.sock")), "a killed engine leaves its socket");
+  const restarted = await startOver(t, directory);
+  t.same((await query(restarted.address, selectAll("users"))).body.data, [{ id: 1 }]);
+});
+
+t.test("a kill in the middle of batches over two databases leaves both or neither", async (t) => {
+  const directory = temporaryDirectory(t);
+  const { engine, address } = await spawnEngine(directory);
+  t.teardown(() => engine.kill("SIGKILL"));
+  await query(address, { CreateDatabase: { database: "copy" } });
+  await query(address, createTable("rows", { id: "int" }));
+  await query(address, createTable("rows", { id: "int" }, "copy"));
+  let acknowledged = 0;
+  const writes = (async () => {
+    for (let id = 0; ; id += 1) {
+      const Batch = [insert("rows", [{ id }]), insert("rows", [{ id }], "copy")];
+      await query(address, { Batch });
+      acknowledged = id + 1;
+      if (acknowledged === 20) engine.kill("SIGKILL");
+    }
+  })();
+  await t.rejects(writes);
+  const restarted = await startOver(t, directory);
+  const main = (await query(restarted.address, selectAll("rows"))).body.data;
+  const copy = (await query(restarted.address, selectAll("rows", {}, "copy"))).body.data;
+  t.same(main, copy);
+  t.ok((main?.length ?? 0) >= acknowledged);
+});

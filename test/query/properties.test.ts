@@ -1,0 +1,211 @@
+import { deepStrictEqual } from "node:assert/strict";
+import fc from "fast-check";
+import t from "tap";
+import { QueryRefused } from "../../src/query/refusal.ts";
+import { scan } from "../../src/query/scan.ts";
+import { type Choose, choicesOf, query, seeds, write } from "./arbitrary.ts";
+import { gist, plain } from "./kit.ts";
+import { referenceAccesses } from "./reference.ts";
+
+/** The accesses as the scanner tells them; undefined if it refuses the body. */
+function scanned(body: Buffer): object[] | undefined {
+  try {
+    return scan(body, plain).accesses.map(gist);
+  } catch (error) {
+    if (error instanceof QueryRefused) return undefined;
+    throw error;
+  }
+}
+
+/** What JSON.parse makes of a body; undefined if it is no JSON in UTF-8. */
+function parsed(body: Buffer): { value: unknown } | undefined {
+  try {
+    const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+    return { value: JSON.parse(decoder.decode(body)) };
+  } catch {
+    return undefined;
+  }
+}
+
+t.test("a valid query is accepted however it is written, with exactly its accesses", async () => {
+  fc.assert(
+    fc.property(query, seeds, (value, seed) => {
+      const choose = choicesOf(seed);
+      const accesses = scan(Buffer.from(write(value, choose)), plain).accesses;
+      deepStrictEqual(accesses.map(gist), referenceAccesses(value));
+    }),
+    { numRuns: 1500 },
+  );
+});
+
+t.test("each access's offsets are those of its inner object", async () => {
+  fc.assert(
+    fc.property(query, seeds, (value, seed) => {
+      const choose = choicesOf(seed);
+      const body = Buffer.from(write(value, choose));
+      const { batch, accesses } = scan(body, plain);
+      const rebuilt = accesses.map(({ operation, start, end }) => ({
+        [operation]: JSON.parse(body.toString("utf8", start, end)),
+      }));
+      deepStrictEqual(batch ? { Batch: rebuilt } : rebuilt[0], JSON.parse(body.toString()));
+    }),
+    { numRuns: 300 },
+  );
+});
+
+t.test("a body with damaged bytes is accepted only as what JSON.parse reads in it", async (t) => {
+  let accepted = 0;
+  fc.assert(
+    fc.property(query, seeds, (value, seed) => {
+      const choose = choicesOf(seed);
+      const body = damaged(Buffer.from(write(value, choose)), choose);
+      const accesses = scanned(body);
+      if (accesses === undefined) return;
+      accepted++;
+      deepStrictEqual(accesses, referenceAccesses(parsed(body)?.value), body.toString());
+    }),
+    { numRuns: 6000 },
+  );
+  t.ok(accepted > 100, "some damaged bodies are still queries");
+});
+
+t.test(
+  "a body of arbitrary bytes or JSON-like tokens is accepted only if it is a query",
+  async () => {
+    const tokens = [
+      "{",
+      "}",
+      "[",
+      "]",
+      ",",
+      ":",
+      '"DropTable"',
+      '"database"',
+      '"table"',
+      '"a"',
+      "1",
+    ];
+    const soup = fc
+      .array(fc.constantFrom(...tokens), { maxLength: 16 })
+      .map((list) => Buffer.from(list.join("")));
+    const bytes = fc.uint8Array({ maxLength: 40 }).map((array) => Buffer.from(array));
+    fc.assert(
+      fc.property(fc.oneof(soup, bytes), (body) => {
+        const accesses = scanned(body);
+        if (accesses !== undefined)
+          deepStrictEqual(accesses, referenceAccesses(parsed(body)?.value));
+      }),
+      { numRuns: 3000 },
+    );
+  },
+);
+
+t.test("a cell is accepted exactly if JSON.parse accepts it", async () => {
+  const pieces = [
+    "-",
+    "0",
+    "1",
+    "9",
+    ".",
+    "e",
+    "E",
+    "+",
+    '"',
+    "\\",
+    "u",
+    "00",
+    "n",
+    "true",
+    "null",
+  ];
+  const text = fc.array(fc.constantFrom(...pieces, "[", "]", "{", "}", ",", ":", " ", "\t", "\n"), {
+    minLength: 1,
+    maxLength: 8,
+  });
+  fc.assert(
+    fc.property(text, (list) => {
+      const body = Buffer.from(
+        `{"Insert":{"database":"d","table":"t","values":[{"c":${list.join("")}}]}}`,
+      );
+      const expected = referenceAccesses(parsed(body)?.value);
+      deepStrictEqual(scanned(body), expected, body.toString());
+    }),
+    { numRuns: 20_000 },
+  );
+});
+
+t.test(
+  "a query with a changed value is accepted exactly if it is still of the grammar",
+  async (t) => {
+    let refused = 0;
+    fc.assert(
+      fc.property(query, seeds, (value, seed) => {
+        const choose = choicesOf(seed);
+        const changed = mutated(value, choose);
+        const expected = referenceAccesses(changed);
+        if (expected === undefined) refused++;
+        deepStrictEqual(
+          scanned(Buffer.from(write(changed, choose))),
+          expected,
+          JSON.stringify(changed),
+        );
+      }),
+      { numRuns: 6000 },
+    );
+    t.ok(refused > 1000, "most changes break the grammar");
+  },
+);
+
+/** Copies a body with one to three faults: bytes changed, removed, doubled or moved. */
+function damaged(body: Buffer, choose: Choose): Buffer {
+  let result = body;
+  for (let fault = choose(3); fault >= 0; fault--) {
+    const start = choose(result.length + 1);
+    const end = Math.min(result.length, start + 1 + choose(8));
+    const before = result.subarray(0, start);
+    const piece = result.subarray(start, end);
+    const after = result.subarray(end);
+    const byte = Buffer.of(choose(4) === 0 ? choose(256) : 0x20 + choose(0x60));
+    const variants = [
+      [before, after],
+      [before, byte, after],
+      [before, byte, piece, after],
+      [before, piece, piece, after],
+      [piece, before, after],
+      [before, Buffer.from('"\\{}[]:, 0e-'.charAt(choose(12))), after],
+    ];
+    result = Buffer.concat(variants[choose(variants.length)] ?? []);
+  }
+  return result;
+}
+
+const replacements = [null, true, 0, -1, 1.5, "", "*", "a.b", "users", [], {}, [1, 2], { a: 1 }];
+
+/** Copies a value with one change somewhere: a value replaced, a member removed, renamed or added. */
+function mutated(value: unknown, choose: Choose): unknown {
+  const stop = choose(5) === 0;
+  if (stop || typeof value !== "object" || value === null) {
+    return replacements[choose(replacements.length)];
+  }
+  if (Array.isArray(value)) {
+    if (value.length === 0 || choose(6) === 0) return value.slice(1);
+    const index = choose(value.length);
+    return value.map((element, at) => (at === index ? mutated(element, choose) : element));
+  }
+  const entries: [string, unknown][] = Object.entries(value);
+  const index = choose(entries.length);
+  const [key, member] = entries[index] ?? ["added", 1];
+  const variants = [
+    () => [[key, mutated(member, choose)]],
+    () => [[key, mutated(member, choose)]],
+    () => [[key, mutated(member, choose)]],
+    () => [],
+    () => [[`${key}x`, member]],
+    () => [
+      [key, member],
+      ["op", "select"],
+    ],
+  ];
+  const replaced = variants[choose(variants.length)]?.() ?? [];
+  return Object.fromEntries([...entries.slice(0, index), ...replaced, ...entries.slice(index + 1)]);
+}
