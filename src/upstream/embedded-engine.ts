@@ -22,6 +22,8 @@ export interface EmbeddedEngineOptions {
 }
 
 const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+/** The shortest bound of any system, macOS's 104 bytes with the end marker. */
+const SOCKET_PATH_BYTES = 103;
 const START_TIMEOUT_MS = 15_000;
 const CLOSE_TIMEOUT_MS = 10_000;
 const FIRST_RESTART_MS = 100;
@@ -44,6 +46,23 @@ function spawnEngine(dataDirectory: string, socketPath: string): ChildProcess {
     env: engineEnvironment(),
     stdio: ["ignore", "inherit", "inherit", "ipc"],
   });
+}
+
+/**
+ * A path for the engine's socket that nobody else can reach: beside the data, or, since the path
+ * of a Unix socket must be short, in a directory of its own under the temporary one.
+ */
+async function privateSocket(
+  dataDirectory: string,
+): Promise<{ socketPath: string; removeSocket: () => Promise<void> }> {
+  const name = `engine-${process.pid}.sock`;
+  const beside = path.join(path.dirname(dataDirectory), name);
+  if (Buffer.byteLength(beside) <= SOCKET_PATH_BYTES) {
+    return { socketPath: beside, removeSocket: () => rm(beside, { force: true }) };
+  }
+  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
+  const removeSocket = () => rm(directory, { recursive: true, force: true });
+  return { socketPath: path.join(directory, name), removeSocket };
 }
 
 /** Resolves when the engine listens. @throws Error if it ends or stays silent before that */
@@ -73,9 +92,7 @@ async function whenReady(engine: ChildProcess): Promise<void> {
  */
 export async function startEmbeddedEngine(options: EmbeddedEngineOptions): Promise<EmbeddedEngine> {
   const { dataDirectory, log } = options;
-  // A directory of its own under the temporary one: the path of a Unix socket must be short.
-  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
-  const socketPath = path.join(directory, "engine.sock");
+  const { socketPath, removeSocket } = await privateSocket(dataDirectory);
   let isClosing = false;
   let engine = spawnEngine(dataDirectory, socketPath);
 
@@ -106,7 +123,7 @@ export async function startEmbeddedEngine(options: EmbeddedEngineOptions): Promi
       await exit;
       clearTimeout(timer);
     }
-    await rm(directory, { recursive: true, force: true });
+    await removeSocket();
   }
 
   try {

@@ -16,9 +16,11 @@ function qualified(tables: readonly unknown[]) {
   });
 }
 
+/** Any value that JSON.parse gives, with the infinities that it makes of numbers such as 1e400. */
+const cell = z.custom<unknown>((value) => value !== undefined);
+
 function condition(tables: readonly unknown[]): z.ZodType {
   const column = bareColumn.or(qualified(tables));
-  const cell = z.json();
   const self = z.lazy(() => condition(tables));
   return z.union([
     z.strictObject({ column, cmp: z.enum(["=", "!=", ">", "<", ">=", "<="]), value: cell }),

@@ -1,0 +1,83 @@
+import t from "tap";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+
+const insert = { Insert: { database: "main", table: "t", values: [{ id: 1 }] } };
+
+/** Milliseconds until a query is answered with `status`; at most five seconds. */
+async function timeUntil(gateway: TestGateway, token: string, status: number): Promise<number> {
+  const start = performance.now();
+  while (performance.now() - start < 5000) {
+    if ((await gateway.query(insert, token)).status === status) return performance.now() - start;
+  }
+  return Number.POSITIVE_INFINITY;
+}
+
+function setRole(role: string): (text: string) => string {
+  return (text) =>
+    text.replace(/(username = "alice"\ndatabase = "main"\nrole = )"\w+"/, `$1"${role}"`);
+}
+
+t.test("a role raised and lowered in the file is obeyed within a second", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const token = await gateway.addUser("alice", "ReadOnly");
+  t.equal((await gateway.query(insert, token)).status, 403);
+
+  await gateway.edit(setRole("ReadWrite"));
+  t.ok((await timeUntil(gateway, token, 200)) < 1000, "the token already out may write");
+
+  await gateway.edit(setRole("ReadOnly"));
+  t.ok((await timeUntil(gateway, token, 403)) < 1000, "and may not any more");
+  upstream.take();
+  t.equal((await gateway.query(insert, token)).status, 403);
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("a broken file changes nothing and is said to be broken", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const token = await gateway.addUser("alice", "ReadWrite");
+
+  await gateway.edit((text) => text.replace('role = "ReadWrite"', 'role = "Writer"'));
+  const refused = await gateway.service.logged(({ msg }) => String(msg).includes("refused"));
+  t.match(refused, { line: Number, reason: /`role` must be one of Owner, DbAdmin/ });
+  t.equal((await gateway.query(insert, token)).status, 200, "the last good state is in force");
+  const ready = await gateway.request("/readyz");
+  t.equal(ready.status, 200);
+  t.equal(ready.body.access_file, "stale");
+
+  await gateway.edit((text) => text.replace('role = "Writer"', 'role = "ReadOnly"'));
+  t.ok((await timeUntil(gateway, token, 403)) < 1000, "a mended file is in force");
+  t.equal((await gateway.request("/readyz")).body.access_file, "fresh");
+});
+
+t.test(
+  "a token stops working when its user is removed, disabled or given a password",
+  async (t) => {
+    const upstream = await new RecordingUpstream().listen();
+    t.teardown(() => upstream.close());
+    const gateway = await startGateway(t, { upstream: upstream.url });
+    const token = await gateway.addUser("alice", "ReadWrite");
+    const original = await gateway.login("alice", "alice password");
+
+    await gateway.edit((text) => text.replace('username = "alice"\n', "$&disabled = true\n"));
+    t.ok((await timeUntil(gateway, token, 401)) < 1000);
+    t.equal((await gateway.query(insert, token)).body.message, "Token revoked");
+
+    await gateway.edit((text) => text.replace("disabled = true\n", ""));
+    t.ok((await timeUntil(gateway, token, 200)) < 1000, "a user that is enabled again goes on");
+
+    const change = { old_password: "alice password", new_password: "another password" };
+    t.equal((await gateway.send("PUT", "/api/users/alice/password", change, token)).status, 200);
+    for (const old of [token, original]) {
+      t.equal((await gateway.query(insert, old)).body.message, "Token revoked");
+    }
+    const fresh = await gateway.login("alice", "another password");
+    await gateway.edit((text) => text.replaceAll('username = "alice"', 'username = "alicia"'));
+    t.ok((await timeUntil(gateway, fresh, 401)) < 1000);
+    t.equal((await gateway.query(insert, fresh)).body.message, "User not found");
+  },
+);

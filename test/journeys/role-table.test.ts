@@ -1,0 +1,127 @@
+import t, { type Test } from "tap";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+
+const column = { name: "id", type: "int", primary_key: true };
+const bodies: Record<string, (database: string) => unknown> = {
+  Select: (database) => ({ Select: { database, from: "t", columns: ["*"] } }),
+  Insert: (database) => ({ Insert: { database, table: "t", values: [{ id: 1 }] } }),
+  Update: (database) => ({ Update: { database, table: "t", set: { id: 2 }, where: null } }),
+  Delete: (database) => ({ Delete: { database, table: "t", where: null } }),
+  CreateTable: (database) => ({ CreateTable: { database, table: "t", columns: [column] } }),
+  DropTable: (database) => ({ DropTable: { database, table: "t" } }),
+  CreateDatabase: (database) => ({ CreateDatabase: { database } }),
+  DropDatabase: (database) => ({ DropDatabase: { database } }),
+};
+const all = Object.keys(bodies);
+const write = ["Select", "Insert", "Update", "Delete"];
+const tables = [...write, "CreateTable", "DropTable"];
+
+/** What each user may do on `main`, and on `other`, of which only the administrator has a role. */
+const table: Record<string, { main: string[]; other: string[] }> = {
+  owner: { main: all, other: [] },
+  dbadmin: { main: tables, other: [] },
+  writer: { main: write, other: [] },
+  reader: { main: ["Select"], other: [] },
+  nobody: { main: [], other: [] },
+  admin: { main: all, other: all },
+};
+const roles = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };
+
+async function logInAll(gateway: TestGateway): Promise<Map<string, string>> {
+  const tokens = new Map([["admin", await gateway.login()]]);
+  for (const [name, role] of Object.entries(roles)) {
+    tokens.set(name, await gateway.addUser(name, role));
+  }
+  tokens.set("nobody", await gateway.addUser("nobody", "ReadOnly", "elsewhere"));
+  return tokens;
+}
+
+/** Sends one operation, spelled oddly, and holds the answer and what went up against the table. */
+async function ask(
+  t: Test,
+  gateway: TestGateway,
+  upstream: RecordingUpstream,
+  question: { token: string; user: string; operation: string; database: string; allowed: boolean },
+): Promise<void> {
+  const { token, user, operation, database, allowed } = question;
+  // White space and an escape, which would be lost if anything but the client's bytes went up.
+  const content = JSON.stringify(bodies[operation]?.(database), null, "\t").replace(
+    '"t"',
+    '"\\u0074"',
+  );
+  const answer = await gateway.query(content, token);
+  const received = upstream.take();
+  const name = `${user} ${operation} on ${database}`;
+  if (allowed) {
+    t.equal(answer.status, 200, `${name} is allowed`);
+    t.equal(answer.headers.get("x-gatehouse-decision"), "allow");
+    t.equal(received.length, 1, "the upstream received one request");
+    t.equal(received[0]?.body.toString(), content, "byte for byte");
+    t.equal(received[0]?.headers["x-gatehouse-user"], user);
+    t.equal(received[0]?.headers["x-gatehouse-database"], database);
+  } else {
+    t.equal(answer.status, 403, `${name} is denied`);
+    t.equal(answer.body.message, "Insufficient permissions for this operation");
+    t.equal(answer.headers.get("x-gatehouse-decision"), "deny");
+    t.equal(received.length, 0, "the upstream received nothing");
+  }
+}
+
+t.test("the role table holds for every role and every operation", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const tokens = await logInAll(gateway);
+  for (const [user, rights] of Object.entries(table)) {
+    const token = tokens.get(user) ?? "";
+    for (const operation of all) {
+      for (const database of ["main", "other"] as const) {
+        const allowed = rights[database].includes(operation);
+        await ask(t, gateway, upstream, { token, user, operation, database, allowed });
+      }
+    }
+  }
+});
+
+t.test("a Batch is allowed only if each of its elements is", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const token = await gateway.addUser("writer", "ReadWrite");
+
+  const good = { Batch: [bodies.Select?.("main"), bodies.Insert?.("main")] };
+  t.equal((await gateway.query(good, token)).status, 200);
+  const [received] = upstream.take();
+  t.equal(received?.body.toString(), JSON.stringify(good));
+  t.equal(received?.headers["x-gatehouse-role"], "ReadWrite");
+
+  const refused = [
+    [bodies.Select?.("main"), bodies.DropTable?.("main")],
+    [bodies.Select?.("main"), bodies.Select?.("other")],
+    [bodies.Select?.("other"), bodies.Select?.("main")],
+  ];
+  for (const elements of refused) {
+    const answer = await gateway.query({ Batch: elements }, token);
+    t.equal(answer.status, 403);
+    t.equal(answer.body.code, "batch_member_denied");
+  }
+  t.equal(upstream.take().length, 0, "the upstream received nothing of them");
+});
+
+t.test("the upstream learns the role on each database of a Batch", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const token = await gateway.addUser("carol", "ReadOnly");
+  await gateway.edit(
+    (text) => `${text}\n[[acl]]\nusername = "carol"\ndatabase = "logs"\nrole = "Owner"\n`,
+  );
+  await gateway.service.logged(({ msg }) => msg === "access file reloaded");
+  await gateway.service.logged(({ grantsAdded }) => String(grantsAdded) === "carol logs Owner");
+  const elements = ["logs", "main", "logs"].map((database) => bodies.Select?.(database));
+  t.equal((await gateway.query({ Batch: elements }, token)).status, 200);
+  const [received] = upstream.take();
+  t.equal(received?.headers["x-gatehouse-database"], "logs,main");
+  t.equal(received?.headers["x-gatehouse-role"], "Owner,ReadOnly");
+});

@@ -1,0 +1,114 @@
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import type { Test } from "tap";
+import { Service } from "./process.ts";
+
+/** Hashes that cost little, so that tests spend their time elsewhere. */
+const cheapCosts = "argon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1";
+export const ADMIN_PASSWORD = "correct horse";
+
+/** An answer of the gateway. */
+export interface Answer {
+  status: number;
+  headers: Headers;
+  text: string;
+  /** The body as JSON; an empty object if it is none. */
+  body: Record<string, unknown>;
+}
+
+export interface RunOptions {
+  /** Sections and keys of gateway.toml; `[auth]` must be given by `auth`. */
+  config?: string;
+  /** Further keys of `[auth]`. */
+  auth?: string;
+  upstream?: string;
+  /** A service directory to use again. */
+  home?: string;
+  env?: NodeJS.ProcessEnv;
+}
+
+/** A service directory of a test's own, removed when the test is over. */
+export function temporaryHome(t: Test): string {
+  const home = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
+  chmodSync(home, 0o700);
+  t.teardown(() => rmSync(home, { recursive: true, force: true }));
+  return home;
+}
+
+/** A gateway in a process of its own, with an administrator, and a client of it. */
+export class TestGateway {
+  readonly home: string;
+  readonly service: Service;
+  readonly url: string;
+
+  constructor(home: string, service: Service, url: string) {
+    this.home = home;
+    this.service = service;
+    this.url = url;
+  }
+
+  get accessFile(): string {
+    return path.join(this.home, "access_control.toml");
+  }
+
+  async request(route: string, init: RequestInit = {}): Promise<Answer> {
+    const response = await fetch(`${this.url}${route}`, init);
+    const text = await response.text();
+    let body: Record<string, unknown> = {};
+    try {
+      body = JSON.parse(text);
+    } catch {
+      // Not every answer is JSON; the test looks at the text then.
+    }
+    return { status: response.status, headers: response.headers, text, body };
+  }
+
+  /** Sends JSON, or text as it is, with a token if there is one. */
+  async send(method: string, route: string, content: unknown, token?: string): Promise<Answer> {
+    const headers: Record<string, string> = { "content-type": "application/json" };
+    if (token !== undefined) headers.authorization = `Bearer ${token}`;
+    const body = typeof content === "string" ? content : JSON.stringify(content);
+    return this.request(route, { method, headers, body });
+  }
+
+  async query(content: unknown, token?: string): Promise<Answer> {
+    return this.send("POST", "/query", content, token);
+  }
+
+  /** Logs in and returns the token. */
+  async login(username = "admin", password = ADMIN_PASSWORD, database?: string): Promise<string> {
+    const answer = await this.send("POST", "/login", { username, password, database });
+    if (answer.status !== 200) throw new Error(`login of ${username}: ${answer.text}`);
+    return String(answer.body.token);
+  }
+
+  /** Makes a user with a password (`<username> password`) and a role, and logs it in. */
+  async addUser(username: string, role: string, database = "main"): Promise<string> {
+    const password = `${username} password`;
+    const user = { username, password, role, database };
+    const answer = await this.send("POST", "/api/users", user, await this.login());
+    if (answer.status !== 201) throw new Error(`user ${username}: ${answer.text}`);
+    return this.login(username, password);
+  }
+
+  /** Edits the access file as an operator would, in place. */
+  async edit(change: (text: string) => string): Promise<void> {
+    await writeFile(this.accessFile, change(await readFile(this.accessFile, "utf8")));
+  }
+}
+
+/** Starts a gateway on a free port; it ends with the test. */
+export async function startGateway(t: Test, options: RunOptions = {}): Promise<TestGateway> {
+  const home = options.home ?? temporaryHome(t);
+  const upstream =
+    options.upstream === undefined ? "" : `[upstream]\nurl = "${options.upstream}"\n`;
+  const auth = `[auth]\n${cheapCosts}\n${options.auth ?? ""}\n`;
+  writeFileSync(path.join(home, "gateway.toml"), `${auth}${upstream}${options.config ?? ""}`);
+  const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD, ...options.env };
+  const service = new Service(home, ["serve", "--port", "0"], env);
+  t.teardown(() => service.stop("SIGKILL"));
+  const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  return new TestGateway(home, service, String(url));
+}

@@ -1,0 +1,101 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+
+const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+const READY_TIMEOUT_MS = 30_000;
+
+/** What a command printed, and how it ended. */
+export interface CommandResult {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** The environment of a command: this one's, without what would point it at real files. */
+export function cleanEnvironment(home: string, extra: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
+  const { GATEHOUSE_CONFIG: _, GATEHOUSE_ADMIN_PASSWORD: __, ...rest } = process.env;
+  return { ...rest, HOME: home, GATEHOUSE_HOME: home, NO_COLOR: "1", ...extra };
+}
+
+/** Runs `gatehouse <flags>` to its end. */
+export async function runCommand(
+  home: string,
+  flags: string[],
+  options: { input?: string; env?: NodeJS.ProcessEnv; cwd?: string } = {},
+): Promise<CommandResult> {
+  const child = spawn(process.execPath, [program, ...flags], {
+    cwd: options.cwd ?? home,
+    env: cleanEnvironment(home, options.env),
+    timeout: READY_TIMEOUT_MS,
+  });
+  const result: CommandResult = { code: null, stdout: "", stderr: "" };
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (result.stdout += text));
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (result.stderr += text));
+  child.stdin.end(options.input ?? "");
+  await once(child, "close");
+  result.code = child.exitCode;
+  return result;
+}
+
+/** A `gatehouse serve` or `gatehouse engine` process. */
+export class Service {
+  readonly child: ChildProcess;
+  /** Every line of its log so far, parsed. */
+  readonly log: Record<string, unknown>[] = [];
+  /** Everything that it printed. */
+  output = "";
+  readonly #waiting = new Set<() => void>();
+
+  constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}) {
+    this.child = spawn(process.execPath, [program, ...flags], {
+      cwd: home,
+      env: cleanEnvironment(home, env),
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let rest = "";
+    this.child.stdout?.setEncoding("utf8").on("data", (text: string) => {
+      this.output += text;
+      const lines = (rest + text).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) if (line.startsWith("{")) this.log.push(JSON.parse(line));
+      for (const look of this.#waiting) look();
+    });
+    this.child.stderr?.setEncoding("utf8").on("data", (text: string) => (this.output += text));
+    this.child.once("exit", () => {
+      for (const look of this.#waiting) look();
+    });
+  }
+
+  /** The first log line that fits, also one that is yet to come. */
+  async logged(
+    fits: (line: Record<string, unknown>) => boolean,
+    timeout = READY_TIMEOUT_MS,
+  ): Promise<Record<string, unknown>> {
+    const { promise, resolve, reject } = Promise.withResolvers<Record<string, unknown>>();
+    const look = () => {
+      const line = this.log.find(fits);
+      if (line !== undefined) resolve(line);
+      else if (this.child.exitCode !== null) reject(new Error(`it ended:\n${this.output}`));
+    };
+    const timer = setTimeout(() => reject(new Error(`not logged:\n${this.output}`)), timeout);
+    this.#waiting.add(look);
+    look();
+    try {
+      return await promise;
+    } finally {
+      clearTimeout(timer);
+      this.#waiting.delete(look);
+    }
+  }
+
+  /** Sends a signal and resolves to the exit code. */
+  async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<number | null> {
+    if (this.child.exitCode === null && this.child.signalCode === null) {
+      const exit = once(this.child, "exit");
+      this.child.kill(signal);
+      await exit;
+    }
+    return this.child.exitCode;
+  }
+}

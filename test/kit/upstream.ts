@@ -1,0 +1,68 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+
+/** A request as the upstream received it. */
+export interface ReceivedRequest {
+  method: string;
+  url: string;
+  headers: NodeJS.Dict<string | string[]>;
+  rawHeaders: string[];
+  body: Buffer;
+}
+
+/** How an upstream answers; by default with a success that says nothing. */
+export type Answer = (request: ReceivedRequest, response: ServerResponse) => void;
+
+/** A database process as the gateway sees one, which remembers every byte that reached it. */
+export class RecordingUpstream {
+  readonly received: ReceivedRequest[] = [];
+  answer: Answer = (_request, response) => {
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end('{"status":"success","data":[]}');
+  };
+  readonly server: Server;
+
+  constructor() {
+    this.server = createServer((request, response) => void this.#receive(request, response));
+  }
+
+  async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = [];
+    try {
+      for await (const chunk of request) chunks.push(chunk);
+    } catch {
+      return;
+    }
+    const { method = "", url = "", headers, rawHeaders } = request;
+    const received = { method, url, headers, rawHeaders, body: Buffer.concat(chunks) };
+    this.received.push(received);
+    this.answer(received, response);
+  }
+
+  /** Listens on a free port, or on a Unix socket. */
+  async listen(socketPath?: string): Promise<this> {
+    if (socketPath === undefined) this.server.listen(0, "127.0.0.1");
+    else this.server.listen(socketPath);
+    await once(this.server, "listening");
+    return this;
+  }
+
+  get url(): string {
+    const address: AddressInfo | string | null = this.server.address();
+    if (typeof address === "string") return `unix:${address}`;
+    return `http://127.0.0.1:${address?.port}`;
+  }
+
+  /** Takes what was received so far, and forgets it. */
+  take(): ReceivedRequest[] {
+    return this.received.splice(0);
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.server, "close");
+    this.server.close();
+    this.server.closeAllConnections();
+    await closed;
+  }
+}
