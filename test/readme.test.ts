@@ -1,0 +1,103 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:net";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { temporaryHome } from "./kit/gateway.ts";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const readme = readFileSync(path.join(root, "README.md"), "utf8");
+const START = "npm ci && npm start";
+const PASSWORD_LINE = "ADMIN_PASSWORD='the password that the start has printed'";
+const TIMEOUT_MS = 60_000;
+
+interface CodeBlock {
+  language: string;
+  code: string;
+}
+
+function codeBlocks(heading: string): CodeBlock[] {
+  const section = readme.split(/^## /m).find((part) => part.startsWith(heading)) ?? "";
+  const blocks = section.matchAll(/^```(\w+)\n(.*?)^```$/gms);
+  return Array.from(blocks, ([, language = "", code = ""]) => ({ language, code }));
+}
+
+/** The environment of somebody who has only a home. */
+function environment(home: string, extra: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
+  const { GATEHOUSE_HOME: _, GATEHOUSE_CONFIG: __, ...rest } = process.env;
+  return { ...rest, HOME: home, NO_COLOR: "1", ...extra };
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+/** Starts the gateway by the README's own start command, and ends it with the test. */
+async function start(t: Test, home: string, port: number, password: string): Promise<void> {
+  const [, npmStart = ""] = START.split(" && ");
+  const child = spawn("sh", ["-c", `exec ${npmStart} -- --port ${port}`], {
+    cwd: root,
+    env: environment(home, { GATEHOUSE_ADMIN_PASSWORD: password }),
+    stdio: ["ignore", "pipe", "inherit"],
+    detached: true,
+  });
+  const exited = once(child, "exit");
+  t.teardown(async () => {
+    if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGTERM");
+    await exited;
+  });
+  const deadline = performance.now() + TIMEOUT_MS;
+  while (performance.now() < deadline && child.exitCode === null) {
+    const answer = await fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined);
+    if (answer?.status === 200) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error("the start command did not come up");
+}
+
+/** What differs from one run to the next. */
+function settled(output: string): string {
+  return output.replace(/"request_id":"[^"]*"/g, '"request_id":"..."');
+}
+
+t.test("the README's start command and first session work as they stand", async (t) => {
+  const home = temporaryHome(t);
+  const port = await freePort();
+  const password = "the first password";
+  await start(t, home, port, password);
+
+  const blocks = codeBlocks("See it work");
+  const commands = blocks
+    .filter(({ language }) => language === "sh")
+    .map(({ code }) => code.trim());
+  t.equal(commands[0], START);
+  t.equal(commands[1], PASSWORD_LINE);
+  const session = commands
+    .slice(2)
+    .join("\n")
+    .replace("http://127.0.0.1:8080", `http://127.0.0.1:${port}`);
+  const script = `ADMIN_PASSWORD='${password}'\n${session}`;
+  const shell = spawn("bash", ["-c", script], {
+    cwd: root,
+    env: environment(home),
+    timeout: TIMEOUT_MS,
+  });
+  const [output, errors] = await Promise.all([text(shell.stdout), text(shell.stderr)]);
+  t.equal(errors.replaceAll(/^npm warn .*\n/gm, ""), "");
+  const transcript = blocks.filter(({ language }) => language === "console");
+  t.equal(settled(output), settled(transcript.map(({ code }) => code).join("")));
+});
+
+t.test("the README's test command is the one that checks this project", (t) => {
+  const commands = codeBlocks("Work on it").map(({ code }) => code.trim());
+  t.strictSame(commands, ["npm ci && npm test"]);
+  t.end();
+});
