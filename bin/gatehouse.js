@@ -2,7 +2,8 @@
 // Written for any Node, however old, so that an old one can say what is wrong.
 const needed = 24;
 if (Number(process.versions.node.split(".")[0]) < needed) {
-  process.exit(1);
+  process.stderr.write(`gatehouse needs Node ${needed} or newer, but this is ${process.version}\n`);
+  process.exitCode = 1;
 } else {
   import("node:fs").then(({ existsSync }) => {
     // A clone runs its sources; the published package carries them compiled.

@@ -2,8 +2,11 @@ import { Command, CommanderError } from "commander";
 import { accessCommand } from "./commands/access.ts";
 import { configCommand } from "./commands/config.ts";
 import { engineCommand } from "./commands/engine.ts";
+import { hashPasswordCommand } from "./commands/hash-password.ts";
+import { keyCommand } from "./commands/key.ts";
 import { reportFailure, USAGE } from "./commands/outcome.ts";
 import { serveCommand } from "./commands/serve.ts";
+import { tokenCommand } from "./commands/token.ts";
 import { userCommand } from "./commands/user.ts";
 import { version } from "./version.ts";
 
@@ -17,6 +20,9 @@ const program = new Command("gatehouse")
   .addCommand(serveCommand())
   .addCommand(userCommand())
   .addCommand(accessCommand())
+  .addCommand(tokenCommand())
+  .addCommand(keyCommand())
+  .addCommand(hashPasswordCommand())
   .addCommand(configCommand())
   .addCommand(engineCommand());
 

@@ -36,6 +36,7 @@ const table = {
   not_found: [404, "Not found"],
   user_not_found: [404, "User not found"],
   grant_not_found: [404, "Grant not found"],
+  key_not_found: [404, "There is no such key, or it signs no more"],
   method_not_allowed: [405, "Method not allowed"],
   request_timeout: [408, "The request took too long to arrive"],
 
@@ -56,6 +57,7 @@ const table = {
   upstream_broken: [502, "The database gave no valid answer"],
   busy: [503, "Busy: try again shortly"],
   login_busy: [503, "Too many logins at one time: try again shortly"],
+  revocation_failed: [503, "Nothing was revoked: the revocations file cannot be written"],
   upstream_overloaded: [503, "The database is overloaded: try again shortly"],
   shutting_down: [503, "Shutting down"],
   upstream_timeout: [504, "The database took too long to answer"],

@@ -3,7 +3,15 @@ import type { Change } from "./change.ts";
 import { isExternalUsername } from "./names.ts";
 import type { Role } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
-import { type Actor, requireMayGrant, requireUnlimitedToken } from "./standing.ts";
+import {
+  type Actor,
+  requireAdministrator,
+  requireMayGrant,
+  requireMayRemove,
+  requireMayRevoke,
+  requireSelfOrAdministrator,
+  requireUnlimitedToken,
+} from "./standing.ts";
 
 /** Each function judges an intention against the file as it is, and says what to change. */
 
@@ -60,8 +68,42 @@ export function planSetPassword(
   return [{ kind: "update-user", username, update: { passwordHash } }];
 }
 
-/** Removes a user with all its grants. @throws Refusal `user_not_found` */
-export function planRemoveUser(snapshot: Snapshot, username: string): Change[] {
+/** What may be changed of a user besides its password; what is left out stays. */
+export interface UserPatch {
+  /** Null takes it out. */
+  readonly email?: string | null | undefined;
+  readonly disabled?: boolean | undefined;
+}
+
+/**
+ * Changes a user's email (its own, or an administrator anybody's), or disables and enables it (an
+ * administrator).
+ *
+ * @throws Refusal `user_not_found` or a 403 code
+ */
+export function planPatchUser(
+  snapshot: Snapshot,
+  actor: Actor,
+  username: string,
+  { email, disabled }: UserPatch,
+): Change[] {
+  requireSelfOrAdministrator(snapshot, actor, username);
+  if (disabled !== undefined) requireAdministrator(snapshot, actor);
+  requireUser(snapshot, username);
+  const update = {
+    ...(email === undefined ? {} : { email: email ?? undefined }),
+    ...(disabled === undefined ? {} : { disabled }),
+  };
+  return [{ kind: "update-user", username, update }];
+}
+
+/**
+ * Removes a user with all its grants.
+ *
+ * @throws Refusal `user_not_found` or a 403 code
+ */
+export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: string): Change[] {
+  requireMayRemove(snapshot, actor, username);
   requireUser(snapshot, username);
   return [{ kind: "remove-user", username }];
 }
@@ -77,9 +119,17 @@ export function planGrant(snapshot: Snapshot, actor: Actor, grant: Grant): Chang
   return grantChange(snapshot, grant);
 }
 
-/** Takes a grant away. @throws Refusal `grant_not_found` */
-export function planRevoke(snapshot: Snapshot, username: string, database: string): Change[] {
-  if (!grantsOf(snapshot, username).has(database)) throw new Refusal("grant_not_found");
+/** Takes a grant away. @throws Refusal `user_not_found`, `grant_not_found` or a 403 code */
+export function planRevoke(
+  snapshot: Snapshot,
+  actor: Actor,
+  username: string,
+  database: string,
+): Change[] {
+  requireMayRevoke(snapshot, actor, username, database);
+  const grants = grantsOf(snapshot, username);
+  if (grants.size === 0 && !isExternalUsername(username)) requireUser(snapshot, username);
+  if (!grants.has(database)) throw new Refusal("grant_not_found");
   return [{ kind: "remove-grant", username, database }];
 }
 

@@ -1,4 +1,4 @@
-import type { AccessRecords } from "./parse.ts";
+import type { AccessRecords } from "./records.ts";
 import type { Role } from "./roles.ts";
 import type { Grant, User } from "./snapshot.ts";
 

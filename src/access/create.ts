@@ -8,7 +8,7 @@ import type { Snapshot } from "./snapshot.ts";
 
 const header = `# Who may do what. Edit this file while the gateway runs: a change is in force within a second.
 #
-# [[users]]  username, email, password_hash,
+# [[users]]  username, email, password_hash (made by: gatehouse hash-password),
 #            disabled = true, tokens_valid_after = epoch seconds
 # [[acl]]    username, database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly
 #            The entry for a named database wins over the entry for "*".

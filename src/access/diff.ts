@@ -1,5 +1,6 @@
+import { inOneGo, type Steps, visitEach } from "../slices.ts";
 import { outranks } from "./roles.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
 
 /** What differs between two states of the access file, as names that a log may show. */
 export interface AccessDiff {
@@ -7,49 +8,56 @@ export interface AccessDiff {
   usersRemoved: string[];
   /** Records whose password, email, state or token limit changed. */
   usersChanged: string[];
+  /** A grant reads `user database role`. */
   grantsAdded: string[];
   grantsRemoved: string[];
   grantsRaised: string[];
   grantsLowered: string[];
 }
 
-function compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): void {
-  for (const [name, user] of after.users) {
-    const old = before.users.get(name);
-    if (old === undefined) diff.usersAdded.push(name);
-    else if (
-      old.passwordHash !== user.passwordHash ||
-      old.email !== user.email ||
-      old.disabled !== user.disabled ||
-      old.tokensValidAfter !== user.tokensValidAfter
-    ) {
-      diff.usersChanged.push(name);
-    }
-  }
-  for (const name of before.users.keys()) if (!after.users.has(name)) diff.usersRemoved.push(name);
+function isSameRecord(one: User, other: User): boolean {
+  return (
+    one === other ||
+    (one.passwordHash === other.passwordHash &&
+      one.email === other.email &&
+      one.disabled === other.disabled &&
+      one.tokensValidAfter === other.tokensValidAfter)
+  );
 }
 
-function compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): void {
-  for (const [name, grants] of after.grants) {
+function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
+  yield* visitEach(after.users, ([name, user]) => {
+    const old = before.users.get(name);
+    if (old === undefined) diff.usersAdded.push(name);
+    else if (!isSameRecord(old, user)) diff.usersChanged.push(name);
+  });
+  yield* visitEach(before.users.keys(), (name) => {
+    if (!after.users.has(name)) diff.usersRemoved.push(name);
+  });
+}
+
+function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
+  yield* visitEach(after.grants, ([name, grants]) => {
     const old = grantsOf(before, name);
     for (const [database, role] of grants) {
       const was = old.get(database);
+      if (was === role) continue;
       const entry = `${name} ${database} ${role}`;
       if (was === undefined) diff.grantsAdded.push(entry);
       else if (outranks(role, was)) diff.grantsRaised.push(entry);
-      else if (outranks(was, role)) diff.grantsLowered.push(entry);
+      else diff.grantsLowered.push(entry);
     }
-  }
-  for (const [name, grants] of before.grants) {
+  });
+  yield* visitEach(before.grants, ([name, grants]) => {
     const current = grantsOf(after, name);
     for (const [database, role] of grants) {
       if (!current.has(database)) diff.grantsRemoved.push(`${name} ${database} ${role}`);
     }
-  }
+  });
 }
 
-/** What changed from `before` to `after`; a grant reads `user database role`. */
-export function diffSnapshots(before: Snapshot, after: Snapshot): AccessDiff {
+/** Finds in steps what changed from `before` to `after`. */
+export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff> {
   const diff: AccessDiff = {
     usersAdded: [],
     usersRemoved: [],
@@ -59,7 +67,12 @@ export function diffSnapshots(before: Snapshot, after: Snapshot): AccessDiff {
     grantsRaised: [],
     grantsLowered: [],
   };
-  compareUsers(before, after, diff);
-  compareGrants(before, after, diff);
+  yield* compareUsers(before, after, diff);
+  yield* compareGrants(before, after, diff);
   return diff;
+}
+
+/** What changed from `before` to `after`. */
+export function diffSnapshots(before: Snapshot, after: Snapshot): AccessDiff {
+  return inOneGo(diffSteps(before, after));
 }

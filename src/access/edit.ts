@@ -1,5 +1,7 @@
+import { inOneGo, type Steps } from "../slices.ts";
+import { outlinedBlocks, plainBlocks } from "./blocks.ts";
 import type { Change, UserUpdate } from "./change.ts";
-import type { AccessRecords } from "./parse.ts";
+import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 import { type Scalar, TextEditor } from "./text-editor.ts";
 
@@ -74,12 +76,21 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
 }
 
 /**
- * The text with `changes` made in it. `records` are those of `text`.
+ * The text with `changes` made in it, in steps. `records` are those of `text`.
  *
  * @throws UneditableError if the text is not written as tables
  */
-export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
-  const editor = new TextEditor(text, records);
+export function* editSteps(
+  text: string,
+  records: AccessRecords,
+  changes: readonly Change[],
+): Steps<string> {
+  const editor = new TextEditor(text, (yield* plainBlocks(text)) ?? outlinedBlocks(text));
   for (const change of changes) edit(editor, records, change);
   return editor.finish();
+}
+
+/** The text with `changes` made in it. @throws UneditableError */
+export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
+  return inOneGo(editSteps(text, records, changes));
 }

@@ -1,29 +1,31 @@
 import { Refusal } from "../refusal.ts";
+import { type Steps, visitEach } from "../slices.ts";
 import { isExternalUsername } from "./names.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** Databases that have an Owner who can act; entries for `*` do not count. */
-function ownedDatabases(snapshot: Snapshot): Set<string> {
-  const owned = new Set<string>();
-  for (const [username, grants] of snapshot.grants) {
-    const user = snapshot.users.get(username);
-    const canAct = user === undefined ? isExternalUsername(username) : !user.disabled;
-    if (!canAct) continue;
-    for (const [database, role] of grants) if (role === "Owner") owned.add(database);
-  }
-  owned.delete(EVERY_DATABASE);
-  return owned;
+/** Who is left to run things: what a change may not take away. */
+interface Succession {
+  /** Databases that have an Owner who can act; entries for `*` do not count. */
+  readonly owned: Set<string>;
+  /** True if some administrator can log in. */
+  readonly hasAdministrator: boolean;
 }
 
-/** True if some administrator can log in. */
-function hasAdministrator(snapshot: Snapshot): boolean {
-  for (const [username, grants] of snapshot.grants) {
+function* successionOf(snapshot: Snapshot): Steps<Succession> {
+  const owned = new Set<string>();
+  let hasAdministrator = false;
+  yield* visitEach(snapshot.grants, ([username, grants]) => {
     const user = snapshot.users.get(username);
-    const canLogIn = user?.passwordHash !== undefined && !user.disabled;
-    if (canLogIn && grants.get(EVERY_DATABASE) === "Owner") return true;
-  }
-  return false;
+    const canAct = user === undefined ? isExternalUsername(username) : !user.disabled;
+    if (!canAct) return;
+    for (const [database, role] of grants) {
+      if (role !== "Owner") continue;
+      if (database !== EVERY_DATABASE) owned.add(database);
+      else hasAdministrator ||= user?.passwordHash !== undefined;
+    }
+  });
+  return { owned, hasAdministrator };
 }
 
 /**
@@ -31,10 +33,9 @@ function hasAdministrator(snapshot: Snapshot): boolean {
  *
  * @throws Refusal `last_owner` or `last_administrator`
  */
-export function requireSuccession(before: Snapshot, after: Snapshot): void {
-  if (hasAdministrator(before) && !hasAdministrator(after)) throw new Refusal("last_administrator");
-  const owned = ownedDatabases(after);
-  for (const database of ownedDatabases(before)) {
-    if (!owned.has(database)) throw new Refusal("last_owner");
-  }
+export function* requireSuccession(before: Snapshot, after: Snapshot): Steps<void> {
+  const past = yield* successionOf(before);
+  const future = yield* successionOf(after);
+  if (past.hasAdministrator && !future.hasAdministrator) throw new Refusal("last_administrator");
+  if (!past.owned.isSubsetOf(future.owned)) throw new Refusal("last_owner");
 }

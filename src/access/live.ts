@@ -1,12 +1,18 @@
 import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
-import { type AccessDiff, diffSnapshots } from "./diff.ts";
-import { AccessFileError, parseAccessFile } from "./parse.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { inSlices } from "../slices.ts";
+import { type AccessDiff, diffSteps } from "./diff.ts";
+import { AccessFileError, type ParsedAccess, parseSteps } from "./parse.ts";
+import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /** What a reload came to. */
 export type ReloadEvent =
-  | { readonly kind: "loaded"; readonly snapshot: Snapshot; readonly diff: AccessDiff }
+  | {
+      readonly kind: "loaded";
+      readonly previous: Snapshot;
+      readonly snapshot: Snapshot;
+      readonly diff: AccessDiff;
+    }
   | {
       readonly kind: "failed";
       readonly file: string;
@@ -18,16 +24,24 @@ export type ReloadEvent =
 export interface LiveAccess {
   /** The state in force: the last good one. */
   readonly snapshot: Snapshot;
+  /** The last good reading, for whoever changes the file next. */
+  readonly parsed: ParsedAccess | undefined;
   /** True while the file on disk is not what is in force. */
   readonly stale: boolean;
+  /** Calls `listener` after each reload, whatever it came to. */
+  subscribe(listener: (event: ReloadEvent) => void): void;
   /** Reads the file now; resolves when what is on disk is in force or was refused. */
   reload(): Promise<void>;
   close(): Promise<void>;
 }
 
-async function load(file: string, checkRead: boolean): Promise<Snapshot> {
+async function load(
+  file: string,
+  checkRead: boolean,
+  earlier?: ParsedAccess,
+): Promise<ParsedAccess> {
   const text = await readGuarded(file, { checkRead });
-  return parseAccessFile(text, file);
+  return inSlices(parseSteps(text, file, earlier));
 }
 
 function asFailure(file: string, error: unknown): ReloadEvent {
@@ -46,30 +60,36 @@ function asFailure(file: string, error: unknown): ReloadEvent {
 
 /**
  * Loads the access file and keeps the snapshot in step with it. Whatever is wrong with a later
- * state of the file, the last good one stays in force and `onReload` is told.
+ * state of the file, the last good one stays in force.
  *
  * @throws AccessFileError, UnsafeFileError or the file system's error if the first load fails
  */
 export async function openAccessFile(
   file: string,
-  options: { checkRead: boolean; onReload: (event: ReloadEvent) => void },
+  options: { checkRead: boolean },
 ): Promise<LiveAccess> {
-  let snapshot = await load(file, options.checkRead);
+  let parsed: ParsedAccess | undefined;
+  let snapshot = emptySnapshot;
   let stale = false;
-  let reloading: Promise<void> = Promise.resolve();
+  const listeners: ((event: ReloadEvent) => void)[] = [];
+
+  function tell(event: ReloadEvent): void {
+    for (const listener of listeners) listener(event);
+  }
 
   async function reloadNow(): Promise<void> {
     try {
-      const next = await load(file, options.checkRead);
-      const changed = next.version !== snapshot.version;
-      if (!changed && !stale) return;
-      const diff = diffSnapshots(snapshot, next);
-      snapshot = next;
+      const next = await load(file, options.checkRead, parsed);
+      if (next.snapshot.version === snapshot.version && !stale) return;
+      const diff = await inSlices(diffSteps(snapshot, next.snapshot));
+      const previous = snapshot;
+      parsed = next;
+      snapshot = next.snapshot;
       stale = false;
-      options.onReload({ kind: "loaded", snapshot, diff });
+      tell({ kind: "loaded", previous, snapshot, diff });
     } catch (error) {
       stale = true;
-      options.onReload(asFailure(file, error));
+      tell(asFailure(file, error));
     }
   }
 
@@ -79,14 +99,30 @@ export async function openAccessFile(
     return reloading;
   }
 
+  // Watched before it is read, so that no change can fall between the two.
   const watch = watchFile(file, reload);
+  const opening = load(file, options.checkRead).then((first) => {
+    parsed = first;
+    snapshot = first.snapshot;
+  });
+  let reloading = opening.catch(() => undefined);
+  try {
+    await opening;
+  } catch (error) {
+    await watch.close();
+    throw error;
+  }
   return {
     get snapshot() {
       return snapshot;
     },
+    get parsed() {
+      return parsed;
+    },
     get stale() {
       return stale;
     },
+    subscribe: (listener) => listeners.push(listener),
     reload,
     async close() {
       await watch.close();

@@ -26,6 +26,11 @@ export function requireUnlimitedToken(actor: Actor): void {
   }
 }
 
+/** @throws Refusal `token_database` unless the actor's token is for `database` or for every one */
+function requireTokenFor(actor: Subject, database: string): void {
+  if (actor.tokenDatabase !== database) requireUnlimitedToken(actor);
+}
+
 /** @throws Refusal `role_insufficient` unless the actor is an administrator */
 export function requireAdministrator(snapshot: Snapshot, actor: Actor): void {
   if (actor === "operator") return;
@@ -83,10 +88,80 @@ function requireOutranked(
  */
 export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
   if (actor === "operator") return;
-  if (grant.database === EVERY_DATABASE) requireUnlimitedToken(actor);
+  requireTokenFor(actor, grant.database);
   const held = effectiveRole(snapshot, actor.username, grant.database);
   const givesUp =
     grant.username === actor.username && held !== undefined && outranks(held, grant.role);
   if (!givesUp) requireGrantable(snapshot, actor, grant);
   requireOutranked(snapshot, actor, grant.username, grant.database);
+}
+
+/** The role that a user falls back to on `database` once its entry there is gone. */
+function fallbackRole(snapshot: Snapshot, username: string, database: string): Role | undefined {
+  if (database === EVERY_DATABASE) return undefined;
+  return grantsOf(snapshot, username).get(EVERY_DATABASE);
+}
+
+/**
+ * Judges the taking away of a grant. One's own may be given up; to remove a narrowing entry is to
+ * give the wider role that shows behind it.
+ *
+ * @throws Refusal with a 403 code
+ */
+export function requireMayRevoke(
+  snapshot: Snapshot,
+  actor: Actor,
+  username: string,
+  database: string,
+): void {
+  if (actor === "operator") return;
+  requireTokenFor(actor, database);
+  const fallback = fallbackRole(snapshot, username, database);
+  if (username === actor.username) {
+    const held = effectiveRole(snapshot, username, database);
+    const raises = fallback !== undefined && (held === undefined || outranks(fallback, held));
+    if (raises) throw new Refusal("role_insufficient");
+    return;
+  }
+  const own = grantingRole(snapshot, actor, database);
+  if (fallback !== undefined && !mayGrant(own, fallback)) throw new Refusal("role_insufficient");
+  requireOutranked(snapshot, actor, username, database);
+}
+
+/**
+ * Judges the removal of a user with all its grants: for administrators, and for whoever outranks
+ * it on every database it has a grant on.
+ *
+ * @throws Refusal with a 403 code
+ */
+export function requireMayRemove(snapshot: Snapshot, actor: Actor, username: string): void {
+  if (actor === "operator") return;
+  requireUnlimitedToken(actor);
+  if (isAdministrator(snapshot, actor.username)) return;
+  const grants = grantsOf(snapshot, username);
+  if (grants.size === 0 || username === actor.username) throw new Refusal("role_insufficient");
+  for (const database of grants.keys()) requireMayRevoke(snapshot, actor, username, database);
+}
+
+/** Judges an act on oneself, or on another by an administrator. @throws Refusal a 403 code */
+export function requireSelfOrAdministrator(
+  snapshot: Snapshot,
+  actor: Actor,
+  username: string,
+): void {
+  requireUnlimitedToken(actor);
+  if (actor === "operator" || actor.username === username) return;
+  requireAdministrator(snapshot, actor);
+}
+
+/** True if the actor may see who has which role on `database`: whoever may grant there. */
+export function maySeeGrants(snapshot: Snapshot, actor: Subject, database: string): boolean {
+  return decide(snapshot, actor, "GRANT", database).allowed;
+}
+
+/** @throws Refusal `role_insufficient` unless the actor may grant on some database */
+export function requireManager(snapshot: Snapshot, actor: Subject): void {
+  const databases = [actor.tokenDatabase, ...grantsOf(snapshot, actor.username).keys()];
+  const manages = databases.some((database) => maySeeGrants(snapshot, actor, database));
+  if (!manages) throw new Refusal("role_insufficient");
 }

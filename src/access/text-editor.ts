@@ -1,18 +1,16 @@
 import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
-import type { AccessRecords } from "./parse.ts";
+import type { Block, TableName } from "./blocks.ts";
 
 /** The text is written in a way that cannot be edited line by line. */
 export class UneditableError extends Error {}
 
-/** The two kinds of table in the access file. */
-export type TableName = "users" | "acl";
 /** A value that an edit may write. */
 export type Scalar = string | number | boolean;
 
-/** A `[[users]]` or `[[acl]]` table as it stands in the text. */
-interface Block {
+/** The statements of one table, placed in the whole text. */
+interface Table {
   readonly header: Statement;
-  readonly keys: KeyStatement[];
+  readonly keys: readonly KeyStatement[];
 }
 
 interface Splice {
@@ -30,6 +28,16 @@ function scalar(value: Scalar): string {
   return typeof value === "string" ? quote(value) : String(value);
 }
 
+/** A statement of a part of the text, placed in the whole. */
+function moved<S extends Statement>(statement: S, by: number): S {
+  const { start, end } = statement;
+  const value =
+    statement.kind === "key"
+      ? { valueStart: statement.valueStart + by, valueEnd: statement.valueEnd + by }
+      : {};
+  return { ...statement, start: start + by, end: end + by, ...value };
+}
+
 /**
  * Edits the access file's text in place: a change touches the lines that it means and no other,
  * so that the operator's comments, order, spacing and line ends stay as they are. Edits are
@@ -41,33 +49,27 @@ export class TextEditor {
   readonly #blocks: Record<TableName, Block[]> = { users: [], acl: [] };
   readonly #splices: Splice[] = [];
 
-  constructor(text: string, records: AccessRecords) {
+  /** @throws UneditableError if the text is not written as tables */
+  constructor(text: string, blocks: readonly Block[] | undefined) {
     this.#text = text;
     this.#lineEnd = text.includes("\r\n") ? "\r\n" : "\n";
-    let block: Block | undefined;
-    for (const statement of outline(text)) {
-      const [table] = statement.path;
-      if (statement.kind === "key") block?.keys.push(statement);
-      else if (table === "users" || table === "acl") {
-        block = { header: statement, keys: [] };
-        this.#blocks[table].push(block);
-      } else block = undefined;
+    if (blocks === undefined) {
+      throw new UneditableError(
+        "it is written as arrays; write it as [[users]] and [[acl]] tables",
+      );
     }
-    this.#requireTables("users", records.users.length);
-    this.#requireTables("acl", records.grants.length);
+    for (const block of blocks) this.#blocks[block.table].push(block);
   }
 
-  #requireTables(table: TableName, count: number): void {
-    if (this.#blocks[table].length === count) return;
-    throw new UneditableError(
-      `\`${table}\` is written as one array; write it as [[${table}]] tables`,
-    );
-  }
-
-  #block(table: TableName, index: number): Block {
-    const block = this.#blocks[table][index];
+  #table(table: TableName, index: number): Table {
+    const block = this.#blocks[table].at(index);
     if (block === undefined) throw new UneditableError("the record to change is not in the file");
-    return block;
+    const { start, end } = block;
+    const [header, ...rest] = outline(this.#text.slice(start, end)).map((statement) =>
+      moved(statement, start),
+    );
+    if (header === undefined) throw new UneditableError("a table without a header");
+    return { header, keys: rest.filter((statement) => statement.kind === "key") };
   }
 
   /** From the start of the statement's first line to the end of its last, line end included. */
@@ -81,7 +83,7 @@ export class TextEditor {
 
   /** Adds a table behind the last one of its kind, or at the end. */
   append(table: TableName, fields: Record<string, Scalar>): void {
-    const last = this.#blocks[table].at(-1);
+    const last = this.#blocks[table].length > 0 ? this.#table(table, -1) : undefined;
     const at = last ? this.#lines(last.keys.at(-1) ?? last.header).end : this.#text.length;
     const body = Object.entries(fields).map(([key, value]) => `${key} = ${scalar(value)}`);
     const lines = [`[[${table}]]`, ...body].map((line) => line + this.#lineEnd).join("");
@@ -92,7 +94,7 @@ export class TextEditor {
 
   /** Sets a key of a table, or takes it out if `value` is undefined. */
   set(table: TableName, index: number, key: string, value: Scalar | undefined): void {
-    const { header, keys } = this.#block(table, index);
+    const { header, keys } = this.#table(table, index);
     const statement = keys.find(({ path }) => path.at(-1) === key);
     if (statement === undefined) {
       if (value !== undefined) this.#insert(keys.at(-1) ?? header, `${key} = ${scalar(value)}`);
@@ -126,7 +128,7 @@ export class TextEditor {
 
   /** Takes a table out, and one of the blank lines around it; comments stay. */
   removeTable(table: TableName, index: number): void {
-    const { header, keys } = this.#block(table, index);
+    const { header, keys } = this.#table(table, index);
     for (const statement of [header, ...keys]) this.#remove(statement);
     const after = this.#lines(keys.at(-1) ?? header).end;
     const blank = /^[ \t]*\r?\n/.exec(this.#text.slice(after, after + 256))?.[0];

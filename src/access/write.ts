@@ -1,12 +1,15 @@
-import { readFile, realpath, stat } from "node:fs/promises";
+import { realpath, stat } from "node:fs/promises";
 import { isDeepStrictEqual } from "node:util";
 import { replaceFile } from "../files/atomic.ts";
+import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
+import { inSlices, type Steps, visitEach } from "../slices.ts";
 import { applyChange, type Change } from "./change.ts";
-import { editText } from "./edit.ts";
+import { editSteps } from "./edit.ts";
 import { requireSuccession } from "./guards.ts";
-import { AccessFileError, parseAccessFile, parseRecords } from "./parse.ts";
+import { AccessFileError, type ParsedAccess, parseSteps } from "./parse.ts";
+import type { AccessRecords } from "./records.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { UneditableError } from "./text-editor.ts";
 
@@ -16,42 +19,67 @@ import { UneditableError } from "./text-editor.ts";
  */
 export type Plan = (current: Snapshot) => readonly Change[];
 
+export interface ChangeOptions {
+  /** Also where the last Owner of a database or the last administrator would be lost. */
+  readonly force?: boolean;
+  /** An earlier reading of the file, so that only what has changed is parsed. */
+  readonly earlier?: ParsedAccess | undefined;
+}
+
+/** Who may read the file is judged where it is put in force. */
+const anyReader = { checkRead: false };
 const readOnlyCodes = new Set(["EROFS", "EACCES", "EPERM", "EBUSY"]);
 
 function asRefusal(error: unknown, file: string): unknown {
-  if (error instanceof AccessFileError) {
+  if (error instanceof AccessFileError || error instanceof UnsafeFileError) {
     return new Refusal("access_file_invalid", { detail: error.message, cause: error });
   }
   if (error instanceof UneditableError) {
     const message = `The access file cannot be edited: ${error.message}`;
     return new Refusal("access_file_invalid", { message, cause: error });
   }
-  if (error instanceof LockTimeoutError)
+  if (error instanceof LockTimeoutError) {
     return new Refusal("busy", { detail: error.message, retryAfter: 1 });
+  }
   if (error instanceof LockRefusedError) {
     return new Refusal("access_file_read_only", { detail: error.message, cause: error });
   }
   if (!(error instanceof Error) || !("code" in error)) return error;
   if (error.code === "ENOENT") {
-    return new Refusal("access_file_invalid", {
-      message: "The access file is missing",
-      cause: error,
-    });
+    const message = "The access file is missing";
+    return new Refusal("access_file_invalid", { message, cause: error });
   }
   if (!readOnlyCodes.has(String(error.code))) return error;
   const detail = `${file}: ${error.message}`;
   return new Refusal("access_file_read_only", { detail, cause: error });
 }
 
-/** The edited text, proven to hold the old records plus exactly `changes`. */
-function editAndVerify(text: string, file: string, changes: readonly Change[]): string {
-  const before = parseRecords(text, file);
-  const edited = editText(text, before, changes);
-  const expected = changes.reduce(applyChange, before);
-  if (!isDeepStrictEqual(parseRecords(edited, file), expected)) {
-    throw new UneditableError("the edit would change more than it means to");
-  }
-  return edited;
+function* areEqual<T>(some: readonly T[], others: readonly T[]): Steps<boolean> {
+  let equal = some.length === others.length;
+  yield* visitEach(some, (one, index) => {
+    const other = others[index];
+    // Most records are the very same objects, since only what has changed was parsed.
+    equal &&= one === other || isDeepStrictEqual(one, other);
+  });
+  return equal;
+}
+
+function* holdsExactly(parsed: AccessRecords, expected: AccessRecords): Steps<boolean> {
+  const usersAre = yield* areEqual(parsed.users, expected.users);
+  return usersAre && (yield* areEqual(parsed.grants, expected.grants));
+}
+
+/** The file with `changes` made, proven to hold the old records plus exactly those. */
+function* editAndVerify(
+  before: ParsedAccess,
+  file: string,
+  changes: readonly Change[],
+): Steps<ParsedAccess> {
+  const edited = yield* editSteps(before.text, before.records, changes);
+  const after = yield* parseSteps(edited, file, before);
+  const expected = changes.reduce(applyChange, before.records);
+  if (yield* holdsExactly(after.records, expected)) return after;
+  throw new UneditableError("the edit would change more than it means to");
 }
 
 /**
@@ -59,27 +87,27 @@ function editAndVerify(text: string, file: string, changes: readonly Change[]): 
  * only what the changes mean, verifies the result and replaces the file atomically. A symlink is
  * followed to the real file. When this resolves, the new content is on disk.
  *
- * @param options.force also where the last Owner or administrator would be lost
  * @returns the snapshot that is now on disk
- * @throws Refusal from `plan`, `last_owner`, `last_administrator`, `access_file_read_only`, `access_file_invalid` or `busy`
+ * @throws Refusal from `plan`, `last_owner`, `last_administrator`, `access_file_read_only`,
+ *   `access_file_invalid` or `busy`
  */
 export async function changeAccessFile(
   file: string,
   plan: Plan,
-  options: { force?: boolean } = {},
+  { force = false, earlier }: ChangeOptions = {},
 ): Promise<Snapshot> {
   try {
     const target = await realpath(file);
     return await withLock(target, async () => {
-      const text = await readFile(target, "utf8");
-      const current = parseAccessFile(text, file);
-      const changes = plan(current);
-      if (changes.length === 0) return current;
-      const edited = editAndVerify(text, file, changes);
-      const next = parseAccessFile(edited, file);
-      if (options.force !== true) requireSuccession(current, next);
-      await replaceFile(target, edited, await stat(target));
-      return next;
+      const current = await inSlices(
+        parseSteps(await readGuarded(target, anyReader), file, earlier),
+      );
+      const changes = plan(current.snapshot);
+      if (changes.length === 0) return current.snapshot;
+      const next = await inSlices(editAndVerify(current, file, changes));
+      if (!force) await inSlices(requireSuccession(current.snapshot, next.snapshot));
+      await replaceFile(target, next.text, await stat(target));
+      return next.snapshot;
     });
   } catch (error) {
     throw asRefusal(error, file);

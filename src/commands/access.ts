@@ -1,6 +1,6 @@
 import { Argument, Command } from "commander";
 import { planGrant, planRevoke } from "../access/administration.ts";
-import { isDatabaseOrEvery } from "../access/names.ts";
+import { isDatabaseOrEvery, isExternalUsername } from "../access/names.ts";
 import { type Decision, decide } from "../access/policy.ts";
 import { EVERY_DATABASE, isRole, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
@@ -46,7 +46,7 @@ async function revoke(
   requireDatabase(database);
   const snapshot = await changeAccessFile(
     configuration.auth.access_control_file,
-    (current) => planRevoke(current, username, database),
+    (current) => planRevoke(current, "operator", username, database),
     { force: options.force ?? false },
   );
   const rest = accessList(snapshot, username).map((entry) => `${entry.database}:${entry.role}`);
@@ -81,7 +81,10 @@ function permissionOf(operation: string, { query }: Configuration): PermissionCl
 /** Why a user who may do nothing at all may do nothing. */
 function stateOf(snapshot: Snapshot, username: string): string | undefined {
   const user = snapshot.users.get(username);
-  if (user === undefined) return "there is no such user";
+  if (user === undefined) {
+    // External users need no record: their own authorization server knows them.
+    return isExternalUsername(username) ? undefined : "there is no such user";
+  }
   return user.disabled ? "the user is disabled" : undefined;
 }
 

@@ -1,21 +1,16 @@
 import { existsSync } from "node:fs";
 import { Command } from "commander";
 import { namesWithoutRecord } from "../access/parse.ts";
+import { keysDirectoryOf } from "../gateway/open-identity.ts";
 import { readKeyFiles } from "../identity/key-file.ts";
-import {
-  type CommonOptions,
-  keysDirectoryOf,
-  loadFor,
-  readAccess,
-  withCommonOptions,
-} from "./files.ts";
+import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print } from "./outcome.ts";
 
 async function check(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { auth } = loaded.configuration;
   print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
-  const keys = keysDirectoryOf(loaded);
+  const keys = keysDirectoryOf(loaded.serviceDirectory);
   if (existsSync(keys)) {
     const found = await readKeyFiles(keys, { checkRead: auth.check_permissions });
     print(`signing keys   ok  ${keys} (${found.length})`);

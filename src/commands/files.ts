@@ -1,4 +1,3 @@
-import path from "node:path";
 import type { Command } from "commander";
 import { AccessFileError, parseAccessFile } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
@@ -23,11 +22,6 @@ export function loadFor(
   const loaded = loadConfiguration({ config, host, port, env: process.env, cwd: process.cwd() });
   for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
   return loaded;
-}
-
-/** Where the signing keys lie. */
-export function keysDirectoryOf({ serviceDirectory }: LoadedConfiguration): string {
-  return path.join(serviceDirectory, "keys");
 }
 
 /**

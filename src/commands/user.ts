@@ -1,9 +1,10 @@
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { Command } from "commander";
+import { Command, Option } from "commander";
 import {
   administratorGrant,
   planAddUser,
+  planPatchUser,
   planRemoveUser,
   planSetPassword,
 } from "../access/administration.ts";
@@ -97,8 +98,28 @@ async function remove(username: string, options: CommonOptions & { force?: true 
   const { configuration } = loadFor(options);
   const force = options.force ?? false;
   const file = configuration.auth.access_control_file;
-  await changeAccessFile(file, (current) => planRemoveUser(current, username), { force });
+  await changeAccessFile(file, (current) => planRemoveUser(current, "operator", username), {
+    force,
+  });
   print(`Removed ${username} and all its grants.`);
+}
+
+async function setDisabled(
+  username: string,
+  disabled: boolean,
+  options: CommonOptions & { force?: true },
+): Promise<void> {
+  const { configuration } = loadFor(options);
+  await changeAccessFile(
+    configuration.auth.access_control_file,
+    (current) => planPatchUser(current, "operator", username, { disabled }),
+    { force: options.force ?? false },
+  );
+  print(
+    disabled
+      ? `Disabled ${username}: no login, and no token of it is accepted.`
+      : `Enabled ${username}: its password and the tokens it still has work again.`,
+  );
 }
 
 /** `gatehouse user`: the users in the access file. */
@@ -110,7 +131,11 @@ export function userCommand(): Command {
     .option("--email <email>", "its email address")
     .option("--admin", "make it an administrator: Owner of every database")
     .option("--password-stdin", "read the password from standard input")
-    .option("--no-password", "without a password: for machines and external users")
+    .addOption(
+      new Option("--no-password", "without a password: for machines and external users").conflicts(
+        "passwordStdin",
+      ),
+    )
     .action(add);
   withCommonOptions(user.command("list"))
     .description("list the users and what they may do")
@@ -126,5 +151,14 @@ export function userCommand(): Command {
     .argument("<username>")
     .option("--force", "also the last administrator or the last Owner of a database")
     .action(remove);
+  withCommonOptions(user.command("disable"))
+    .description("let a user neither log in nor use its tokens")
+    .argument("<username>")
+    .option("--force", "also the last administrator or the last Owner of a database")
+    .action((username, options) => setDisabled(username, true, options));
+  withCommonOptions(user.command("enable"))
+    .description("undo a disable")
+    .argument("<username>")
+    .action((username, options) => setDisabled(username, false, options));
   return user;
 }

@@ -15,13 +15,22 @@ export class UnsafeFileError extends Error {
   }
 }
 
+function decoded(file: string, bytes: Buffer): string {
+  try {
+    // A byte-order mark stays, so that the text is the file's own to the last byte.
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new UnsafeFileError(file, "is not valid UTF-8");
+  }
+}
+
 /**
  * Reads a file that holds secrets or decides access, through one descriptor, so that what was
  * checked is what is read.
  *
  * @param options.checkRead also refuse a file that others may read
- * @throws UnsafeFileError if it is no regular file or its permissions are too wide, and the
- *   error of the file system if it cannot be read
+ * @throws UnsafeFileError if it is no regular file, its permissions are too wide or it is no UTF-8,
+ *   and the error of the file system if it cannot be read
  */
 export async function readGuarded(file: string, options: { checkRead: boolean }): Promise<string> {
   // Without O_NONBLOCK, opening a FIFO in the file's place would hang for ever.
@@ -33,7 +42,7 @@ export async function readGuarded(file: string, options: { checkRead: boolean })
     if (problem !== undefined) {
       throw new UnsafeFileError(file, `${problem.reason}; mend it with: ${problem.remedy}`);
     }
-    return await handle.readFile("utf8");
+    return decoded(file, await handle.readFile());
   } finally {
     await handle.close();
   }

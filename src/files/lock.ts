@@ -1,4 +1,4 @@
-import { chownSync, closeSync, openSync, statSync } from "node:fs";
+import { chownSync, closeSync, existsSync, openSync, statSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
@@ -43,11 +43,19 @@ function giveToOwnerOf(lock: string, file: string): void {
   chownSync(lock, uid, gid);
 }
 
+/**
+ * Makes the lock file, for nobody else to open. One that is there is not opened: to close any
+ * descriptor of a file drops every lock that this process has on it (POSIX, fcntl).
+ */
+function makePrivate(lock: string): void {
+  if (!existsSync(lock)) closeSync(openSync(lock, "a", 0o600));
+}
+
 /** The open, locked file; undefined while somebody else holds the lock. */
 function tryToLock(lock: string, file: string): DatabaseSync | undefined {
   let database: DatabaseSync | undefined;
   try {
-    closeSync(openSync(lock, "a", 0o600));
+    makePrivate(lock);
     database = new DatabaseSync(lock, { timeout: 0 });
     database.exec("BEGIN EXCLUSIVE");
     giveToOwnerOf(lock, file);

@@ -35,10 +35,14 @@ export async function changeAccess(
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
   const file = gateway.configuration.auth.access_control_file;
-  const snapshot = await changeAccessFile(file, (current) => {
-    identify(current, caller.token);
-    return plan(current, actor);
-  });
+  const snapshot = await changeAccessFile(
+    file,
+    (current) => {
+      identify(current, gateway.revocations, caller.token);
+      return plan(current, actor);
+    },
+    { earlier: gateway.access.parsed },
+  );
   await gateway.access.reload();
   exchange.decision = "allow";
   return snapshot;

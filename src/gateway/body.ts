@@ -33,13 +33,19 @@ export class BodyBudget {
   }
 }
 
+/** `application/json` with parameters as RFC 9110, section 8.3.1, writes them. */
+const jsonType =
+  /^application\/json[ \t]*(?:;[ \t]*(?:[\w!#$%&'*+.^`|~-]+=(?:[\w!#$%&'*+.^`|~-]+|"[^"\\]*")[ \t]*)?)*$/i;
+
 /** True for `application/json`, in UTF-8 if it says a charset. */
 function isJsonType(header: string | undefined): boolean {
   if (header === undefined) return false;
   if (header === "application/json") return true;
-  const { type, parameters } = parse(header);
-  const { charset } = parameters;
-  return type === "application/json" && (charset === undefined || /^utf-?8$/i.test(charset));
+  // The parser forgives what another one may read differently, such as a second charset.
+  const charsets = header.match(/;[ \t]*charset=/gi)?.length ?? 0;
+  if (!jsonType.test(header) || charsets > 1) return false;
+  const { charset } = parse(header).parameters;
+  return charset === undefined || /^utf-?8$/i.test(charset);
 }
 
 /** @throws Refusal `unsupported_media_type` unless the body is plain JSON in UTF-8 */

@@ -1,7 +1,8 @@
 import type { LiveAccess } from "../access/live.ts";
 import type { Configuration } from "../config/schema.ts";
-import type { KeyRing } from "../identity/key-ring.ts";
+import type { LiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
+import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
@@ -19,7 +20,8 @@ export interface Gateway {
   /** How clients reach the gateway, without a slash at the end. */
   readonly publicUrl: string;
   readonly access: LiveAccess;
-  readonly keys: KeyRing;
+  readonly keys: LiveKeyRing;
+  readonly revocations: LiveRevocations;
   readonly tokens: TokenAuthority;
   readonly login: LoginContext;
   readonly grammar: Grammar;

@@ -1,4 +1,5 @@
 import { isExternalUsername, isUsername } from "../access/names.ts";
+import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -97,4 +98,16 @@ export function usernameParameter(exchange: Exchange): string {
   const name = decode(exchange.parameters.username ?? "");
   if (isUsername(name) || isExternalUsername(name)) return name;
   throw new Refusal("invalid_username");
+}
+
+/**
+ * The path's `<database>`, decoded.
+ *
+ * @param others what may stand there besides a plain name
+ * @throws Refusal `invalid_database`
+ */
+export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
+  const name = decode(exchange.parameters.database ?? "");
+  if (name !== undefined && (isPlainName(name) || others.includes(name))) return name;
+  throw new Refusal("invalid_database");
 }

@@ -1,10 +1,13 @@
 import type { Configuration } from "../config/schema.ts";
+import { deleteAccess, listAccess, putAccess } from "./handlers/access.ts";
 import { configuredRoute } from "./handlers/configured.ts";
 import { healthz, readyz } from "./handlers/health.ts";
 import { login } from "./handlers/login.ts";
+import { me } from "./handlers/me.ts";
 import { changePassword } from "./handlers/password.ts";
 import { query } from "./handlers/query.ts";
-import { createUser } from "./handlers/users.ts";
+import { logout, revokeTokens } from "./handlers/tokens.ts";
+import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
 import { jwks, protectedResource } from "./handlers/well-known.ts";
 import type { Endpoint, Route } from "./route.ts";
 
@@ -30,8 +33,14 @@ export function routeTable(configuration: Configuration): Route[] {
   return [
     route("/login", { POST: login }),
     route("/query", { POST: query(server.max_body_bytes) }),
-    route("/api/users", { POST: createUser }),
+    route("/logout", { POST: logout }),
+    route("/api/me", { GET: me }),
+    route("/api/users", { GET: listUsers, POST: createUser }),
+    route("/api/users/:username", { PATCH: patchUser, DELETE: deleteUser }),
+    route("/api/users/:username/tokens", { DELETE: revokeTokens }),
     route("/api/users/:username/password", { PUT: changePassword }),
+    route("/api/access", { GET: listAccess }),
+    route("/api/access/:username/:database", { PUT: putAccess, DELETE: deleteAccess }),
     route("/.well-known/jwks.json", { GET: jwks }),
     ...(mcp.enabled
       ? [route("/.well-known/oauth-protected-resource", { GET: protectedResource })]

@@ -1,11 +1,12 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { refusals } from "../refusal.ts";
+import { answerBrokenRequest } from "./broken-request.ts";
 import { corsHeaders } from "./cors.ts";
 import { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader } from "./peer.ts";
 import { createRouter } from "./route.ts";
 import { routeTable } from "./routes.ts";
@@ -17,6 +18,9 @@ const HEADERS_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 65_000;
 /** Milliseconds between two looks for connections that are too slow. */
 const CHECK_INTERVAL_MS = 1000;
+
+/** The status that the records show for a client that left before its answer, as nginx has it. */
+const CLIENT_GONE = 499;
 
 /** The gateway's front, while it listens. */
 export interface Front {
@@ -30,34 +34,11 @@ export interface Front {
   drain(grace: number): Promise<void>;
 }
 
-/** Answers what is no HTTP request at all, then closes the connection. */
-function answerBrokenRequest(error: Error & { code?: string }, socket: Duplex): void {
-  if (!socket.writable || error.code === "ECONNRESET") {
-    socket.destroy();
-    return;
-  }
-  let code: keyof typeof refusals = "bad_request";
-  if (error.code === "HPE_HEADER_OVERFLOW") code = "headers_too_large";
-  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT") code = "request_timeout";
-  const [status, message] = refusals[code];
-  const requestId = crypto.randomUUID();
-  const body = JSON.stringify({ status: "error", message, code, request_id: requestId });
-  const head = [
-    `HTTP/1.1 ${status} ${code}`,
-    "Content-Type: application/json; charset=utf-8",
-    `Content-Length: ${Buffer.byteLength(body)}`,
-    `X-Request-Id: ${requestId}`,
-    "X-Gatehouse-Decision: deny",
-    "Connection: close",
-  ];
-  socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);
-}
-
 /** Writes the audit's line and the figures of a request that is over. */
 function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { request, response, route, caller, requestId } = exchange;
   const seconds = (performance.now() - exchange.startedAt) / 1000;
-  const status = response.statusCode;
+  const status = response.headersSent ? response.statusCode : CLIENT_GONE;
   gateway.metrics.request({ route, status, reason: exchange.reason ?? "allowed" }, seconds);
   if (exchange.isQuiet) return;
   gateway.audit.request({
@@ -81,8 +62,12 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
 /** Listens on the configured address. */
 export async function openFront(gateway: Gateway): Promise<Front> {
   const { server: settings } = gateway.configuration;
-  const router = createRouter(routeTable(gateway.configuration));
+  const { routes } = gateway.configuration;
+  const router = refuseAmbiguousPaths(createRouter(routeTable(gateway.configuration)), routes);
   const readPeer = createPeerReader(settings.trusted_proxies);
+  const sockets = new Set<Socket>();
+  const underway = new Set<Exchange>();
+  const latest = new WeakMap<Duplex, Exchange>();
   let isDraining = false;
   let hasWarned = false;
 
@@ -100,7 +85,12 @@ export async function openFront(gateway: Gateway): Promise<Front> {
     if (isDraining) response.shouldKeepAlive = false;
     const { socket } = request;
     const written = socket.bytesWritten;
+    underway.add(exchange);
+    latest.set(socket, exchange);
     response.once("close", () => {
+      underway.delete(exchange);
+      // An answer that began before the drain has promised to keep its connection.
+      if (isDraining) server.closeIdleConnections();
       gateway.budget.release(exchange);
       account(gateway, exchange, socket.bytesWritten - written);
     });
@@ -115,9 +105,21 @@ export async function openFront(gateway: Gateway): Promise<Front> {
     noDelay: true,
   });
   server.on("request", onRequest);
-  // The body is asked for only once the caller is known and its size is allowed.
-  server.on("checkContinue", onRequest);
-  server.on("clientError", answerBrokenRequest);
+  for (const event of ["checkContinue", "checkExpectation"]) {
+    server.on(event, (request: IncomingMessage, response: ServerResponse) => {
+      // The body is asked for only once the caller is known and its size is allowed. Where it is
+      // not, the next bytes could be that body or another request: they are not read.
+      response.shouldKeepAlive = false;
+      onRequest(request, response);
+    });
+  }
+  server.on("clientError", (error, socket) =>
+    answerBrokenRequest(error, socket, latest.get(socket)),
+  );
+  server.on("connection", (socket) => {
+    sockets.add(socket);
+    socket.once("close", () => sockets.delete(socket));
+  });
   server.listen(settings.port, settings.host);
   await once(server, "listening");
 
@@ -127,6 +129,9 @@ export async function openFront(gateway: Gateway): Promise<Front> {
       isDraining = true;
       const closed = once(server, "close");
       server.close();
+      for (const { response } of underway) response.shouldKeepAlive = false;
+      // Connections on which nothing was ever asked do not count as idle.
+      for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
       const timer = setTimeout(() => server.closeAllConnections(), grace);
       await closed;
       clearTimeout(timer);

@@ -62,7 +62,12 @@ async function authenticateAt(
     return undefined;
   }
   const { authorization } = exchange.request.headers;
-  const caller = await authenticate(gateway.tokens, () => gateway.access.snapshot, authorization);
+  const caller = await authenticate(
+    gateway.tokens,
+    () => gateway.access.snapshot,
+    gateway.revocations,
+    authorization,
+  );
   exchange.username = caller.user.username;
   return caller;
 }

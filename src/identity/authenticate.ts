@@ -1,6 +1,7 @@
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf } from "./credential.ts";
+import type { LiveRevocations } from "./revocations.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
 
 /** Who is calling: a user on file, and the token it showed. */
@@ -21,16 +22,20 @@ export function readBearerToken(header: string | undefined): string {
   return match[1];
 }
 
+/** What the revocations say of a token. */
+export type Revocations = Pick<LiveRevocations, "isRevoked">;
+
 /**
- * Holds a verified token against the access file as it is now.
+ * Holds a verified token against the access file and the revocations as they are now.
  *
  * @throws Refusal `user_gone` or `token_revoked`
  */
-export function identify(snapshot: Snapshot, token: TokenClaims): Caller {
+export function identify(snapshot: Snapshot, revocations: Revocations, token: TokenClaims): Caller {
   const user = snapshot.users.get(token.username);
   if (user === undefined) throw new Refusal("user_gone");
   const revoked = (detail: string) => new Refusal("token_revoked", { detail });
   if (user.disabled) throw revoked("user disabled");
+  if (revocations.isRevoked(token)) throw revoked("revocations");
   if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
   if (token.credential !== credentialOf(user)) throw revoked("password changed");
   return { user, token };
@@ -45,8 +50,9 @@ export function identify(snapshot: Snapshot, token: TokenClaims): Caller {
 export async function authenticate(
   tokens: TokenAuthority,
   snapshot: () => Snapshot,
+  revocations: Revocations,
   header: string | undefined,
 ): Promise<Caller> {
   const claims = await tokens.verify(readBearerToken(header));
-  return identify(snapshot(), claims);
+  return identify(snapshot(), revocations, claims);
 }

@@ -1,8 +1,15 @@
-import { readdir } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
-import { calculateJwkThumbprint, exportJWK, generateKeyPair, generateSecret, type JWK } from "jose";
+import {
+  calculateJwkThumbprint,
+  exportJWK,
+  generateKeyPair,
+  generateSecret,
+  importJWK,
+  type JWK,
+} from "jose";
 import * as z from "zod";
-import { replaceFile } from "../files/atomic.ts";
+import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
 
 /** The signing algorithms that may be configured (RFC 7518, RFC 8037). */
@@ -14,6 +21,10 @@ const keyFileShape = z.strictObject({
   alg: z.enum(signingAlgorithms),
   /** Epoch seconds. */
   created: z.int().nonnegative(),
+  /** Epoch seconds until which a key that signs no more still verifies. */
+  verifies_until: z.int().nonnegative().optional(),
+  /** Epoch seconds at which the last token for a machine expires that this key has signed. */
+  machine_tokens_until: z.int().nonnegative().optional(),
   jwk: z.looseObject({ kty: z.string() }),
 });
 
@@ -42,6 +53,38 @@ function parseKeyFile(text: string, file: string): StoredKey {
   throw new KeyFileError(file, `is not a signing key: \`${issue?.path.join(".") ?? ""}\` is wrong`);
 }
 
+/** An HMAC key is at least as long as the hash (RFC 7518, section 3.2), in bytes. */
+const LEAST_SECRET = 32;
+
+async function canSign({ jwk, alg }: StoredKey): Promise<boolean> {
+  try {
+    const key = await importJWK(jwk, alg);
+    if (key instanceof Uint8Array) return alg === "HS256" && key.length >= LEAST_SECRET;
+    return key.type === "private";
+  } catch {
+    return false;
+  }
+}
+
+async function readKeyFile(file: string, options: { checkRead: boolean }): Promise<StoredKey> {
+  const stored = parseKeyFile(await readGuarded(file, options), file);
+  if (path.basename(file) !== `${stored.kid}.json`) {
+    throw new KeyFileError(file, "is not named after its `kid`");
+  }
+  if (await canSign(stored)) return stored;
+  throw new KeyFileError(file, `does not hold a private key for ${stored.alg}`);
+}
+
+function fileOf(directory: string, kid: string): string {
+  return path.join(directory, `${kid}.json`);
+}
+
+/** The names of the keys that have a file. */
+export async function listKeyNames(directory: string): Promise<string[]> {
+  const names = await readdir(directory);
+  return names.flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []);
+}
+
 /**
  * Reads every key in `directory`, newest first.
  *
@@ -51,13 +94,8 @@ export async function readKeyFiles(
   directory: string,
   options: { checkRead: boolean },
 ): Promise<StoredKey[]> {
-  const names = (await readdir(directory)).filter((name) => /^[^.].*\.json$/.test(name));
-  const keys = await Promise.all(
-    names.map(async (name) => {
-      const file = path.join(directory, name);
-      return parseKeyFile(await readGuarded(file, options), file);
-    }),
-  );
+  const names = await listKeyNames(directory);
+  const keys = await Promise.all(names.map((kid) => readKeyFile(fileOf(directory, kid), options)));
   return keys.sort((a, b) => b.created - a.created || a.kid.localeCompare(b.kid));
 }
 
@@ -73,11 +111,22 @@ async function nameKey(jwk: JWK): Promise<string> {
   return jwk.kty === "oct" ? crypto.randomUUID() : calculateJwkThumbprint(jwk);
 }
 
-/** Makes a key and puts it into `directory` with mode 0600. */
+/** Puts a key into its file, new or in the place of the old one. The caller holds the lock. */
+export async function writeKeyFile(directory: string, key: StoredKey): Promise<void> {
+  await replaceFile(fileOf(directory, key.kid), `${JSON.stringify(key, null, 2)}\n`);
+}
+
+/** Takes a key's file away for good. The caller holds the lock. */
+export async function deleteKeyFile(directory: string, kid: string): Promise<void> {
+  await rm(fileOf(directory, kid));
+  await syncDirectory(directory);
+}
+
+/** Makes a key and puts it into `directory` with mode 0600. The caller holds the lock. */
 export async function createKeyFile(directory: string, alg: SigningAlgorithm): Promise<StoredKey> {
   const jwk = await generate(alg);
   const kid = await nameKey(jwk);
   const stored = keyFileShape.parse({ kid, alg, created: Math.floor(Date.now() / 1000), jwk });
-  await replaceFile(path.join(directory, `${kid}.json`), `${JSON.stringify(stored, null, 2)}\n`);
+  await writeKeyFile(directory, stored);
   return stored;
 }

@@ -1,7 +1,8 @@
 import { mkdir } from "node:fs/promises";
 import { type CryptoKey, importJWK, type JWK } from "jose";
-import { withLock } from "../files/lock.ts";
-import { createKeyFile, readKeyFiles, type SigningAlgorithm, type StoredKey } from "./key-file.ts";
+import { watchFile } from "../files/watch.ts";
+import { listKeyNames, readKeyFiles, type SigningAlgorithm, type StoredKey } from "./key-file.ts";
+import { ensureSigner, keyState, signerOf } from "./key-rotation.ts";
 
 /** A key that signs, with the name that its tokens carry. */
 export interface SigningKey {
@@ -9,7 +10,7 @@ export interface SigningKey {
   readonly key: CryptoKey | Uint8Array;
 }
 
-/** The keys of one algorithm: the newest signs, all verify. */
+/** The keys of one algorithm at one moment: the newest signs, all verify until they expire. */
 export interface KeyRing {
   readonly algorithm: SigningAlgorithm;
   readonly signer: SigningKey;
@@ -19,59 +20,113 @@ export interface KeyRing {
   readonly jwks: { keys: JWK[] };
 }
 
-const privateMembers = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+/** The keys as they are in force, kept up to date with the directory. */
+export interface LiveKeyRing {
+  readonly ring: KeyRing;
+  close(): Promise<void>;
+}
+
+export interface KeyRingOptions {
+  readonly directory: string;
+  readonly algorithm: SigningAlgorithm;
+  /** Also refuse a key file that others may read. */
+  readonly checkRead: boolean;
+}
+
+/** What is public of an EC, OKP or RSA key; everything else may be secret. */
+const publicMembers = ["crv", "x", "y", "n", "e"];
 
 function publicJwk({ kid, alg, jwk }: StoredKey): JWK {
-  const members = Object.entries(jwk).filter(([name]) => !privateMembers.includes(name));
+  const members = Object.entries(jwk).filter(([name]) => publicMembers.includes(name));
   return { ...Object.fromEntries(members), kty: jwk.kty, kid, alg, use: "sig" };
 }
 
-async function load(jwk: JWK, alg: SigningAlgorithm): Promise<CryptoKey | Uint8Array> {
+function load(jwk: JWK, alg: SigningAlgorithm): Promise<CryptoKey | Uint8Array> {
   return importJWK(jwk, alg);
 }
 
-async function storedKeys(
-  directory: string,
-  algorithm: SigningAlgorithm,
-  options: { checkRead: boolean },
-): Promise<StoredKey[]> {
-  const all = await readKeyFiles(directory, options);
-  return all.filter(({ alg }) => alg === algorithm);
+function now(): number {
+  return Math.floor(Date.now() / 1000);
 }
 
-/**
- * Loads the keys of `algorithm` from `directory`, and makes the first one if there is none.
- *
- * @throws KeyFileError or UnsafeFileError if a key file cannot be used
- */
-export async function openKeyRing(
-  directory: string,
+async function buildKeyRing(
   algorithm: SigningAlgorithm,
-  options: { checkRead: boolean },
+  keys: readonly StoredKey[],
+  newest: StoredKey,
 ): Promise<KeyRing> {
-  await mkdir(directory, { recursive: true, mode: 0o700 });
-  let stored = await storedKeys(directory, algorithm, options);
-  if (stored.length === 0) {
-    stored = await withLock(directory, async () => {
-      const now = await storedKeys(directory, algorithm, options);
-      return now.length > 0 ? now : [await createKeyFile(directory, algorithm)];
-    });
-  }
-  return buildKeyRing(algorithm, stored);
-}
-
-async function buildKeyRing(algorithm: SigningAlgorithm, stored: StoredKey[]): Promise<KeyRing> {
-  const [newest] = stored;
-  if (newest === undefined) throw new Error("a key ring needs at least one key");
   const isSymmetric = algorithm === "HS256";
-  const verifiers = new Map<string, CryptoKey | Uint8Array>();
-  for (const key of stored) {
-    verifiers.set(key.kid, await load(isSymmetric ? key.jwk : publicJwk(key), algorithm));
+  const usable = keys.filter((key) => key.alg === algorithm && keyState(key, now()) !== "expired");
+  const verifiers = new Map<string, { key: CryptoKey | Uint8Array; stored: StoredKey }>();
+  for (const stored of usable) {
+    const key = await load(isSymmetric ? stored.jwk : publicJwk(stored), algorithm);
+    verifiers.set(stored.kid, { key, stored });
   }
   return {
     algorithm,
     signer: { kid: newest.kid, key: await load(newest.jwk, algorithm) },
-    verifier: (kid) => verifiers.get(kid),
-    jwks: { keys: isSymmetric ? [] : stored.map(publicJwk) },
+    verifier(kid) {
+      const found = verifiers.get(kid);
+      const isGood = found !== undefined && keyState(found.stored, now()) !== "expired";
+      return isGood ? found.key : undefined;
+    },
+    jwks: { keys: isSymmetric ? [] : usable.map(publicJwk) },
+  };
+}
+
+/**
+ * Loads the keys of the algorithm, and makes the first one if there is none that signs.
+ *
+ * @throws KeyFileError or UnsafeFileError if a key file cannot be used
+ */
+export async function openKeyRing(options: KeyRingOptions): Promise<KeyRing> {
+  const { directory, algorithm } = options;
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const found = await readKeyFiles(directory, options);
+  const signer = signerOf(found, algorithm);
+  if (signer !== undefined) return buildKeyRing(algorithm, found, signer);
+  const made = await ensureSigner(directory, algorithm);
+  return buildKeyRing(algorithm, [made, ...found], made);
+}
+
+/** The ring without the keys whose files are gone. */
+async function withoutDeleted(ring: KeyRing, directory: string): Promise<KeyRing> {
+  const present = new Set(await listKeyNames(directory).catch(() => []));
+  return { ...ring, verifier: (kid) => (present.has(kid) ? ring.verifier(kid) : undefined) };
+}
+
+/**
+ * Loads the keys and keeps them in step with the directory: a new key signs and a deleted one
+ * verifies nothing within a second. While a key file cannot be used, no new key is taken, but a
+ * deleted one is dropped all the same.
+ *
+ * @throws KeyFileError or UnsafeFileError if a key file cannot be used at first
+ */
+export async function openLiveKeyRing(
+  options: KeyRingOptions & { onFailure: (error: unknown) => void; onReload: () => void },
+): Promise<LiveKeyRing> {
+  let ring = await openKeyRing(options);
+  let reloading: Promise<void> = Promise.resolve();
+
+  async function reload(): Promise<void> {
+    try {
+      ring = await openKeyRing(options);
+      options.onReload();
+    } catch (error) {
+      ring = await withoutDeleted(ring, options.directory);
+      options.onFailure(error);
+    }
+  }
+
+  const watch = watchFile(options.directory, () => {
+    reloading = reloading.then(reload);
+  });
+  return {
+    get ring() {
+      return ring;
+    },
+    async close() {
+      await watch.close();
+      await reloading;
+    },
   };
 }

@@ -1,13 +1,14 @@
 import type { HashCosts } from "../access/password-hash.ts";
-import { decide } from "../access/policy.ts";
-import { EVERY_DATABASE, type Role, widestRole } from "../access/roles.ts";
-import { grantsOf, type Snapshot, type User } from "../access/snapshot.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import type { Snapshot, User } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf } from "./credential.ts";
 import { isWeaker, strengthenHash, verifyPassword } from "./password.ts";
+import type { LiveRevocations } from "./revocations.ts";
 import type { LoginOrigin, LoginThrottle } from "./throttle.ts";
 import type { TokenAuthority } from "./token.ts";
+import { tokenRole } from "./token-role.ts";
 
 /** What a client sends to log in. */
 export interface LoginRequest {
@@ -26,6 +27,7 @@ export interface IssuedToken {
 /** What logging in needs of its surroundings. */
 export interface LoginContext {
   readonly snapshot: () => Snapshot;
+  readonly revocations: Pick<LiveRevocations, "earliestIssue">;
   readonly accessFile: string;
   readonly tokens: TokenAuthority;
   readonly throttle: LoginThrottle;
@@ -55,26 +57,13 @@ export async function checkPassword(
   try {
     isRight = await verifyPassword(password, hash, context.costs);
   } catch (error) {
-    await attempt.withdraw();
+    await attempt.settle("unjudged");
     throw error;
   }
-  if (user === undefined || !isRight) throw new Refusal("credentials_invalid");
-  await attempt.succeed();
+  const isGood = user !== undefined && isRight;
+  await attempt.settle(isGood ? "succeeded" : "failed");
+  if (!isGood) throw new Refusal("credentials_invalid");
   return user;
-}
-
-/**
- * The role that the token names: the one on its database, or the widest of all.
- *
- * @throws Refusal if there is none on the database that was asked for
- */
-function roleFor(snapshot: Snapshot, username: string, database: string): Role | undefined {
-  if (database === EVERY_DATABASE) return widestRole(grantsOf(snapshot, username).values());
-  // Every role may read, so this asks whether there is any.
-  const subject = { username, tokenDatabase: database };
-  const { reason, role } = decide(snapshot, subject, "SELECT", database);
-  if (reason !== "allowed") throw new Refusal(reason);
-  return role;
 }
 
 /** Raises a hash of lower costs to the configured ones, with the same salt, so tokens live on. */
@@ -106,15 +95,18 @@ export async function logIn(
 ): Promise<IssuedToken> {
   const user = await checkPassword(context, request.username, request.password, origin);
   const database = request.database ?? EVERY_DATABASE;
-  const role = roleFor(context.snapshot(), user.username, database);
+  const role = tokenRole(context.snapshot(), user.username, database);
   await upgradeHash(context, user, request.password);
-  const token = await context.tokens.issue({
+  const { token } = await context.tokens.issue({
     username: user.username,
     database,
     role,
     credential: credentialOf(user),
     lifetime: context.tokenLifetime,
-    notBefore: user.tokensValidAfter + 1,
+    notBefore: Math.max(
+      user.tokensValidAfter + 1,
+      context.revocations.earliestIssue(user.username),
+    ),
   });
   return { token, expiresIn: context.tokenLifetime };
 }

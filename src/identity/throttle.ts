@@ -1,7 +1,7 @@
 import ipaddr from "ipaddr.js";
-import { RateLimiterMemory, RateLimiterRes } from "rate-limiter-flexible";
 import { isUsername } from "../access/names.ts";
 import { Refusal } from "../refusal.ts";
+import { FailureLimit, type Outcome } from "./failure-limit.ts";
 
 /** The bounds on failed logins. */
 export interface ThrottleBounds {
@@ -18,68 +18,63 @@ export interface LoginOrigin {
   readonly isShared: boolean;
 }
 
-/** One attempt that has been counted as a failure until it turns out otherwise. */
+/** One attempt that counts as a failure until it turns out otherwise; it must be settled. */
 export interface Attempt {
-  succeed(): Promise<void>;
-  /** The attempt was not judged at all: it counts neither way. */
-  withdraw(): Promise<void>;
+  settle(outcome: Outcome): Promise<void>;
 }
 
 /** Counts failed logins per user and address, and per address. */
 export interface LoginThrottle {
-  /** @throws Refusal `too_many_attempts` with the seconds to wait */
+  /** @throws Refusal `too_many_attempts` with the seconds to wait, or `login_busy` */
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;
 }
 
 /** The unit that is blocked: an IPv4 address, or the /64 that one IPv6 subscriber has. */
 export function addressKey(address: string): string {
+  // A connection that is gone already has no address any more.
+  if (!ipaddr.isValid(address)) return address;
   const parsed = ipaddr.process(address);
   if (parsed.kind() === "ipv4") return parsed.toString();
   return parsed.toNormalizedString().split(":").slice(0, 4).join(":");
 }
 
-async function consume(limiter: RateLimiterMemory, key: string): Promise<void> {
-  try {
-    await limiter.consume(key);
-  } catch (rejection) {
-    if (!(rejection instanceof RateLimiterRes)) throw rejection;
-    const retryAfter = Math.max(1, Math.ceil(rejection.msBeforeNext / 1000));
-    throw new Refusal("too_many_attempts", { retryAfter });
-  }
-}
+/** Logins that may wait for the outcome of others; past it they are told to come back. */
+const WAITING = 256;
 
-/**
- * A throttle in memory. An attempt is counted before the password is looked at and given back if
- * it succeeds, so that a hundred guesses at one moment count as a hundred.
- */
+/** A throttle in memory. */
 export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottle {
-  const duration = bounds.window;
-  const pairs = new RateLimiterMemory({ points: bounds.perUserAndAddress, duration });
-  const addresses = new RateLimiterMemory({ points: bounds.perAddress, duration });
+  const pairs = new FailureLimit(bounds.perUserAndAddress, bounds.window);
+  const addresses = new FailureLimit(bounds.perAddress, bounds.window);
+  let entering = 0;
+
+  async function enter(pair: string, address: string | undefined): Promise<void> {
+    if (address !== undefined) await addresses.enter(address);
+    try {
+      await pairs.enter(pair);
+    } catch (error) {
+      if (address !== undefined) await addresses.leave(address, "unjudged");
+      throw error;
+    }
+  }
 
   return {
     async begin(username, origin) {
+      if (entering >= WAITING) throw new Refusal("login_busy", { retryAfter: 1 });
       const address = addressKey(origin.address);
       // A name that nobody can have gets no entry of its own, so that made-up names cost nothing.
       const pair = `${address} ${isUsername(username) ? username : "?"}`;
-      if (!origin.isShared) await consume(addresses, address);
-      const giveBackAddress = async () => {
-        if (!origin.isShared) await addresses.reward(address);
-      };
+      const counted = origin.isShared ? undefined : address;
+      entering++;
       try {
-        await consume(pairs, pair);
-      } catch (error) {
-        await giveBackAddress();
-        throw error;
+        await enter(pair, counted);
+      } finally {
+        entering--;
       }
       return {
-        async succeed() {
-          await pairs.delete(pair);
-          await giveBackAddress();
-        },
-        async withdraw() {
-          await pairs.reward(pair);
-          await giveBackAddress();
+        async settle(outcome) {
+          await pairs.leave(pair, outcome);
+          if (outcome === "succeeded") await pairs.forget(pair);
+          if (counted !== undefined) await addresses.leave(counted, outcome);
         },
       };
     },

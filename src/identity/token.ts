@@ -33,9 +33,15 @@ export type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | 
   readonly notBefore: number;
 };
 
+/** A token that was just issued. */
+export interface FreshToken {
+  readonly token: string;
+  readonly claims: TokenClaims;
+}
+
 /** Issues and verifies login tokens. */
 export interface TokenAuthority {
-  issue(request: TokenRequest): Promise<string>;
+  issue(request: TokenRequest): Promise<FreshToken>;
   /** @throws Refusal `token_expired` or `token_invalid` */
   verify(token: string): Promise<TokenClaims>;
 }
@@ -67,18 +73,24 @@ function readClaims(payload: JWTPayload): TokenClaims {
   };
 }
 
-async function issueToken(ring: KeyRing, issuer: string, request: TokenRequest): Promise<string> {
-  const issuedAt = Math.max(Math.floor(Date.now() / 1000), request.notBefore);
-  const { database, role, credential: cred } = request;
-  return new SignJWT({ database, cred, ...(role === undefined ? {} : { role }) })
+async function issueToken(
+  ring: KeyRing,
+  issuer: string,
+  { lifetime, notBefore, ...subject }: TokenRequest,
+): Promise<FreshToken> {
+  const issuedAt = Math.max(Math.floor(Date.now() / 1000), notBefore);
+  const claims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt: issuedAt + lifetime };
+  const { database, role, credential: cred } = subject;
+  const token = await new SignJWT({ database, cred, ...(role === undefined ? {} : { role }) })
     .setProtectedHeader({ alg: ring.algorithm, kid: ring.signer.kid, typ: TYPE })
-    .setSubject(request.username)
+    .setSubject(claims.username)
     .setIssuer(issuer)
     .setAudience(LOGIN_AUDIENCE)
-    .setJti(randomUUID())
+    .setJti(claims.tokenId)
     .setIssuedAt(issuedAt)
-    .setExpirationTime(issuedAt + request.lifetime)
+    .setExpirationTime(claims.expiresAt)
     .sign(ring.signer.key);
+  return { token, claims };
 }
 
 async function verifyToken(ring: KeyRing, issuer: string, token: string): Promise<TokenClaims> {

@@ -20,7 +20,7 @@ export interface AuditRecord {
   readonly status: number;
   /** Milliseconds from the first byte read to the last one written. */
   readonly ms: number;
-  /** Bytes of the answer's body. */
+  /** Bytes of the answer as they went out, head and body. */
   readonly bytes: number;
 }
 

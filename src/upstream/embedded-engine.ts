@@ -85,6 +85,16 @@ async function whenReady(engine: ChildProcess): Promise<void> {
   }
 }
 
+/** Resolves when the process has ended, or could not be started at all. */
+async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>> {
+  try {
+    const [code, signal] = await once(engine, "exit");
+    return { code, signal };
+  } catch (error) {
+    return { reason: error instanceof Error ? error.message : "unknown" };
+  }
+}
+
 /**
  * Starts the engine on a private Unix socket and starts it again whenever it dies.
  *
@@ -100,23 +110,20 @@ export async function startEmbeddedEngine(options: EmbeddedEngineOptions): Promi
     let pause = FIRST_RESTART_MS;
     while (!isClosing) {
       const startedAt = performance.now();
-      const [code, signal] = await once(engine, "exit");
+      const ending = await whenEnded(engine);
       if (isClosing) return;
       if (performance.now() - startedAt > LAST_RESTART_MS) pause = FIRST_RESTART_MS;
-      log.error({ code, signal, restartInMs: pause }, "the engine died and is started again");
+      log.error({ ...ending, restartInMs: pause }, "the engine died and is started again");
       await delay(pause);
       pause = Math.min(pause * 2, LAST_RESTART_MS);
       if (isClosing) return;
       engine = spawnEngine(dataDirectory, socketPath);
-      engine.on("error", (error) =>
-        log.error({ reason: error.message }, "the engine cannot be started"),
-      );
     }
   }
 
   async function close(): Promise<void> {
     isClosing = true;
-    if (engine.exitCode === null && engine.signalCode === null) {
+    if (engine.pid !== undefined && engine.exitCode === null && engine.signalCode === null) {
       const exit = once(engine, "exit");
       if (engine.connected) engine.disconnect();
       const timer = setTimeout(() => engine.kill("SIGKILL"), CLOSE_TIMEOUT_MS);

@@ -17,7 +17,13 @@ const hopByHop = new Set([
 const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
 
 /** Headers that say where a request came from: believed from trusted proxies alone. */
-const provenance = /^(?:forwarded|x-forwarded-.*|x-real-ip)$/;
+const provenanceClaim = /^(?:forwarded|x-forwarded-.*|x-real-ip)$/;
+
+/** Headers of a stream that are meant for the gateway itself, or that it writes anew. */
+const notPassedOn = new Set([
+  ...["authorization", "cookie", "expect"],
+  ...["content-length", "transfer-encoding"],
+]);
 
 /** A name as an upstream sees it that folds `_` to `-`, as CGI and WSGI do. */
 function fold(name: string): string {
@@ -101,6 +107,16 @@ export function queryHeaders(
   return kept;
 }
 
+/**
+ * How the length of a body is told. It is never taken off, whatever `Connection` names: a body
+ * without it would be read as a request of its own.
+ */
+function framing(headers: IncomingHttpHeaders): Record<string, string> {
+  const { "content-length": length, "transfer-encoding": encoding } = headers;
+  if (encoding !== undefined) return { "transfer-encoding": encoding };
+  return length === undefined ? {} : { "content-length": length };
+}
+
 /** The client's headers that a stream takes along: all but what may not pass. */
 export function streamHeaders(
   headers: IncomingHttpHeaders,
@@ -111,16 +127,27 @@ export function streamHeaders(
   const kept: IncomingHttpHeaders = {};
   for (const [name, value] of Object.entries(headers)) {
     const folded = fold(name);
-    const isClaim = !fromTrustedPeer && provenance.test(folded);
+    // A proxy writes its own spelling; another one is the client's, and an upstream may fold it.
+    const isBelieved = fromTrustedPeer && name === folded;
+    const isClaim = provenanceClaim.test(folded) && !isBelieved;
     if (dropped.has(name) || isGatewayOwn(folded) || isClaim) continue;
-    if (folded !== "authorization" && folded !== "cookie") kept[name] = value;
+    if (!notPassedOn.has(folded)) kept[name] = value;
   }
   const authorization = credential(headers, policy);
   if (authorization !== undefined) kept.authorization = authorization;
-  return kept;
+  return Object.assign(kept, framing(headers));
 }
 
-/** Whether a header of the upstream's answer may reach the client. */
-export function isResponseHeader(name: string, connection: string | undefined): boolean {
-  return !namedInConnection(connection).has(name.toLowerCase()) && !isGatewayOwn(fold(name));
+/** The headers of the upstream's answer that may reach the client: names and values in turn. */
+export function answerHeaders(raw: readonly string[]): string[] {
+  const isName = (at: number, name: string) => at % 2 === 0 && raw[at]?.toLowerCase() === name;
+  const connection = raw.filter((_, at) => isName(at - 1, "connection"));
+  const dropped = namedInConnection(connection.join());
+  const kept: string[] = [];
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = raw[at] ?? "";
+    if (dropped.has(name.toLowerCase()) || isGatewayOwn(fold(name))) continue;
+    kept.push(name, raw[at + 1] ?? "");
+  }
+  return kept;
 }

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { type Dispatcher, Pool } from "undici";
 import { Refusal } from "../refusal.ts";
 import { QueryExchange } from "./query-exchange.ts";
+import { Slots } from "./slots.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** A query that was allowed and goes up. */
@@ -58,16 +59,40 @@ function toBody(body: Buffer | Buffer[]): Buffer {
   return Array.isArray(body) ? Buffer.concat(body) : body;
 }
 
+/**
+ * Waits for a slot.
+ *
+ * @returns false if the client went away meanwhile
+ * @throws Refusal `upstream_overloaded` if too many wait, or after `maxWait` milliseconds
+ */
+async function takeSlot(slots: Slots, response: ServerResponse, maxWait: number): Promise<boolean> {
+  if (slots.tryTake()) return true;
+  if (slots.isFull) throw overloaded();
+  const { turn, leave } = slots.wait();
+  const timer = setTimeout(leave, maxWait);
+  response.once("close", leave);
+  const hasTurn = await turn;
+  clearTimeout(timer);
+  response.off("close", leave);
+  if (!hasTurn && !response.destroyed) throw overloaded();
+  return hasTurn;
+}
+
+function overloaded(): Refusal {
+  return new Refusal("upstream_overloaded", { retryAfter: 1 });
+}
+
 /** Opens a pool of connections to the upstream; nothing is connected until it is needed. */
 export function createQueryClient(options: QueryClientOptions): QueryClient {
+  const { connections, responseTimeout } = options;
   const pool = createPool(options, 1);
   // Without pipelining a connection is used once: for a retry that must not meet a stale one.
   const fresh = createPool(options, 0);
-  const capacity = options.connections * (1 + WAITING_PER_CONNECTION);
-  let inFlight = 0;
+  // Queries wait here and not in the pool, so that one whose client left is forgotten at once.
+  const slots = new Slots(connections, connections * WAITING_PER_CONNECTION);
 
   function attempt(through: Dispatcher, query: QueryForward, body: Buffer): Promise<boolean> {
-    const exchange = new QueryExchange(query, options.responseTimeout);
+    const exchange = new QueryExchange(query);
     const dispatch = { path: "/query", method: "POST", body, headers: query.headers } as const;
     through.dispatch(dispatch, exchange);
     return exchange.outcome;
@@ -75,14 +100,14 @@ export function createQueryClient(options: QueryClientOptions): QueryClient {
 
   return {
     async forward(query) {
-      if (inFlight >= capacity) throw new Refusal("upstream_overloaded", { retryAfter: 1 });
-      inFlight++;
+      if (!(await takeSlot(slots, query.response, responseTimeout))) return;
       try {
+        if (query.response.destroyed) return;
         const body = toBody(query.body);
         const isAnswered = await attempt(pool, query, body);
         if (!isAnswered) await attempt(fresh, { ...query, isRead: false }, body);
       } finally {
-        inFlight--;
+        slots.release();
       }
     },
     async close() {

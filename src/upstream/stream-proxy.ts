@@ -1,8 +1,10 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import { Agent } from "node:http";
+import { pipeline } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { Refusal } from "../refusal.ts";
-import { isResponseHeader } from "./headers.ts";
+import { asRefusal } from "./failure.ts";
+import { answerHeaders } from "./headers.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** A request on a configured route, checked and ready to go up. */
@@ -11,6 +13,8 @@ export interface StreamForward {
   readonly response: ServerResponse;
   /** All that goes up: the client's headers that may pass and the gateway's own. */
   readonly headers: NodeJS.Dict<string | string[]>;
+  /** Headers that the gateway adds to the answer: names and values in turn. */
+  readonly answerHeaders: readonly string[];
 }
 
 /** Carries requests of configured routes to the upstream, streaming both ways. */
@@ -18,7 +22,8 @@ export interface StreamProxy {
   /**
    * Resolves when the answer has gone out or broken off.
    *
-   * @throws Refusal `upstream_unreachable` or `upstream_timeout` if there is no answer
+   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as
+   *   nothing of an answer has gone out
    */
   forward(stream: StreamForward): Promise<void>;
   close(): void;
@@ -30,52 +35,75 @@ export interface StreamProxyOptions {
   readonly responseTimeout: number;
 }
 
+/** A stream on its way, and how it fails. */
+interface Underway {
+  readonly stream: StreamForward;
+  readonly fail: (error: Error) => void;
+}
+
 function proxyTarget({ origin, socketPath }: UpstreamTarget) {
   if (socketPath === undefined) return origin;
   return { host: "localhost", port: 80, protocol: "http:", socketPath };
 }
 
-function dropUnwantedHeaders(answer: IncomingMessage): void {
-  const { connection } = answer.headers;
-  for (const name of Object.keys(answer.headers)) {
-    if (!isResponseHeader(name, connection)) delete answer.headers[name];
+function passOn(answer: IncomingMessage, { stream, fail }: Underway): void {
+  const { response, answerHeaders: added } = stream;
+  try {
+    const headers = [...answerHeaders(answer.rawHeaders), ...added];
+    response.writeHead(answer.statusCode ?? 0, headers);
+  } catch (cause) {
+    answer.destroy();
+    fail(new Refusal("upstream_broken", { cause }));
+    return;
   }
-}
-
-function asRefusal(error: Error, timedOut: boolean): Refusal {
-  const detail = "code" in error ? String(error.code) : error.message;
-  return new Refusal(timedOut ? "upstream_timeout" : "upstream_unreachable", {
-    detail,
-    cause: error,
-  });
+  // A stream's head is worth something by itself, long before its first event.
+  response.flushHeaders();
+  // Half an answer must not look like a whole one: when one side breaks, so does the other.
+  pipeline(answer, response, () => {});
 }
 
 /** Opens the proxy; nothing is connected until it is needed. */
 export function createStreamProxy({ target, responseTimeout }: StreamProxyOptions): StreamProxy {
   const agent = new Agent({ keepAlive: false });
   const isTls = target.origin.startsWith("https:");
+  const underway = new WeakMap<IncomingMessage, Underway>();
   const proxy = createProxyServer({
     target: proxyTarget(target),
     proxyTimeout: responseTimeout,
+    connectTimeout: responseTimeout,
+    // The path goes up as it was sent, and the upstream is addressed by its own name.
+    toProxy: true,
+    changeOrigin: true,
+    selfHandleResponse: true,
     ...(isTls ? {} : { agent }),
   });
-  proxy.on("proxyRes", (answer, _request, response) => {
-    dropUnwantedHeaders(answer);
-    // Half an answer must not look like a whole one.
-    answer.once("error", () => response.destroy());
+  // Set this late, the headers are what goes up: the proxy would tell a DELETE's body as empty.
+  proxy.on("start", (request) => {
+    request.headers = underway.get(request)?.stream.headers ?? {};
+  });
+  proxy.on("proxyReq", (upward: ClientRequest, request) => {
+    upward.once("timeout", () => underway.get(request)?.fail(new Refusal("upstream_timeout")));
+  });
+  proxy.on("proxyRes", (answer, request) => {
+    const way = underway.get(request);
+    if (way === undefined) answer.destroy();
+    else passOn(answer, way);
   });
 
   return {
-    async forward({ request, response, headers }) {
-      // The proxy takes what it sends from here.
-      request.headers = headers;
+    async forward(stream) {
+      const { request, response } = stream;
+      if (response.destroyed) return;
       const { promise, resolve, reject } = Promise.withResolvers<void>();
-      const started = performance.now();
-      response.once("close", () => resolve());
-      proxy.web(request, response, {}, (error: Error) => {
-        if (response.headersSent) response.destroy();
-        else reject(asRefusal(error, performance.now() - started >= responseTimeout));
-      });
+      const fail = (error: Error) => {
+        if (response.headersSent) return;
+        // What is left of the body is dropped, so that the client gets to see the answer.
+        request.unpipe().resume();
+        reject(asRefusal(error));
+      };
+      underway.set(request, { stream, fail });
+      response.once("close", resolve);
+      proxy.web(request, response, {}, fail);
       await promise;
     },
     close() {

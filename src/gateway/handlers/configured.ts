@@ -8,30 +8,22 @@ import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/hea
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
-import type { Endpoint } from "../route.ts";
+import { databaseParameter, type Endpoint, type Router } from "../route.ts";
+import { guardStream } from "../stream-guard.ts";
 
 type RouteSettings = Configuration["routes"][number];
 
 /** Spellings of a path that an upstream might read as another path. */
-const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\]|%2f|%5c|%2e/i;
-
-function decodeDatabase(raw: string | undefined): string {
-  let name: string | undefined;
-  try {
-    name = raw === undefined ? undefined : decodeURIComponent(raw);
-  } catch {
-    // Falls through to the refusal.
-  }
-  if (name === undefined || !isPlainName(name)) throw new Refusal("invalid_database");
-  return name;
-}
+const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%2f|%5c|%2e/i;
+/** All that an upstream might take for the end of a path's first segment. */
+const separator = /[/;\\#]|%2f|%5c/i;
 
 /** The database that the request is about: of the path, or of the configured header. */
 function readDatabase(exchange: Exchange, { database_header: header }: RouteSettings): string {
-  if (exchange.parameters.database !== undefined)
-    return decodeDatabase(exchange.parameters.database);
-  const value = header === undefined ? undefined : exchange.request.headers[header.toLowerCase()];
-  return decodeDatabase(Array.isArray(value) ? value.join() : value);
+  if (header === undefined) return databaseParameter(exchange);
+  const name = exchange.request.headers[header.toLowerCase()];
+  if (typeof name === "string" && isPlainName(name)) return name;
+  throw new Refusal("invalid_database");
 }
 
 function requireOnDatabase(
@@ -80,15 +72,35 @@ async function handle(
   exchange.decision = "allow";
   const { request, response, requestId, peer } = exchange;
   const { forwardedFor, proto, host, isTrusted } = peer;
-  const answer = commonHeaders(exchange);
-  for (let at = 0; at + 1 < answer.length; at += 2) {
-    response.setHeader(answer[at] ?? "", answer[at + 1] ?? "");
-  }
   const headers = {
     ...streamHeaders(request.headers, gateway.headers, isTrusted),
     ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
   };
-  await gateway.streams.forward({ request, response, headers });
+  if (request.headers.expect !== undefined) response.writeContinue();
+  guardStream(gateway, exchange, () => authorize(gateway, exchange, settings));
+  await gateway.streams.forward({
+    request,
+    response,
+    headers,
+    answerHeaders: commonHeaders(exchange),
+  });
+}
+
+/**
+ * Refuses odd spellings of paths below configured routes, also those that fit no route as they
+ * stand: an upstream or a proxy might read them as one that does.
+ *
+ * @throws Refusal `path_not_canonical`, from the router that is returned
+ */
+export function refuseAmbiguousPaths(router: Router, routes: Configuration["routes"]): Router {
+  const roots = new Set(routes.map(({ path }) => path.split("/")[1]));
+  return (path) => {
+    const match = router(path);
+    if (match !== undefined || !ambiguous.test(path)) return match;
+    const [root] = path.slice(1).split(separator);
+    if (roots.has(root)) throw new Refusal("path_not_canonical");
+    return undefined;
+  };
 }
 
 /** An endpoint from `[[routes]]`: judged by its settings, then streamed both ways. */

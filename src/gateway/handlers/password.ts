@@ -2,7 +2,8 @@ import * as z from "zod";
 import { planSetPassword } from "../../access/administration.ts";
 import type { Subject } from "../../access/policy.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
-import { requireAdministrator, requireUnlimitedToken } from "../../access/standing.ts";
+import { requireSelfOrAdministrator } from "../../access/standing.ts";
+import { credentialOf } from "../../identity/credential.ts";
 import { checkPassword } from "../../identity/login.ts";
 import { hashPassword, requireUsablePassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
@@ -21,9 +22,7 @@ const shape = z.strictObject({
 
 /** A user may change its own password, an administrator anybody's. */
 function requireMayChange(snapshot: Snapshot, actor: Subject, username: string): void {
-  requireUnlimitedToken(actor);
-  if (username === actor.username) return;
-  requireAdministrator(snapshot, actor);
+  requireSelfOrAdministrator(snapshot, actor, username);
   if (!snapshot.users.has(username)) throw new Refusal("user_not_found");
 }
 
@@ -41,14 +40,14 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   let verified: string | undefined;
   if (oldPassword !== undefined) {
     const user = await checkPassword(gateway.login, username, oldPassword, loginOrigin(exchange));
-    verified = user.passwordHash;
+    verified = credentialOf(user);
   }
   const passwordHash = await hashPassword(newPassword, gateway.login.costs);
   await changeAccess(gateway, exchange, (current, subject) => {
     requireMayChange(current, subject, username);
-    // The password that was verified must still be the one on file.
-    const isStale =
-      verified !== undefined && current.users.get(username)?.passwordHash !== verified;
+    // The password that was verified must still be the one on file; its hash may have been raised.
+    const user = current.users.get(username);
+    const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
     if (isStale) throw new Refusal("credentials_invalid");
     return planSetPassword(current, username, passwordHash);
   });

@@ -1,8 +1,9 @@
 import * as z from "zod";
-import { planAddUser } from "../../access/administration.ts";
+import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/names.ts";
 import { isRole } from "../../access/roles.ts";
-import { viewUser } from "../../access/snapshot.ts";
+import { isAdministrator, type UserView, viewUser } from "../../access/snapshot.ts";
+import { maySeeGrants, requireManager } from "../../access/standing.ts";
 import { hashPassword, requireUsablePassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
@@ -10,9 +11,9 @@ import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
-import type { Endpoint } from "../route.ts";
+import { type Endpoint, usernameParameter } from "../route.ts";
 
-const shape = z.strictObject({
+const newUser = z.strictObject({
   username: z.string(),
   email: z.string().nullish(),
   password: z.string(),
@@ -20,8 +21,12 @@ const shape = z.strictObject({
   database: z.string().optional(),
 });
 
+const patch = z
+  .strictObject({ email: z.string().nullish(), disabled: z.boolean().optional() })
+  .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given");
+
 function readUser(body: Buffer, defaultDatabase: string) {
-  const { username, email, password, role, database = defaultDatabase } = parseBody(body, shape);
+  const { username, email, password, role, database = defaultDatabase } = parseBody(body, newUser);
   if (!isUsername(username)) throw new Refusal("invalid_username");
   if (email != null && !isEmail(email)) throw new Refusal("invalid_email");
   if (!isRole(role)) throw new Refusal("invalid_role");
@@ -30,23 +35,84 @@ function readUser(body: Buffer, defaultDatabase: string) {
   return { username, email: email ?? undefined, password, grant: { database, role } };
 }
 
-async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
-  const { default_database: defaultDatabase } = gateway.configuration.auth;
-  const { username, email, password, grant } = readUser(body, defaultDatabase);
-  const record = { username, email, passwordHash: undefined, disabled: false, tokensValidAfter: 0 };
-  // Judged once before the hash, so that nobody without the right buys its work.
-  planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
-  const passwordHash = await hashPassword(password, gateway.login.costs);
-  const user = { ...record, passwordHash };
-  const snapshot = await changeAccess(gateway, exchange, (current, actor) =>
-    planAddUser(current, actor, user, grant),
-  );
-  sendSuccess(exchange, 201, { user: viewUser(snapshot, user) });
-}
-
 /** `POST /api/users`: a new user with a first grant. */
 export const createUser: Endpoint = {
   door: "administration",
   bodyLimit: SMALL_BODY_BYTES,
-  handle,
+  async handle(gateway, exchange, body) {
+    const { default_database: defaultDatabase } = gateway.configuration.auth;
+    const { username, email, password, grant } = readUser(body, defaultDatabase);
+    const record = {
+      username,
+      email,
+      passwordHash: undefined,
+      disabled: false,
+      tokensValidAfter: 0,
+    };
+    // Judged once before the hash, so that nobody without the right buys its work.
+    planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
+    const passwordHash = await hashPassword(password, gateway.login.costs);
+    const user = { ...record, passwordHash };
+    const snapshot = await changeAccess(gateway, exchange, (current, actor) =>
+      planAddUser(current, actor, user, grant),
+    );
+    sendSuccess(exchange, 201, { user: viewUser(snapshot, user) });
+  },
+};
+
+/** The users that the caller may manage, with no grants but those it may see. */
+function manageable(gateway: Gateway, exchange: Exchange): UserView[] {
+  const { snapshot } = gateway.access;
+  const { actor } = requireCaller(exchange);
+  requireManager(snapshot, actor);
+  const isOverAll = isAdministrator(snapshot, actor.username) && actor.tokenDatabase === "*";
+  return Array.from(snapshot.users.values(), (user) => viewUser(snapshot, user))
+    .map((user) => ({
+      ...user,
+      access: user.access.filter(({ database }) => maySeeGrants(snapshot, actor, database)),
+    }))
+    .filter(({ access }) => isOverAll || access.length > 0);
+}
+
+/** `GET /api/users`: the users on the databases that the caller may grant on. */
+export const listUsers: Endpoint = {
+  door: "administration",
+  handle(gateway, exchange) {
+    const users = manageable(gateway, exchange);
+    exchange.decision = "allow";
+    sendSuccess(exchange, 200, { users });
+  },
+};
+
+/** `PATCH /api/users/<u>`: another email, or disabled and enabled. */
+export const patchUser: Endpoint = {
+  door: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const username = usernameParameter(exchange);
+    const fields = parseBody(body, patch);
+    if (fields.email != null && !isEmail(fields.email)) throw new Refusal("invalid_email");
+    const snapshot = await changeAccess(gateway, exchange, (current, actor) =>
+      planPatchUser(current, actor, username, fields),
+    );
+    const user = snapshot.users.get(username);
+    if (user === undefined) throw new Refusal("user_not_found");
+    sendSuccess(exchange, 200, { user: viewUser(snapshot, user) });
+  },
+};
+
+/** `DELETE /api/users/<u>`: the user is removed with all its grants, and its tokens die. */
+export const deleteUser: Endpoint = {
+  door: "administration",
+  async handle(gateway, exchange) {
+    const username = usernameParameter(exchange);
+    planRemoveUser(gateway.access.snapshot, requireCaller(exchange).actor, username);
+    // Tokens without a password behind them must stay dead, should the name be made again.
+    const { passwordHash } = gateway.access.snapshot.users.get(username) ?? {};
+    if (passwordHash === undefined) await gateway.revocations.revokeUser(username);
+    await changeAccess(gateway, exchange, (current, actor) =>
+      planRemoveUser(current, actor, username),
+    );
+    sendSuccess(exchange, 200, {});
+  },
 };

@@ -5,7 +5,7 @@ import type { Endpoint } from "../route.ts";
 export const jwks: Endpoint = {
   door: "public",
   isQuiet: true,
-  handle: (gateway, exchange) => sendJson(exchange, 200, gateway.keys.jwks),
+  handle: (gateway, exchange) => sendJson(exchange, 200, gateway.keys.ring.jwks),
 };
 
 /** `GET /.well-known/oauth-protected-resource`: how to get a token for `/mcp` (RFC 9728). */

@@ -1,0 +1,62 @@
+import { Command } from "commander";
+import { keysDirectoryOf } from "../gateway/open-identity.ts";
+import { readKeyFiles } from "../identity/key-file.ts";
+import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
+import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+import { print, printJson, printTable } from "./outcome.ts";
+
+function moment(seconds: number | undefined): string {
+  return seconds === undefined ? "-" : new Date(seconds * 1000).toISOString();
+}
+
+async function list(options: CommonOptions & { json?: true }): Promise<void> {
+  const { configuration, serviceDirectory } = loadFor(options);
+  const { check_permissions: checkRead } = configuration.auth;
+  const keys = await readKeyFiles(keysDirectoryOf(serviceDirectory), { checkRead });
+  const now = Math.floor(Date.now() / 1000);
+  // What the key itself is stays in its file.
+  const shown = keys.map((key) => ({
+    kid: key.kid,
+    alg: key.alg,
+    state: keyState(key, now),
+    created: moment(key.created),
+    verifies_until: key.verifies_until === undefined ? null : moment(key.verifies_until),
+  }));
+  if (options.json) printJson(shown);
+  else {
+    const rows = shown.map(({ kid, alg, state, created, verifies_until: until }) => [
+      ...[kid, alg, state, created, until ?? "-"],
+    ]);
+    printTable(["KID", "ALG", "STATE", "CREATED", "VERIFIES UNTIL"], rows);
+  }
+}
+
+async function rotate(options: CommonOptions): Promise<void> {
+  const { configuration, serviceDirectory } = loadFor(options);
+  const { signing_algorithm: algorithm, token_expiration: lifetime } = configuration.auth;
+  const { kid } = await rotateKey(keysDirectoryOf(serviceDirectory), algorithm, lifetime);
+  print(`New tokens are signed by ${kid}; nobody is logged out.`);
+}
+
+async function revoke(kid: string, options: CommonOptions): Promise<void> {
+  const { configuration, serviceDirectory } = loadFor(options);
+  await revokeKey(keysDirectoryOf(serviceDirectory), configuration.auth.signing_algorithm, kid);
+  print(`Deleted ${kid}: every token that it has signed stops working.`);
+}
+
+/** `gatehouse key`: the keys that sign tokens. */
+export function keyCommand(): Command {
+  const key = new Command("key").description("list, rotate and revoke the keys that sign tokens");
+  withCommonOptions(key.command("list"))
+    .description("list the signing keys")
+    .option("--json", "as JSON")
+    .action(list);
+  withCommonOptions(key.command("rotate"))
+    .description("sign with a new key from now on; tokens that are out stay good")
+    .action(rotate);
+  withCommonOptions(key.command("revoke"))
+    .description("delete a key that has leaked, and with it all its tokens")
+    .argument("<kid>")
+    .action(revoke);
+  return key;
+}

@@ -1,0 +1,114 @@
+import { Command, InvalidArgumentError } from "commander";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { keysDirectoryOf } from "../gateway/open-identity.ts";
+import { credentialOf } from "../identity/credential.ts";
+import { openKeyRing } from "../identity/key-ring.ts";
+import { noteMachineToken } from "../identity/key-rotation.ts";
+import {
+  addRevocation,
+  LONGEST_TOKEN_LIFETIME,
+  readRevocations,
+} from "../identity/revocation-file.ts";
+import { earliestIssue, revocationOfUser } from "../identity/revocations.ts";
+import { createTokenAuthority } from "../identity/token.ts";
+import { tokenRole } from "../identity/token-role.ts";
+import { isPlainName } from "../query/names.ts";
+import { Refusal } from "../refusal.ts";
+import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { print, UsageError } from "./outcome.ts";
+
+const DAY = 86_400;
+const secondsIn = new Map([
+  ["s", 1],
+  ["m", 60],
+  ["h", 3600],
+  ["d", DAY],
+]);
+const DEFAULT_LIFETIME = 90 * DAY;
+
+/** Reads `90d`, `12h`, `30m` or `3600s` as seconds. */
+function readLifetime(text: string): number {
+  const [, count = "", unit = ""] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
+  const lifetime = Number(count) * (secondsIn.get(unit) ?? 0);
+  if (lifetime >= 1 && lifetime <= LONGEST_TOKEN_LIFETIME) return lifetime;
+  throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
+}
+
+interface IssueOptions extends CommonOptions {
+  readonly database?: string;
+  readonly expires: number;
+}
+
+async function issue(username: string, options: IssueOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const { auth } = loaded.configuration;
+  const { database = EVERY_DATABASE, expires } = options;
+  if (database !== EVERY_DATABASE && !isPlainName(database)) throw new Refusal("invalid_database");
+  const snapshot = await readAccess(loaded);
+  const user = snapshot.users.get(username);
+  if (user === undefined) throw new Refusal("user_not_found");
+  if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
+  const checkRead = { checkRead: auth.check_permissions };
+  const directory = keysDirectoryOf(loaded.serviceDirectory);
+  const algorithm = auth.signing_algorithm;
+  const ring = await openKeyRing({ ...checkRead, directory, algorithm });
+  const revocations = await readRevocations(auth.revocations_file, checkRead);
+  const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
+    username,
+    database,
+    role: tokenRole(snapshot, username, database),
+    credential: credentialOf(user),
+    lifetime: expires,
+    notBefore: Math.max(user.tokensValidAfter + 1, earliestIssue(revocations, username)),
+  });
+  await noteMachineToken(directory, ring.signer.kid, claims.expiresAt);
+  const until = new Date(claims.expiresAt * 1000).toISOString();
+  const limit = database === EVERY_DATABASE ? "every database that its grants open" : database;
+  process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
+  process.stderr.write(`Revoke it with:  gatehouse token revoke ${claims.tokenId}\n`);
+  print(token);
+}
+
+async function revoke(
+  tokenId: string | undefined,
+  options: CommonOptions & { user?: string },
+): Promise<void> {
+  const { user: username } = options;
+  if ((tokenId === undefined) === (username === undefined)) {
+    throw new UsageError("give either the id of a token (its jti) or --user <username>");
+  }
+  const loaded = loadFor(options);
+  const file = loaded.configuration.auth.revocations_file;
+  if (username !== undefined) {
+    if (!(await readAccess(loaded)).users.has(username)) throw new Refusal("user_not_found");
+    await addRevocation(file, revocationOfUser(username));
+    print(`Revoked every token that ${username} has by now.`);
+  } else if (tokenId !== undefined) {
+    // When it expires is not known from its id alone, so it is kept for as long as any token lives.
+    const until = Math.floor(Date.now() / 1000) + LONGEST_TOKEN_LIFETIME;
+    await addRevocation(file, { jti: tokenId, until });
+    print(`Revoked the token ${tokenId}.`);
+  }
+}
+
+/** `gatehouse token`: tokens for machines, and the end of any token. */
+export function tokenCommand(): Command {
+  const token = new Command("token").description("issue tokens for machines, and revoke tokens");
+  withCommonOptions(token.command("issue"))
+    .description("print a token of a user on standard output")
+    .argument("<username>")
+    .option("--database <database>", "limit it to one database")
+    .option(
+      "--expires <time>",
+      "how long it lives: 90d, 12h, ...; at most 366d",
+      readLifetime,
+      DEFAULT_LIFETIME,
+    )
+    .action(issue);
+  withCommonOptions(token.command("revoke"))
+    .description("revoke one token, or all of a user")
+    .argument("[jti]", "the token's id")
+    .option("--user <username>", "every token that this user has by now")
+    .action(revoke);
+  return token;
+}

@@ -1,0 +1,57 @@
+import * as z from "zod";
+import { planGrant, planRevoke } from "../../access/administration.ts";
+import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
+import { accessList } from "../../access/snapshot.ts";
+import { maySeeGrants, requireManager } from "../../access/standing.ts";
+import { Refusal } from "../../refusal.ts";
+import { changeAccess, requireCaller } from "../administration.ts";
+import { sendSuccess } from "../answer.ts";
+import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
+import { databaseParameter, type Endpoint, usernameParameter } from "../route.ts";
+
+const shape = z.strictObject({ role: z.string() });
+
+/** `GET /api/access`: who has which role, on the databases that the caller may grant on. */
+export const listAccess: Endpoint = {
+  door: "administration",
+  handle(gateway, exchange) {
+    const { snapshot } = gateway.access;
+    const { actor } = requireCaller(exchange);
+    requireManager(snapshot, actor);
+    const access = [...snapshot.grants.keys()].flatMap((username) =>
+      accessList(snapshot, username)
+        .filter(({ database }) => maySeeGrants(snapshot, actor, database))
+        .map(({ database, role }) => ({ username, database, role })),
+    );
+    exchange.decision = "allow";
+    sendSuccess(exchange, 200, { access });
+  },
+};
+
+/** `PUT /api/access/<u>/<database>`: gives a role, in the place of the one held there. */
+export const putAccess: Endpoint = {
+  door: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const username = usernameParameter(exchange);
+    const database = databaseParameter(exchange, [EVERY_DATABASE]);
+    const { role } = parseBody(body, shape);
+    if (!isRole(role)) throw new Refusal("invalid_role");
+    const grant = { username, database, role };
+    await changeAccess(gateway, exchange, (current, actor) => planGrant(current, actor, grant));
+    sendSuccess(exchange, 200, { access: [grant] });
+  },
+};
+
+/** `DELETE /api/access/<u>/<database>`: takes a role away. */
+export const deleteAccess: Endpoint = {
+  door: "administration",
+  async handle(gateway, exchange) {
+    const username = usernameParameter(exchange);
+    const database = databaseParameter(exchange, [EVERY_DATABASE]);
+    await changeAccess(gateway, exchange, (current, actor) =>
+      planRevoke(current, actor, username, database),
+    );
+    sendSuccess(exchange, 200, {});
+  },
+};

@@ -1,0 +1,94 @@
+import path from "node:path";
+import type { LiveAccess, ReloadEvent } from "../access/live.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { configuredCosts } from "../identity/costs.ts";
+import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
+import type { LoginContext } from "../identity/login.ts";
+import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
+import { createLoginThrottle } from "../identity/throttle.ts";
+import { createTokenAuthority, type TokenAuthority } from "../identity/token.ts";
+import type { Log } from "../observe/log.ts";
+
+/** All that tells who is calling. */
+export interface Identity {
+  readonly keys: LiveKeyRing;
+  readonly revocations: LiveRevocations;
+  readonly tokens: TokenAuthority;
+  readonly login: LoginContext;
+}
+
+/** What an error may show in a log. */
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : "unknown";
+}
+
+/**
+ * Users without a password that were taken out of the file: nothing else would keep their tokens
+ * dead, should the name be made again.
+ */
+function removedMachines(event: ReloadEvent): string[] {
+  if (event.kind === "failed") return [];
+  const { previous, diff } = event;
+  return diff.usersRemoved.filter((name) => previous.users.get(name)?.passwordHash === undefined);
+}
+
+/** Where the signing keys lie. */
+export function keysDirectoryOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "keys");
+}
+
+/** Opens keys and revocations, and puts their closing on the stack. */
+export async function openIdentity(
+  { configuration, serviceDirectory }: LoadedConfiguration,
+  access: LiveAccess,
+  log: Log,
+  opened: AsyncDisposableStack,
+): Promise<Identity> {
+  const { auth } = configuration;
+  const checkRead = { checkRead: auth.check_permissions };
+  const keys = await openLiveKeyRing({
+    ...checkRead,
+    directory: keysDirectoryOf(serviceDirectory),
+    algorithm: auth.signing_algorithm,
+    onReload: () => log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded"),
+    onFailure: (error) =>
+      log.error({ reason: reasonOf(error) }, "signing keys refused: no new key is taken"),
+  });
+  opened.defer(() => keys.close());
+  const revocations = await openRevocations(auth.revocations_file, {
+    ...checkRead,
+    onFailure: (error) =>
+      log.error(
+        { reason: reasonOf(error) },
+        "revocations refused: the last good state stays in force",
+      ),
+  });
+  opened.defer(() => revocations.close());
+  access.subscribe((event) => {
+    for (const name of removedMachines(event)) {
+      revocations.revokeUser(name).catch((error: unknown) => {
+        log.error({ user: name, reason: reasonOf(error) }, "tokens could not be revoked");
+      });
+    }
+  });
+  const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
+  const login: LoginContext = {
+    snapshot: () => access.snapshot,
+    revocations,
+    accessFile: auth.access_control_file,
+    tokens,
+    throttle: createLoginThrottle({
+      perUserAndAddress: auth.max_failures_per_user_and_address,
+      perAddress: auth.max_failures_per_address,
+      window: auth.failure_window,
+    }),
+    costs: configuredCosts(configuration),
+    tokenLifetime: auth.token_expiration,
+    onUpgradeFailed: (error) =>
+      log.warn(
+        { reason: reasonOf(error) },
+        "a password hash could not be upgraded to the configured costs",
+      ),
+  };
+  return { keys, revocations, tokens, login };
+}

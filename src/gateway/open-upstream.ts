@@ -1,0 +1,44 @@
+import path from "node:path";
+import type { LoadedConfiguration } from "../config/load.ts";
+import type { Log } from "../observe/log.ts";
+import { startEmbeddedEngine } from "../upstream/embedded-engine.ts";
+import { createQueryClient, type QueryClient } from "../upstream/query-client.ts";
+import { createStreamProxy, type StreamProxy } from "../upstream/stream-proxy.ts";
+import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
+
+/** The database behind, and the ways to it. */
+export interface Upstream {
+  readonly target: UpstreamTarget;
+  readonly queries: QueryClient;
+  readonly streams: StreamProxy;
+  /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
+  readonly dataDirectory: string | undefined;
+}
+
+/** Opens the configured upstream or an engine of the gateway's own; puts its closing on the stack. */
+export async function openUpstream(
+  { configuration: { upstream }, serviceDirectory }: LoadedConfiguration,
+  log: Log,
+  opened: AsyncDisposableStack,
+): Promise<Upstream> {
+  let target: UpstreamTarget;
+  let dataDirectory: string | undefined;
+  if (upstream.url === undefined) {
+    dataDirectory = path.join(serviceDirectory, "data");
+    const engine = await startEmbeddedEngine({ dataDirectory, log });
+    opened.defer(() => engine.close());
+    target = engine.target;
+  } else target = parseTarget(upstream.url);
+
+  const responseTimeout = upstream.response_timeout * 1000;
+  const queries = createQueryClient({
+    target,
+    connections: upstream.connections,
+    connectTimeout: upstream.connect_timeout * 1000,
+    responseTimeout,
+  });
+  opened.defer(() => queries.close());
+  const streams = createStreamProxy({ target, responseTimeout });
+  opened.defer(() => streams.close());
+  return { target, queries, streams, dataDirectory };
+}

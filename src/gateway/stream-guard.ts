@@ -1,0 +1,37 @@
+import { identify } from "../identity/authenticate.ts";
+import { Refusal } from "../refusal.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+
+/** Milliseconds between two looks whether an open stream may go on. */
+const INTERVAL_MS = 500;
+
+/** @throws Refusal if the caller's token would not be accepted any more */
+function requireStillIdentified(gateway: Gateway, { caller }: Exchange): void {
+  if (caller === undefined) return;
+  if (caller.token.expiresAt <= Date.now() / 1000) throw new Refusal("token_expired");
+  identify(gateway.access.snapshot, gateway.revocations, caller.token);
+}
+
+/**
+ * Cuts an open stream within a second of its token's expiry or revocation, or of the loss of the
+ * grant that opened it.
+ *
+ * @param authorize throws a Refusal if the caller would not be let in any more
+ */
+export function guardStream(gateway: Gateway, exchange: Exchange, authorize: () => void): void {
+  if (exchange.caller === undefined) return;
+  const { response, requestId } = exchange;
+  const timer = setInterval(() => {
+    try {
+      requireStillIdentified(gateway, exchange);
+      authorize();
+    } catch (error) {
+      const code = error instanceof Refusal ? error.code : "internal_error";
+      gateway.log.info({ requestId, code }, "an open stream is cut");
+      exchange.reason = code;
+      response.destroy();
+    }
+  }, INTERVAL_MS);
+  response.once("close", () => clearInterval(timer));
+}
