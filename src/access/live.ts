@@ -2,7 +2,7 @@ import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import { inSlices } from "../slices.ts";
 import { type AccessDiff, diffSteps } from "./diff.ts";
-import { AccessFileError, type ParsedAccess, parseSteps } from "./parse.ts";
+import { AccessFileError, type ParsedAccess, readAgain } from "./parse.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /** What a reload came to. */
@@ -30,8 +30,12 @@ export interface LiveAccess {
   readonly stale: boolean;
   /** Calls `listener` after each reload, whatever it came to. */
   subscribe(listener: (event: ReloadEvent) => void): void;
-  /** Reads the file now; resolves when what is on disk is in force or was refused. */
-  reload(): Promise<void>;
+  /**
+   * Reads the file now; resolves when what is on disk is in force or was refused.
+   *
+   * @param expected what is likely to be found, so that it need not be parsed again
+   */
+  reload(expected?: ParsedAccess): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -41,7 +45,7 @@ async function load(
   earlier?: ParsedAccess,
 ): Promise<ParsedAccess> {
   const text = await readGuarded(file, { checkRead });
-  return inSlices(parseSteps(text, file, earlier));
+  return readAgain(text, file, earlier);
 }
 
 function asFailure(file: string, error: unknown): ReloadEvent {
@@ -77,9 +81,9 @@ export async function openAccessFile(
     for (const listener of listeners) listener(event);
   }
 
-  async function reloadNow(): Promise<void> {
+  async function reloadNow(expected: ParsedAccess | undefined): Promise<void> {
     try {
-      const next = await load(file, options.checkRead, parsed);
+      const next = await load(file, options.checkRead, expected ?? parsed);
       if (next.snapshot.version === snapshot.version && !stale) return;
       const diff = await inSlices(diffSteps(snapshot, next.snapshot));
       const previous = snapshot;
@@ -94,13 +98,13 @@ export async function openAccessFile(
   }
 
   // One after another, so that an older read can never replace a newer one.
-  function reload(): Promise<void> {
-    reloading = reloading.then(reloadNow);
+  function reload(expected?: ParsedAccess): Promise<void> {
+    reloading = reloading.then(() => reloadNow(expected));
     return reloading;
   }
 
   // Watched before it is read, so that no change can fall between the two.
-  const watch = watchFile(file, reload);
+  const watch = watchFile(file, () => void reload());
   const opening = load(file, options.checkRead).then((first) => {
     parsed = first;
     snapshot = first.snapshot;

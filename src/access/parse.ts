@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { inOneGo, type Steps } from "../slices.ts";
+import { inOneGo, inSlices, type Steps } from "../slices.ts";
 import { outline } from "../toml/outline.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
 import { buildSnapshot } from "./build.ts";
@@ -87,6 +87,20 @@ export function* parseSteps(
     if (!(error instanceof RecordError)) throw error;
     throw new AccessFileError(file, lineOf(text, error), error.message);
   }
+}
+
+/**
+ * Reads the access file in slices, between which requests are served. A text that is the same as
+ * an earlier one is not read again.
+ *
+ * @throws AccessFileError
+ */
+export async function readAgain(
+  text: string,
+  file: string,
+  earlier: ParsedAccess | undefined,
+): Promise<ParsedAccess> {
+  return text === earlier?.text ? earlier : inSlices(parseSteps(text, file, earlier));
 }
 
 /** Reads the access file's text as records in their order. @throws AccessFileError */

@@ -8,7 +8,7 @@ import { inSlices, type Steps, visitEach } from "../slices.ts";
 import { applyChange, type Change } from "./change.ts";
 import { editSteps } from "./edit.ts";
 import { requireSuccession } from "./guards.ts";
-import { AccessFileError, type ParsedAccess, parseSteps } from "./parse.ts";
+import { AccessFileError, type ParsedAccess, parseSteps, readAgain } from "./parse.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { UneditableError } from "./text-editor.ts";
@@ -87,7 +87,7 @@ function* editAndVerify(
  * only what the changes mean, verifies the result and replaces the file atomically. A symlink is
  * followed to the real file. When this resolves, the new content is on disk.
  *
- * @returns the snapshot that is now on disk
+ * @returns what is now on disk
  * @throws Refusal from `plan`, `last_owner`, `last_administrator`, `access_file_read_only`,
  *   `access_file_invalid` or `busy`
  */
@@ -95,19 +95,17 @@ export async function changeAccessFile(
   file: string,
   plan: Plan,
   { force = false, earlier }: ChangeOptions = {},
-): Promise<Snapshot> {
+): Promise<ParsedAccess> {
   try {
     const target = await realpath(file);
     return await withLock(target, async () => {
-      const current = await inSlices(
-        parseSteps(await readGuarded(target, anyReader), file, earlier),
-      );
+      const current = await readAgain(await readGuarded(target, anyReader), file, earlier);
       const changes = plan(current.snapshot);
-      if (changes.length === 0) return current.snapshot;
+      if (changes.length === 0) return current;
       const next = await inSlices(editAndVerify(current, file, changes));
       if (!force) await inSlices(requireSuccession(current.snapshot, next.snapshot));
       await replaceFile(target, next.text, await stat(target));
-      return next.snapshot;
+      return next;
     });
   } catch (error) {
     throw asRefusal(error, file);

@@ -44,7 +44,7 @@ async function revoke(
 ): Promise<void> {
   const { configuration } = loadFor(options);
   requireDatabase(database);
-  const snapshot = await changeAccessFile(
+  const { snapshot } = await changeAccessFile(
     configuration.auth.access_control_file,
     (current) => planRevoke(current, "operator", username, database),
     { force: options.force ?? false },
@@ -78,28 +78,30 @@ function permissionOf(operation: string, { query }: Configuration): PermissionCl
   throw new UsageError(`unknown operation; allowed: ${allowed}`);
 }
 
-/** Why a user who may do nothing at all may do nothing. */
-function stateOf(snapshot: Snapshot, username: string): string | undefined {
+/** Why a user may or may not do something: what the decision says, or the user's own state. */
+type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
+
+function answerFor(snapshot: Snapshot, username: string, { reason }: Decision): Answer {
   const user = snapshot.users.get(username);
-  if (user === undefined) {
-    // External users need no record: their own authorization server knows them.
-    return isExternalUsername(username) ? undefined : "there is no such user";
-  }
-  return user.disabled ? "the user is disabled" : undefined;
+  // External users need no record: their own authorization server knows them.
+  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
+  return user?.disabled ? "user_disabled" : reason;
 }
 
-const explanations: Record<Exclude<Decision["reason"], "allowed">, string> = {
+const explanations: Record<Exclude<Answer, "allowed">, string> = {
   no_grant: "there is no entry for this database, and none for *",
   role_insufficient: "the role is not enough",
   database_case_mismatch: "the file names this database in another case",
   token_database: "the token is for another database",
+  user_not_found: "there is no such user",
+  user_disabled: "the user is disabled",
 };
 
-function explain(decision: Decision): string {
-  const { reason, role, entry } = decision;
-  const deciding = entry === undefined ? "" : `${role} by the entry for ${entry}`;
-  if (reason === "allowed") return deciding;
-  return deciding === "" ? explanations[reason] : `${explanations[reason]}: ${deciding}`;
+function explain(answer: Answer, { role, entry }: Decision): string {
+  const deciding = `${role} by the entry for ${entry}`;
+  if (answer === "allowed") return deciding;
+  const explanation = explanations[answer];
+  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
 }
 
 async function check(
@@ -114,13 +116,15 @@ async function check(
   const snapshot = await readAccess(loaded);
   const subject = { username, tokenDatabase: EVERY_DATABASE };
   const decision = decide(snapshot, subject, permission, database);
-  const state = stateOf(snapshot, username);
-  const allowed = decision.allowed && state === undefined;
-  const why = state ?? explain(decision);
+  const reason = answerFor(snapshot, username, decision);
+  const allowed = reason === "allowed";
+  const explanation = explain(reason, decision);
   if (options.json) {
-    printJson({ username, permission, database, ...decision, allowed, explanation: why });
+    printJson({ username, permission, database, ...decision, allowed, reason, explanation });
   } else {
-    print(`${allowed ? "allowed" : "denied"}: ${username} ${permission} on ${database}: ${why}`);
+    print(
+      `${allowed ? "allowed" : "denied"}: ${username} ${permission} on ${database}: ${explanation}`,
+    );
   }
   if (!allowed) process.exitCode = FAILURE;
 }
@@ -134,7 +138,7 @@ export function accessCommand(): Command {
     .description("give a user a role on a database, or on * for every database")
     .argument("<username>")
     .argument("<database>")
-    .addArgument(new Argument("<role>").choices(roles))
+    .addArgument(new Argument("<role>", "what the user may do there").choices(roles))
     .option("--force", "also where the last administrator or Owner is lowered")
     .action(grant);
   withCommonOptions(access.command("revoke"))

@@ -35,7 +35,7 @@ export async function changeAccess(
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
   const file = gateway.configuration.auth.access_control_file;
-  const snapshot = await changeAccessFile(
+  const written = await changeAccessFile(
     file,
     (current) => {
       identify(current, gateway.revocations, caller.token);
@@ -43,7 +43,7 @@ export async function changeAccess(
     },
     { earlier: gateway.access.parsed },
   );
-  await gateway.access.reload();
+  await gateway.access.reload(written);
   exchange.decision = "allow";
-  return snapshot;
+  return written.snapshot;
 }

@@ -53,10 +53,7 @@ export function answerBrokenRequest(
     socket.end(rawAnswer(refusal));
     closeSoon(socket);
   } else if (!latest.request.complete && canAnswer(latest, socket)) {
-    latest.reason = refusal.code;
-    latest.decision = "deny";
-    latest.response.shouldKeepAlive = false;
-    sendRejection(latest, refusal);
+    refuse(latest, refusal);
     closeSoon(socket);
   } else {
     socket.destroy();
@@ -66,4 +63,24 @@ export function answerBrokenRequest(
 /** True if it is this request's turn to be answered and nothing of its answer is out. */
 function canAnswer({ response }: Exchange, socket: Duplex): boolean {
   return response.socket === socket && !response.headersSent;
+}
+
+function refuse(exchange: Exchange, refusal: Refusal): void {
+  exchange.reason = refusal.code;
+  exchange.decision = "deny";
+  exchange.response.shouldKeepAlive = false;
+  sendRejection(exchange, refusal);
+}
+
+/**
+ * Answers a request that does not name exactly one host, as HTTP/1.1 asks (RFC 9112, section 3.2).
+ *
+ * @returns true if there was something to refuse
+ */
+export function refuseWithoutHost(exchange: Exchange): boolean {
+  const { httpVersion, headersDistinct } = exchange.request;
+  const hosts = headersDistinct.host?.length ?? 0;
+  if (hosts === 1 || (hosts === 0 && httpVersion === "1.0")) return false;
+  refuse(exchange, new Refusal("bad_request"));
+  return true;
 }

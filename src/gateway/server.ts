@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
-import type { Duplex } from "node:stream";
-import { answerBrokenRequest } from "./broken-request.ts";
+import type { AddressInfo } from "node:net";
+import { refuseWithoutHost } from "./broken-request.ts";
+import { Connections } from "./connections.ts";
 import { corsHeaders } from "./cors.ts";
 import { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -65,10 +65,6 @@ export async function openFront(gateway: Gateway): Promise<Front> {
   const { routes } = gateway.configuration;
   const router = refuseAmbiguousPaths(createRouter(routeTable(gateway.configuration)), routes);
   const readPeer = createPeerReader(settings.trusted_proxies);
-  const sockets = new Set<Socket>();
-  const underway = new Set<Exchange>();
-  const latest = new WeakMap<Duplex, Exchange>();
-  let isDraining = false;
   let hasWarned = false;
 
   function onRequest(request: IncomingMessage, response: ServerResponse): void {
@@ -82,19 +78,14 @@ export async function openFront(gateway: Gateway): Promise<Front> {
     }
     const exchange = new Exchange(request, response, peer);
     exchange.extraHeaders = corsHeaders(request.headers.origin, settings.allowed_origins);
-    if (isDraining) response.shouldKeepAlive = false;
+    connections.begin(exchange);
     const { socket } = request;
     const written = socket.bytesWritten;
-    underway.add(exchange);
-    latest.set(socket, exchange);
     response.once("close", () => {
-      underway.delete(exchange);
-      // An answer that began before the drain has promised to keep its connection.
-      if (isDraining) server.closeIdleConnections();
       gateway.budget.release(exchange);
       account(gateway, exchange, socket.bytesWritten - written);
     });
-    void walk(gateway, router, exchange);
+    if (!refuseWithoutHost(exchange)) void walk(gateway, router, exchange);
   }
 
   const server = createServer({
@@ -103,7 +94,10 @@ export async function openFront(gateway: Gateway): Promise<Front> {
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: CHECK_INTERVAL_MS,
     noDelay: true,
+    // Judged by the gateway itself, which answers in JSON.
+    requireHostHeader: false,
   });
+  const connections = new Connections(server);
   server.on("request", onRequest);
   for (const event of ["checkContinue", "checkExpectation"]) {
     server.on(event, (request: IncomingMessage, response: ServerResponse) => {
@@ -113,30 +107,10 @@ export async function openFront(gateway: Gateway): Promise<Front> {
       onRequest(request, response);
     });
   }
-  server.on("clientError", (error, socket) =>
-    answerBrokenRequest(error, socket, latest.get(socket)),
-  );
-  server.on("connection", (socket) => {
-    sockets.add(socket);
-    socket.once("close", () => sockets.delete(socket));
-  });
   server.listen(settings.port, settings.host);
   await once(server, "listening");
 
-  return {
-    port: portOf(server),
-    async drain(grace) {
-      isDraining = true;
-      const closed = once(server, "close");
-      server.close();
-      for (const { response } of underway) response.shouldKeepAlive = false;
-      // Connections on which nothing was ever asked do not count as idle.
-      for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
-      const timer = setTimeout(() => server.closeAllConnections(), grace);
-      await closed;
-      clearTimeout(timer);
-    },
-  };
+  return { port: portOf(server), drain: (grace) => connections.drain(grace) };
 }
 
 function isAddressInfo(address: AddressInfo | string | null): address is AddressInfo {

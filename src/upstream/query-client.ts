@@ -37,8 +37,11 @@ export interface QueryClientOptions {
   readonly connectTimeout: number;
   /** Milliseconds to the answer's head, and between two parts of its body. */
   readonly responseTimeout: number;
+  /** Milliseconds for which a client may take nothing of its answer; by default a minute. */
+  readonly clientTimeout?: number;
 }
 
+const CLIENT_TIMEOUT_MS = 60_000;
 /** Queries that may wait for a connection, as a multiple of the connections. */
 const WAITING_PER_CONNECTION = 16;
 
@@ -84,7 +87,7 @@ function overloaded(): Refusal {
 
 /** Opens a pool of connections to the upstream; nothing is connected until it is needed. */
 export function createQueryClient(options: QueryClientOptions): QueryClient {
-  const { connections, responseTimeout } = options;
+  const { connections, responseTimeout, clientTimeout = CLIENT_TIMEOUT_MS } = options;
   const pool = createPool(options, 1);
   // Without pipelining a connection is used once: for a retry that must not meet a stale one.
   const fresh = createPool(options, 0);
@@ -92,7 +95,7 @@ export function createQueryClient(options: QueryClientOptions): QueryClient {
   const slots = new Slots(connections, connections * WAITING_PER_CONNECTION);
 
   function attempt(through: Dispatcher, query: QueryForward, body: Buffer): Promise<boolean> {
-    const exchange = new QueryExchange(query);
+    const exchange = new QueryExchange(query, clientTimeout);
     const dispatch = { path: "/query", method: "POST", body, headers: query.headers } as const;
     through.dispatch(dispatch, exchange);
     return exchange.outcome;

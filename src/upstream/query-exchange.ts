@@ -24,17 +24,20 @@ export class QueryExchange implements Dispatcher.DispatchHandler {
   readonly #query: QueryForward;
   readonly #response: ServerResponse;
   readonly #settle: { resolve: (isDone: boolean) => void; reject: (error: Error) => void };
-  readonly #onDrain = (): void => this.#controller?.resume();
+  readonly #maxStall: number;
   #controller: Dispatcher.DispatchController | undefined;
   #hasStarted = false;
   #isClientGone = false;
+  #stall: NodeJS.Timeout | undefined;
 
-  constructor(query: QueryForward) {
+  /** @param maxStall milliseconds for which the client may take nothing of its answer */
+  constructor(query: QueryForward, maxStall: number) {
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
     this.outcome = promise;
     this.#settle = { resolve, reject };
     this.#query = query;
     this.#response = query.response;
+    this.#maxStall = maxStall;
     this.#response.once("close", this.#onClientClose);
     this.#response.on("drain", this.#onDrain);
   }
@@ -58,7 +61,11 @@ export class QueryExchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (!this.#response.write(chunk)) controller.pause();
+    if (this.#response.write(chunk)) return;
+    controller.pause();
+    clearTimeout(this.#stall);
+    // A connection to the upstream is too dear to wait for a client that has stopped reading.
+    this.#stall = setTimeout(() => this.#response.destroy(), this.#maxStall);
   }
 
   onResponseEnd(): void {
@@ -82,12 +89,18 @@ export class QueryExchange implements Dispatcher.DispatchHandler {
     }
   }
 
+  readonly #onDrain = (): void => {
+    clearTimeout(this.#stall);
+    this.#controller?.resume();
+  };
+
   readonly #onClientClose = (): void => {
     this.#isClientGone = true;
     this.#controller?.abort(new ClientGoneError());
   };
 
   #release(): void {
+    clearTimeout(this.#stall);
     this.#response.off("close", this.#onClientClose);
     this.#response.off("drain", this.#onDrain);
   }

@@ -81,7 +81,10 @@ export function createStreamProxy({ target, responseTimeout }: StreamProxyOption
   proxy.on("start", (request) => {
     request.headers = underway.get(request)?.stream.headers ?? {};
   });
-  proxy.on("proxyReq", (upward: ClientRequest, request) => {
+  proxy.on("proxyReq", (upward: ClientRequest, request, response) => {
+    // However the answer ends, also with a refusal, nothing more goes up.
+    if (response.destroyed) upward.destroy();
+    else response.once("close", () => upward.destroy());
     upward.once("timeout", () => underway.get(request)?.fail(new Refusal("upstream_timeout")));
   });
   proxy.on("proxyRes", (answer, request) => {

@@ -1,0 +1,176 @@
+/**
+ * Measures the access file at scale: start-up, memory, and what a reload and a write cost while
+ * queries are served. `node bench/access-file.ts [--users 100000] [--json]`
+ */
+
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { appendFile, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { parseArgs } from "node:util";
+import { hashPassword } from "../src/identity/password.ts";
+import { Service } from "../test/kit/process.ts";
+
+const { values: flags } = parseArgs({
+  options: { users: { type: "string", default: "100000" }, json: { type: "boolean" } },
+});
+const userCount = Number(flags.users);
+const PASSWORD = "benchmark password";
+const LOAD_CONNECTIONS = 8;
+const select = JSON.stringify({ Select: { database: "main", from: "t", columns: ["*"] } });
+
+function accessFile(hash: string): string {
+  const user = (name: string) => `[[users]]\nusername = "${name}"\npassword_hash = "${hash}"\n`;
+  const grant = (name: string, database: string, role: string) =>
+    `[[acl]]\nusername = "${name}"\ndatabase = "${database}"\nrole = "${role}"\n`;
+  const parts = ["# made by bench/access-file.ts\n", user("admin"), grant("admin", "*", "Owner")];
+  for (let index = 0; index < userCount; index++) {
+    const name = `user${index}`;
+    parts.push(user(name), grant(name, "main", "ReadOnly"));
+    parts.push(grant(name, `team${index % 1000}`, "ReadWrite"));
+  }
+  return parts.join("\n");
+}
+
+/** Resident memory of a process in MB. */
+function residentMegabytes(pid: number | undefined): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+}
+
+/** The longest stall of the gateway's event loop since the last call, in milliseconds. */
+async function longestStall(metricsUrl: string): Promise<number> {
+  const text = await (await fetch(metricsUrl)).text();
+  return Number(/^nodejs_eventloop_lag_max_seconds (\S+)/m.exec(text)?.[1]) * 1000;
+}
+
+class Client {
+  readonly #url: string;
+  #token = "";
+
+  constructor(url: string) {
+    this.#url = url;
+  }
+
+  async send(method: string, route: string, body: string): Promise<Response> {
+    const headers = { "content-type": "application/json", authorization: `Bearer ${this.#token}` };
+    return fetch(`${this.#url}${route}`, { method, headers, body });
+  }
+
+  async login(username: string): Promise<void> {
+    const answer = await this.send(
+      "POST",
+      "/login",
+      JSON.stringify({ username, password: PASSWORD }),
+    );
+    const { token }: { token?: string } = JSON.parse(await answer.text());
+    this.#token = token ?? "";
+  }
+
+  async queryStatus(body: string): Promise<number> {
+    const answer = await this.send("POST", "/query", body);
+    await answer.arrayBuffer();
+    return answer.status;
+  }
+}
+
+/** Milliseconds that `work` takes. */
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const start = performance.now();
+  await work();
+  return performance.now() - start;
+}
+
+const home = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
+const upstream = createServer((request, response) => {
+  request.resume();
+  response.end('{"status":"success","data":[]}');
+}).listen(0, "127.0.0.1");
+await once(upstream, "listening");
+const upstreamAddress = upstream.address();
+const upstreamPort = typeof upstreamAddress === "object" ? upstreamAddress?.port : 0;
+const metricsPort = 20_000 + (process.pid % 20_000);
+const config = `[auth]\nargon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1
+[upstream]\nurl = "http://127.0.0.1:${upstreamPort}"
+[metrics]\nlisten = "127.0.0.1:${metricsPort}"
+[audit]\nfile = "audit.log"\n`;
+await writeFile(path.join(home, "gateway.toml"), config);
+const file = path.join(home, "access_control.toml");
+const hash = await hashPassword(PASSWORD, { memory: 64, time: 1, parallelism: 1 });
+await writeFile(file, accessFile(hash), { mode: 0o600 });
+
+const startedAt = performance.now();
+const gateway = new Service(home, ["serve", "--port", "0"]);
+try {
+  const { url } = await gateway.logged(
+    ({ msg }) => String(msg).startsWith("listening on"),
+    120_000,
+  );
+  const startMs = performance.now() - startedAt;
+  const memoryMb = residentMegabytes(gateway.child.pid);
+  const metricsUrl = `http://127.0.0.1:${metricsPort}/metrics`;
+  const client = new Client(String(url));
+  await client.login("user7");
+  const administrator = new Client(String(url));
+  await administrator.login("admin");
+
+  let isLoading = true;
+  let served = 0;
+  const load = Array.from({ length: LOAD_CONNECTIONS }, async () => {
+    while (isLoading) {
+      await client.queryStatus(select);
+      served++;
+    }
+  });
+  await new Promise((resolve) => setTimeout(resolve, 2000));
+  await longestStall(metricsUrl);
+  await new Promise((resolve) => setTimeout(resolve, 2000));
+  const quietStallMs = await longestStall(metricsUrl);
+
+  const other = select.replace('"main"', '"other"');
+  const grant = '\n[[acl]]\nusername = "user7"\ndatabase = "other"\nrole = "ReadOnly"\n';
+  const reloadMs = await timed(async () => {
+    await appendFile(file, grant);
+    while ((await client.queryStatus(other)) !== 200);
+  });
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  const reloadStallMs = await longestStall(metricsUrl);
+
+  const writes: number[] = [];
+  for (let round = 0; round < 5; round++) {
+    const user = { username: `new${round}`, password: PASSWORD, role: "ReadOnly" };
+    writes.push(
+      await timed(async () => {
+        const answer = await administrator.send("POST", "/api/users", JSON.stringify(user));
+        if (answer.status !== 201) throw new Error(await answer.text());
+      }),
+    );
+  }
+  const writeStallMs = await longestStall(metricsUrl);
+  isLoading = false;
+  await Promise.all(load);
+
+  const median = writes.toSorted((a, b) => a - b)[2] ?? 0;
+  const figures = {
+    users: userCount,
+    grants: 2 * userCount,
+    "start to listening, ms": Math.round(startMs),
+    "memory after start, MB": Math.round(memoryMb),
+    "memory at the end, MB": Math.round(residentMegabytes(gateway.child.pid)),
+    "queries served meanwhile": served,
+    "longest stall without reload, ms": Math.round(quietStallMs),
+    "edit to in force, ms": Math.round(reloadMs),
+    "longest stall while reloading, ms": Math.round(reloadStallMs),
+    "user added by the API, median ms": Math.round(median),
+    "longest stall while writing, ms": Math.round(writeStallMs),
+  };
+  if (flags.json) console.log(JSON.stringify(figures));
+  else console.table(figures);
+} finally {
+  await gateway.stop("SIGKILL");
+  upstream.closeAllConnections();
+  upstream.close();
+  await rm(home, { recursive: true, force: true });
+}
