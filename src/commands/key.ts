@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import { epochSeconds } from "../clock.ts";
 import { keysDirectoryOf } from "../gateway/open-identity.ts";
 import { readKeyFiles } from "../identity/key-file.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
@@ -13,7 +14,7 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
   const { configuration, serviceDirectory } = loadFor(options);
   const { check_permissions: checkRead } = configuration.auth;
   const keys = await readKeyFiles(keysDirectoryOf(serviceDirectory), { checkRead });
-  const now = Math.floor(Date.now() / 1000);
+  const now = epochSeconds();
   // What the key itself is stays in its file.
   const shown = keys.map((key) => ({
     kid: key.kid,

@@ -1,5 +1,6 @@
 import { Command, InvalidArgumentError } from "commander";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import { epochSeconds } from "../clock.ts";
 import { keysDirectoryOf } from "../gateway/open-identity.ts";
 import { credentialOf } from "../identity/credential.ts";
 import { openKeyRing } from "../identity/key-ring.ts";
@@ -85,7 +86,7 @@ async function revoke(
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
     // When it expires is not known from its id alone, so it is kept for as long as any token lives.
-    const until = Math.floor(Date.now() / 1000) + LONGEST_TOKEN_LIFETIME;
+    const until = epochSeconds() + LONGEST_TOKEN_LIFETIME;
     await addRevocation(file, { jti: tokenId, until });
     print(`Revoked the token ${tokenId}.`);
   }

@@ -12,6 +12,7 @@ import { createAccessFile } from "../access/create.ts";
 import { isEmail, isExternalUsername, isUsername } from "../access/names.ts";
 import { emptySnapshot, type User, viewUser } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
+import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { hashPassword } from "../identity/password.ts";
@@ -52,7 +53,7 @@ async function add(username: string, options: AddOptions): Promise<void> {
     passwordHash = await hashPassword(password, configuredCosts(configuration));
   }
   // Tokens without a password behind them are told from those of an earlier user by their time.
-  const tokensValidAfter = options.password ? 0 : Math.floor(Date.now() / 1000);
+  const tokensValidAfter = options.password ? 0 : epochSeconds();
   const { email } = options;
   const user = { username, email, passwordHash, disabled: false, tokensValidAfter };
   await addToFile(loaded, user, options.admin ?? false);

@@ -1,7 +1,7 @@
 import type { Logger } from "pino";
 import { listen, parseEndpoint } from "./listen.ts";
+import { openStore } from "./open-store.ts";
 import { createEngineServer } from "./server.ts";
-import { openStore } from "./store.ts";
 
 /** How an engine is started. */
 export interface EngineOptions {

@@ -1,6 +1,5 @@
 import type { QueryBody } from "../query/shape.ts";
 import type { Spool } from "./spool.ts";
-import { openSqliteStore } from "./sqlite/store.ts";
 
 /** A database behind the engine: what has to be written to put another one there. */
 export interface Store {
@@ -15,23 +14,4 @@ export interface Store {
   createSpool(): Spool;
   /** Waits for the queries that are under way and closes the database. */
   close(): Promise<void>;
-}
-
-/**
- * Opens the database that a URL names: `sqlite:DIRECTORY`.
- *
- * Throws an `Error` whose message says what is wrong with the URL or the directory.
- */
-export function openStore(url: string): Store {
-  const scheme = url.slice(0, url.indexOf(":") + 1);
-  if (scheme === "sqlite:") return openSqliteStore(sqliteDirectory(url));
-  throw new Error(
-    `The engine cannot open a database of the kind "${scheme || url}": this version speaks sqlite only (sqlite:DIRECTORY).`,
-  );
-}
-
-function sqliteDirectory(url: string): string {
-  const directory = url.replace(/^sqlite:(\/\/(?=\/))?/, "");
-  if (directory === "") throw new Error("The engine's URL names no directory: sqlite:DIRECTORY.");
-  return directory;
 }

@@ -40,6 +40,15 @@ async function handOver(start: FirstStart, password: string): Promise<FirstPassw
   return { kind: "file", file };
 }
 
+function requireUsableFirst(password: string): void {
+  try {
+    requireUsablePassword(password);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : "unusable";
+    throw new StartError(`$GATEHOUSE_ADMIN_PASSWORD: ${reason}`);
+  }
+}
+
 /**
  * Prepares the service directory (0700) and, if there has never been a start, the access file with
  * an administrator.
@@ -61,7 +70,7 @@ export async function prepareServiceDirectory(
     );
   }
   const password = start.chosenPassword ?? randomBytes(PASSWORD_BYTES).toString("base64url");
-  requireUsablePassword(password);
+  requireUsableFirst(password);
   const user = {
     username: ADMINISTRATOR,
     email: undefined,

@@ -85,7 +85,12 @@ export async function openFront(gateway: Gateway): Promise<Front> {
       gateway.budget.release(exchange);
       account(gateway, exchange, socket.bytesWritten - written);
     });
-    if (!refuseWithoutHost(exchange)) void walk(gateway, router, exchange);
+    if (refuseWithoutHost(exchange)) return;
+    walk(gateway, router, exchange).catch((error: unknown) => {
+      const reason = error instanceof Error ? error.stack : "unknown";
+      gateway.log.error({ requestId: exchange.requestId, reason }, "an answer could not be sent");
+      response.destroy();
+    });
   }
 
   const server = createServer({

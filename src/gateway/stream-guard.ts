@@ -1,3 +1,4 @@
+import { epochSeconds } from "../clock.ts";
 import { identify } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
@@ -9,7 +10,7 @@ const INTERVAL_MS = 500;
 /** @throws Refusal if the caller's token would not be accepted any more */
 function requireStillIdentified(gateway: Gateway, { caller }: Exchange): void {
   if (caller === undefined) return;
-  if (caller.token.expiresAt <= Date.now() / 1000) throw new Refusal("token_expired");
+  if (caller.token.expiresAt <= epochSeconds()) throw new Refusal("token_expired");
   identify(gateway.access.snapshot, gateway.revocations, caller.token);
 }
 

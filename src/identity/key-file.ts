@@ -9,6 +9,7 @@ import {
   type JWK,
 } from "jose";
 import * as z from "zod";
+import { epochSeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
 
@@ -126,7 +127,7 @@ export async function deleteKeyFile(directory: string, kid: string): Promise<voi
 export async function createKeyFile(directory: string, alg: SigningAlgorithm): Promise<StoredKey> {
   const jwk = await generate(alg);
   const kid = await nameKey(jwk);
-  const stored = keyFileShape.parse({ kid, alg, created: Math.floor(Date.now() / 1000), jwk });
+  const stored = keyFileShape.parse({ kid, alg, created: epochSeconds(), jwk });
   await writeKeyFile(directory, stored);
   return stored;
 }

@@ -1,5 +1,6 @@
 import { mkdir } from "node:fs/promises";
 import { type CryptoKey, importJWK, type JWK } from "jose";
+import { epochSeconds } from "../clock.ts";
 import { watchFile } from "../files/watch.ts";
 import { listKeyNames, readKeyFiles, type SigningAlgorithm, type StoredKey } from "./key-file.ts";
 import { ensureSigner, keyState, signerOf } from "./key-rotation.ts";
@@ -45,17 +46,15 @@ function load(jwk: JWK, alg: SigningAlgorithm): Promise<CryptoKey | Uint8Array> 
   return importJWK(jwk, alg);
 }
 
-function now(): number {
-  return Math.floor(Date.now() / 1000);
-}
-
 async function buildKeyRing(
   algorithm: SigningAlgorithm,
   keys: readonly StoredKey[],
   newest: StoredKey,
 ): Promise<KeyRing> {
   const isSymmetric = algorithm === "HS256";
-  const usable = keys.filter((key) => key.alg === algorithm && keyState(key, now()) !== "expired");
+  const usable = keys.filter(
+    (key) => key.alg === algorithm && keyState(key, epochSeconds()) !== "expired",
+  );
   const verifiers = new Map<string, { key: CryptoKey | Uint8Array; stored: StoredKey }>();
   for (const stored of usable) {
     const key = await load(isSymmetric ? stored.jwk : publicJwk(stored), algorithm);
@@ -66,7 +65,7 @@ async function buildKeyRing(
     signer: { kid: newest.kid, key: await load(newest.jwk, algorithm) },
     verifier(kid) {
       const found = verifiers.get(kid);
-      const isGood = found !== undefined && keyState(found.stored, now()) !== "expired";
+      const isGood = found !== undefined && keyState(found.stored, epochSeconds()) !== "expired";
       return isGood ? found.key : undefined;
     },
     jwks: { keys: isSymmetric ? [] : usable.map(publicJwk) },

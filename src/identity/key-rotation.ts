@@ -1,3 +1,4 @@
+import { epochSeconds } from "../clock.ts";
 import { withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
 import {
@@ -11,10 +12,6 @@ import {
 
 /** Seconds that a running gateway may still sign with a key after its retirement. */
 const HANDOVER = 60;
-
-function now(): number {
-  return Math.floor(Date.now() / 1000);
-}
 
 /** What a key is good for at a moment. */
 export type KeyState = "signs" | "verifies" | "expired";
@@ -54,9 +51,9 @@ export async function rotateKey(
 ): Promise<StoredKey> {
   return withKeys(directory, async (keys) => {
     const made = await createKeyFile(directory, algorithm);
-    const loginTokensUntil = now() + tokenLifetime + HANDOVER;
+    const loginTokensUntil = epochSeconds() + tokenLifetime + HANDOVER;
     for (const key of keys) {
-      const state = keyState(key, now());
+      const state = keyState(key, epochSeconds());
       if (state === "expired") await deleteKeyFile(directory, key.kid);
       if (state !== "signs" || key.alg !== algorithm) continue;
       const verifiesUntil = Math.max(loginTokensUntil, key.machine_tokens_until ?? 0);

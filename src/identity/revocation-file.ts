@@ -3,6 +3,7 @@ import { open } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
 import { isExternalUsername, isUsername } from "../access/names.ts";
+import { epochSeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
@@ -113,7 +114,7 @@ async function append(file: string, revocation: Revocation): Promise<void> {
 export async function addRevocation(file: string, revocation: Revocation): Promise<void> {
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
-    const now = Math.floor(Date.now() / 1000);
+    const now = epochSeconds();
     const kept = revocations.filter((old) => !isPast(old, now));
     const isMostlyPast = kept.length < revocations.length / 2;
     if (isTorn || isMostlyPast) await replaceFile(file, [...kept, revocation].map(toLine).join(""));

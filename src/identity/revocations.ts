@@ -1,4 +1,5 @@
 import { existsSync } from "node:fs";
+import { epochSeconds } from "../clock.ts";
 import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
 import { addRevocation, type Revocation, readRevocations } from "./revocation-file.ts";
@@ -52,7 +53,7 @@ export function earliestIssue(revocations: readonly Revocation[], username: stri
 
 /** A revocation of every token that `user` has by now, those of this very second among them. */
 export function revocationOfUser(user: string): Revocation {
-  return { user, before: Math.floor(Date.now() / 1000) + 1 };
+  return { user, before: epochSeconds() + 1 };
 }
 
 /**

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { errors, type JWTPayload, jwtVerify, SignJWT } from "jose";
 import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/names.ts";
 import { isRole, type Role } from "../access/roles.ts";
+import { epochSeconds } from "../clock.ts";
 import { Refusal } from "../refusal.ts";
 import type { KeyRing } from "./key-ring.ts";
 
@@ -78,7 +79,7 @@ async function issueToken(
   issuer: string,
   { lifetime, notBefore, ...subject }: TokenRequest,
 ): Promise<FreshToken> {
-  const issuedAt = Math.max(Math.floor(Date.now() / 1000), notBefore);
+  const issuedAt = Math.max(epochSeconds(), notBefore);
   const claims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt: issuedAt + lifetime };
   const { database, role, credential: cred } = subject;
   const token = await new SignJWT({ database, cred, ...(role === undefined ? {} : { role }) })

@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import type { Delete, Update } from "../../query/shape.ts";
 import { whereSql } from "./conditions.ts";
-import type { DatabaseHandle } from "./databases.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import { requireDistinct, resolveColumn, storedValue } from "./scope.ts";
 import { run } from "./statements.ts";
 import { readTable } from "./tables.ts";

@@ -1,7 +1,7 @@
 import type { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { ColumnDefinition } from "../../query/shape.ts";
-import type { DatabaseHandle } from "./databases.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import { columnTableName } from "./names.ts";
 import { run } from "./statements.ts";
 

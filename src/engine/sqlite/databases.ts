@@ -5,15 +5,9 @@ import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { spoolFilePrefix } from "../spool.ts";
 import { mainSchema, openConnection, prepareSchema } from "./connection.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import { foldCase } from "./names.ts";
 import { run } from "./statements.ts";
-
-/** A database as statements reach it: a connection, and the schema name that it has there. */
-export interface DatabaseHandle {
-  readonly connection: DatabaseSync;
-  readonly schema: string;
-  readonly name: string;
-}
 
 /** Databases that one transaction spans, on one connection. */
 export interface Session {

@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { forgetColumns, rememberColumns } from "./column-table.ts";
-import type { DatabaseHandle } from "./databases.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import { type ColumnKind, constraintOf, isSerial, kindOf, typeWords } from "./kinds.ts";
 import { foldCase, requireClientTable, requireColumnName } from "./names.ts";
 import { type Fragment, run } from "./statements.ts";

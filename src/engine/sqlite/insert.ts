@@ -1,7 +1,7 @@
 import type { SQLInputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue, Insert } from "../../query/shape.ts";
-import type { DatabaseHandle } from "./databases.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import type { Pace } from "./pace.ts";
 import { requireDistinct, resolveColumn, storedValue } from "./scope.ts";
 import { prepare } from "./statements.ts";

@@ -1,8 +1,8 @@
 import type { TableOperation } from "../../query/shape.ts";
 import type { Spool } from "../spool.ts";
 import { deleteRows, update } from "./change.ts";
-import type { DatabaseHandle } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import { insert } from "./insert.ts";
 import type { Pace } from "./pace.ts";
 import { select } from "./select.ts";

@@ -1,8 +1,9 @@
 import type { QueryBody, TableOperation } from "../../query/shape.ts";
 import { Spool } from "../spool.ts";
 import type { Store } from "../store.ts";
-import { type DatabaseHandle, Databases, type Session } from "./databases.ts";
+import { Databases, type Session } from "./databases.ts";
 import { refusalOf } from "./failures.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import { ReadWriteLock } from "./lock.ts";
 import { databaseOf, perform } from "./operations.ts";
 import { Pace } from "./pace.ts";

@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
-import type { DatabaseHandle } from "./databases.ts";
+import type { DatabaseHandle } from "./handle.ts";
 import { anyKind, type ColumnKind, kindOf } from "./kinds.ts";
 import { columnTableName, requireClientTable } from "./names.ts";
 import { rows } from "./statements.ts";

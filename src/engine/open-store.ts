@@ -1,0 +1,21 @@
+import { openSqliteStore } from "./sqlite/store.ts";
+import type { Store } from "./store.ts";
+
+/**
+ * Opens the database that a URL names: `sqlite:DIRECTORY`.
+ *
+ * Throws an `Error` whose message says what is wrong with the URL or the directory.
+ */
+export function openStore(url: string): Store {
+  const scheme = url.slice(0, url.indexOf(":") + 1);
+  if (scheme === "sqlite:") return openSqliteStore(sqliteDirectory(url));
+  throw new Error(
+    `The engine cannot open a database of the kind "${scheme || url}": this version speaks sqlite only (sqlite:DIRECTORY).`,
+  );
+}
+
+function sqliteDirectory(url: string): string {
+  const directory = url.replace(/^sqlite:(\/\/(?=\/))?/, "");
+  if (directory === "") throw new Error("The engine's URL names no directory: sqlite:DIRECTORY.");
+  return directory;
+}
