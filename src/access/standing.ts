@@ -66,7 +66,10 @@ function requireGrantable(
   if (!mayGrant(own, role) || reaches) throw new Refusal("role_insufficient");
 }
 
-/** @throws Refusal unless the actor outranks what the user holds on `database` now */
+/**
+ * @throws Refusal unless the actor outranks what the user holds on `database` now; for `*`, on
+ *   every database that it reaches
+ */
 function requireOutranked(
   snapshot: Snapshot,
   actor: Subject,
@@ -76,7 +79,8 @@ function requireOutranked(
   const held = effectiveRole(snapshot, username, database);
   if (held === undefined || username === actor.username) return;
   if (isAdministrator(snapshot, actor.username)) return;
-  if (!outranks(grantingRole(snapshot, actor, database), held)) {
+  const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, held);
+  if (!outranks(grantingRole(snapshot, actor, database), held) || reaches) {
     throw new Refusal("role_insufficient");
   }
 }

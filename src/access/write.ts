@@ -24,10 +24,14 @@ export interface ChangeOptions {
   readonly force?: boolean;
   /** An earlier reading of the file, so that only what has changed is parsed. */
   readonly earlier?: ParsedAccess | undefined;
+  /** What must be on disk before the change is. If it fails, nothing is changed. */
+  readonly beforeWrite?: (() => Promise<void>) | undefined;
 }
 
 /** Who may read the file is judged where it is put in force. */
 const anyReader = { checkRead: false };
+/** Times that a change is begun anew because an operator saved the file meanwhile. */
+const ATTEMPTS = 5;
 const readOnlyCodes = new Set(["EROFS", "EACCES", "EPERM", "EBUSY"]);
 
 function asRefusal(error: unknown, file: string): unknown {
@@ -83,29 +87,50 @@ function* editAndVerify(
 }
 
 /**
+ * One attempt at a change, under the lock.
+ *
+ * @returns what is now on disk; undefined if somebody who takes no lock, such as an editor, has
+ *   written the file since it was read
+ */
+async function attempt(
+  target: string,
+  file: string,
+  plan: Plan,
+  { force = false, earlier, beforeWrite }: ChangeOptions,
+): Promise<ParsedAccess | undefined> {
+  const current = await readAgain(await readGuarded(target, anyReader), file, earlier);
+  const changes = plan(current.snapshot);
+  if (changes.length === 0) return current;
+  const next = await inSlices(editAndVerify(current, file, changes));
+  if (!force) await inSlices(requireSuccession(current.snapshot, next.snapshot));
+  if ((await readGuarded(target, anyReader)) !== current.text) return undefined;
+  await beforeWrite?.();
+  await replaceFile(target, next.text, await stat(target));
+  return next;
+}
+
+/**
  * Changes the access file: takes its lock, reads it again, lets `plan` judge what it reads, edits
  * only what the changes mean, verifies the result and replaces the file atomically. A symlink is
  * followed to the real file. When this resolves, the new content is on disk.
  *
  * @returns what is now on disk
- * @throws Refusal from `plan`, `last_owner`, `last_administrator`, `access_file_read_only`,
- *   `access_file_invalid` or `busy`
+ * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
+ *   `access_file_read_only`, `access_file_invalid` or `busy`
  */
 export async function changeAccessFile(
   file: string,
   plan: Plan,
-  { force = false, earlier }: ChangeOptions = {},
+  options: ChangeOptions = {},
 ): Promise<ParsedAccess> {
   try {
     const target = await realpath(file);
     return await withLock(target, async () => {
-      const current = await readAgain(await readGuarded(target, anyReader), file, earlier);
-      const changes = plan(current.snapshot);
-      if (changes.length === 0) return current;
-      const next = await inSlices(editAndVerify(current, file, changes));
-      if (!force) await inSlices(requireSuccession(current.snapshot, next.snapshot));
-      await replaceFile(target, next.text, await stat(target));
-      return next;
+      for (let count = 0; count < ATTEMPTS; count++) {
+        const written = await attempt(target, file, plan, options);
+        if (written !== undefined) return written;
+      }
+      throw new Refusal("busy", { detail: `${file} does not stand still`, retryAfter: 1 });
     });
   } catch (error) {
     throw asRefusal(error, file);

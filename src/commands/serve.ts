@@ -26,7 +26,7 @@ function readPort(text: string): number {
 function takeChosenPassword(): string | undefined {
   const { GATEHOUSE_ADMIN_PASSWORD: password } = process.env;
   delete process.env.GATEHOUSE_ADMIN_PASSWORD;
-  return password;
+  return password || undefined;
 }
 
 function warn({ configuration: { auth, server } }: LoadedConfiguration, log: Log): void {
@@ -90,6 +90,7 @@ function logStart(loaded: LoadedConfiguration, gateway: RunningGateway, log: Log
   log.info(
     {
       url,
+      publicUrl: gateway.publicUrl,
       version,
       serviceDirectory,
       configuration: file,

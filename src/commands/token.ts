@@ -5,12 +5,8 @@ import { keysDirectoryOf } from "../gateway/open-identity.ts";
 import { credentialOf } from "../identity/credential.ts";
 import { openKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
-import {
-  addRevocation,
-  LONGEST_TOKEN_LIFETIME,
-  readRevocations,
-} from "../identity/revocation-file.ts";
-import { earliestIssue, revocationOfUser } from "../identity/revocations.ts";
+import { isTokenId, LONGEST_TOKEN_LIFETIME, readRevocations } from "../identity/revocation-file.ts";
+import { earliestIssue, revocationOfUser, revoke } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
 import { tokenRole } from "../identity/token-role.ts";
 import { isPlainName } from "../query/names.ts";
@@ -70,7 +66,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   print(token);
 }
 
-async function revoke(
+async function revokeTokens(
   tokenId: string | undefined,
   options: CommonOptions & { user?: string },
 ): Promise<void> {
@@ -78,16 +74,19 @@ async function revoke(
   if ((tokenId === undefined) === (username === undefined)) {
     throw new UsageError("give either the id of a token (its jti) or --user <username>");
   }
+  if (tokenId !== undefined && !isTokenId(tokenId)) {
+    throw new UsageError("that is no token's id: give the token's jti, not the token itself");
+  }
   const loaded = loadFor(options);
   const file = loaded.configuration.auth.revocations_file;
   if (username !== undefined) {
     if (!(await readAccess(loaded)).users.has(username)) throw new Refusal("user_not_found");
-    await addRevocation(file, revocationOfUser(username));
+    await revoke(file, revocationOfUser(username));
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
     // When it expires is not known from its id alone, so it is kept for as long as any token lives.
     const until = epochSeconds() + LONGEST_TOKEN_LIFETIME;
-    await addRevocation(file, { jti: tokenId, until });
+    await revoke(file, { jti: tokenId, until });
     print(`Revoked the token ${tokenId}.`);
   }
 }
@@ -110,6 +109,6 @@ export function tokenCommand(): Command {
     .description("revoke one token, or all of a user")
     .argument("[jti]", "the token's id")
     .option("--user <username>", "every token that this user has by now")
-    .action(revoke);
+    .action(revokeTokens);
   return token;
 }

@@ -14,8 +14,10 @@ import { emptySnapshot, type User, viewUser } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { hashPassword } from "../identity/password.ts";
+import { revocationOfUser, revoke } from "../identity/revocations.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print, printJson, printTable } from "./outcome.ts";
@@ -81,6 +83,11 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
   );
 }
 
+/** Ends the tokens that a user has by now for good, also should an older access file come back. */
+function endTokens({ auth }: Configuration, username: string): Promise<void> {
+  return revoke(auth.revocations_file, revocationOfUser(username));
+}
+
 async function setPassword(
   username: string,
   options: CommonOptions & { passwordStdin?: true },
@@ -90,18 +97,21 @@ async function setPassword(
   if (!(await readAccess(loaded)).users.has(username)) throw new Refusal("user_not_found");
   const password = await readNewPassword(username, options.passwordStdin ?? false);
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
-  const file = configuration.auth.access_control_file;
-  await changeAccessFile(file, (current) => planSetPassword(current, username, passwordHash));
+  await changeAccessFile(
+    configuration.auth.access_control_file,
+    (current) => planSetPassword(current, username, passwordHash),
+    { beforeWrite: () => endTokens(configuration, username) },
+  );
   print(`Set a new password for ${username}; every token of the old one has stopped working.`);
 }
 
 async function remove(username: string, options: CommonOptions & { force?: true }): Promise<void> {
   const { configuration } = loadFor(options);
-  const force = options.force ?? false;
-  const file = configuration.auth.access_control_file;
-  await changeAccessFile(file, (current) => planRemoveUser(current, "operator", username), {
-    force,
-  });
+  await changeAccessFile(
+    configuration.auth.access_control_file,
+    (current) => planRemoveUser(current, "operator", username),
+    { force: options.force ?? false, beforeWrite: () => endTokens(configuration, username) },
+  );
   print(`Removed ${username} and all its grants.`);
 }
 

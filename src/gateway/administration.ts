@@ -25,24 +25,29 @@ export function requireCaller({ caller }: Exchange): ActingCaller {
  * under the lock, so that one who has just lost its standing changes nothing. When this resolves,
  * the gateway decides by the new state.
  *
+ * @param endsTokensOf a user whose tokens end with the change, for good: also should an older access
+ *   file be put back
  * @returns the snapshot as written
- * @throws Refusal from `plan`, or why the file cannot be changed
+ * @throws Refusal from `plan`, or why the file or the revocations cannot be changed
  */
 export async function changeAccess(
   gateway: Gateway,
   exchange: Exchange,
   plan: (current: Snapshot, actor: Subject) => readonly Change[],
+  endsTokensOf?: string,
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
   const file = gateway.configuration.auth.access_control_file;
-  const written = await changeAccessFile(
-    file,
-    (current) => {
-      identify(current, gateway.revocations, caller.token);
-      return plan(current, actor);
+  const planAsCaller = (current: Snapshot) => {
+    identify(current, gateway.revocations, caller.token);
+    return plan(current, actor);
+  };
+  const written = await changeAccessFile(file, planAsCaller, {
+    earlier: gateway.access.parsed,
+    beforeWrite: async () => {
+      if (endsTokensOf !== undefined) await gateway.revocations.revokeUser(endsTokensOf);
     },
-    { earlier: gateway.access.parsed },
-  );
+  });
   await gateway.access.reload(written);
   exchange.decision = "allow";
   return written.snapshot;

@@ -30,15 +30,16 @@ export async function openUpstream(
     target = engine.target;
   } else target = parseTarget(upstream.url);
 
+  const connectTimeout = upstream.connect_timeout * 1000;
   const responseTimeout = upstream.response_timeout * 1000;
   const queries = createQueryClient({
     target,
     connections: upstream.connections,
-    connectTimeout: upstream.connect_timeout * 1000,
+    connectTimeout,
     responseTimeout,
   });
   opened.defer(() => queries.close());
-  const streams = createStreamProxy({ target, responseTimeout });
+  const streams = createStreamProxy({ target, connectTimeout, responseTimeout });
   opened.defer(() => streams.close());
   return { target, queries, streams, dataDirectory };
 }

@@ -44,6 +44,14 @@ function plainAddress(address: string | undefined): string {
   return (address ?? "").replace(/^::ffff:(?=\d+\.)/, "");
 }
 
+/** An address in a forwarding header, which some proxies write with its port. */
+function hopAddress(hop: string): string {
+  const written = hop.trim();
+  const [, bracketed, plain] =
+    /^(?:\[([^\]]+)\]|(\d+(?:\.\d+){3}))(?::\d{1,5})?$/.exec(written) ?? [];
+  return plainAddress(bracketed ?? plain ?? written);
+}
+
 function single(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value.join(", ") : value;
 }
@@ -82,10 +90,7 @@ export function createPeerReader(trustedProxies: readonly string[]): PeerReader 
       };
     }
     const forwardedFor = single(headers["x-forwarded-for"]);
-    const hops = (forwardedFor ?? "")
-      .split(",")
-      .map((hop) => plainAddress(hop.trim()))
-      .filter(Boolean);
+    const hops = (forwardedFor ?? "").split(",").map(hopAddress).filter(Boolean);
     const requestId = single(headers["x-request-id"]);
     return {
       address: clientAddress(trusted, hops, peer),

@@ -17,8 +17,10 @@ import { openFront } from "./server.ts";
 
 /** A gateway that listens. */
 export interface RunningGateway {
-  /** How clients reach it. */
+  /** Where it listens, as a URL. */
   readonly url: string;
+  /** How clients reach it: the same, unless a front is configured. */
+  readonly publicUrl: string;
   readonly access: LiveAccess;
   /** Set if this was the first start. */
   readonly firstPassword: FirstPassword | undefined;
@@ -109,14 +111,16 @@ async function open(
     metrics,
   };
   const front = await openFront(gateway);
-  publicUrl ||= `http://${displayHost(server.host)}:${front.port}`;
+  const url = `http://${displayHost(server.host)}:${front.port}`;
+  publicUrl ||= url;
   opened.defer(() => front.drain(server.shutdown_grace * 1000));
   if (configuration.metrics.listen !== undefined) {
     const listener = await metrics.listen(configuration.metrics.listen);
     opened.defer(() => void listener.close());
   }
   return {
-    url: publicUrl,
+    url,
+    publicUrl,
     access,
     firstPassword,
     dataDirectory,

@@ -68,7 +68,10 @@ async function buildKeyRing(
       const isGood = found !== undefined && keyState(found.stored, epochSeconds()) !== "expired";
       return isGood ? found.key : undefined;
     },
-    jwks: { keys: isSymmetric ? [] : usable.map(publicJwk) },
+    get jwks() {
+      const isGood = (key: StoredKey) => keyState(key, epochSeconds()) !== "expired";
+      return { keys: isSymmetric ? [] : usable.filter(isGood).map(publicJwk) };
+    },
   };
 }
 
@@ -90,7 +93,13 @@ export async function openKeyRing(options: KeyRingOptions): Promise<KeyRing> {
 /** The ring without the keys whose files are gone. */
 async function withoutDeleted(ring: KeyRing, directory: string): Promise<KeyRing> {
   const present = new Set(await listKeyNames(directory).catch(() => []));
-  return { ...ring, verifier: (kid) => (present.has(kid) ? ring.verifier(kid) : undefined) };
+  return {
+    ...ring,
+    verifier: (kid) => (present.has(kid) ? ring.verifier(kid) : undefined),
+    get jwks() {
+      return { keys: ring.jwks.keys.filter(({ kid = "" }) => present.has(kid)) };
+    },
+  };
 }
 
 /**

@@ -83,13 +83,18 @@ export async function readRevocations(
 }
 
 /** True once every token that the revocation is about has expired by itself. */
-function isPast(revocation: Revocation, now: number): boolean {
-  return "jti" in revocation
-    ? revocation.until < now
-    : revocation.before + LONGEST_TOKEN_LIFETIME < now;
+export function isPast(revocation: Revocation): boolean {
+  const end = "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_LIFETIME;
+  return end < epochSeconds();
 }
 
-function toLine(revocation: Revocation): string {
+/** True if `text` can be the id of a token that the file names. */
+export function isTokenId(text: string): boolean {
+  return tokenShape.shape.jti.safeParse(text).success;
+}
+
+/** The revocation as the file holds it, by which two can be compared. */
+export function toLine(revocation: Revocation): string {
   return `${JSON.stringify(revocation)}\n`;
 }
 
@@ -108,16 +113,22 @@ async function append(file: string, revocation: Revocation): Promise<void> {
 /**
  * Adds a revocation; when this resolves it is on disk. Past ones are pruned on occasion.
  *
+ * @param lost what the file must hold besides, since it did before somebody took it away
  * @throws RevocationFileError, LockTimeoutError, LockRefusedError or the file system's error; then
  *   nothing was revoked
  */
-export async function addRevocation(file: string, revocation: Revocation): Promise<void> {
+export async function addRevocation(
+  file: string,
+  revocation: Revocation,
+  lost: readonly Revocation[] = [],
+): Promise<void> {
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
-    const now = epochSeconds();
-    const kept = revocations.filter((old) => !isPast(old, now));
+    const kept = revocations.filter((old) => !isPast(old));
     const isMostlyPast = kept.length < revocations.length / 2;
-    if (isTorn || isMostlyPast) await replaceFile(file, [...kept, revocation].map(toLine).join(""));
-    else await append(file, revocation);
+    if (isTorn || isMostlyPast || lost.length > 0) {
+      const lines = new Set([...kept, ...lost, revocation].map(toLine));
+      await replaceFile(file, [...lines].join(""));
+    } else await append(file, revocation);
   });
 }

@@ -1,8 +1,13 @@
-import { existsSync } from "node:fs";
 import { epochSeconds } from "../clock.ts";
 import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
-import { addRevocation, type Revocation, readRevocations } from "./revocation-file.ts";
+import {
+  addRevocation,
+  isPast,
+  type Revocation,
+  readRevocations,
+  toLine,
+} from "./revocation-file.ts";
 import type { TokenClaims } from "./token.ts";
 
 /** The revocations as they are in force, kept up to date with the disk. */
@@ -57,8 +62,34 @@ export function revocationOfUser(user: string): Revocation {
 }
 
 /**
+ * Adds a revocation to the file; when this resolves it is on disk.
+ *
+ * @param lost what the file must hold besides
+ * @throws Refusal `revocation_failed`: then nothing was revoked
+ */
+export async function revoke(
+  file: string,
+  revocation: Revocation,
+  lost: readonly Revocation[] = [],
+): Promise<void> {
+  try {
+    await addRevocation(file, revocation, lost);
+  } catch (cause) {
+    const detail = cause instanceof Error ? cause.message : "unknown";
+    throw new Refusal("revocation_failed", { detail, cause });
+  }
+}
+
+/** The revocations of `some` that `others` do not hold and that still have something to revoke. */
+function missingFrom(others: readonly Revocation[], some: readonly Revocation[]): Revocation[] {
+  const held = new Set(others.map(toLine));
+  return some.filter((revocation) => !isPast(revocation) && !held.has(toLine(revocation)));
+}
+
+/**
  * Loads the revocations and keeps them in step with the file. Whatever happens to the file later,
- * the last good state stays in force.
+ * the last good state stays in force; what it held when it was deleted or emptied stays in force
+ * too, and is written back with the next revocation.
  *
  * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
  */
@@ -66,16 +97,20 @@ export async function openRevocations(
   file: string,
   options: { checkRead: boolean; onFailure: (error: unknown) => void },
 ): Promise<LiveRevocations> {
-  let index = indexOf(await readRevocations(file, options));
+  let inForce = await readRevocations(file, options);
+  let index = indexOf(inForce);
+  let lost: readonly Revocation[] = [];
   let stale = false;
   let reloading: Promise<void> = Promise.resolve();
 
   async function reloadNow(): Promise<void> {
     try {
-      const isGone = !existsSync(file) && index.tokens.size + index.users.size > 0;
-      if (isGone) throw new Error(`${file}: is missing`);
-      index = indexOf(await readRevocations(file, options));
-      stale = false;
+      const read = await readRevocations(file, options);
+      lost = missingFrom(read, read.length === 0 ? inForce : lost);
+      inForce = [...lost, ...read];
+      index = indexOf(inForce);
+      stale = lost.length > 0;
+      if (stale) throw new Error(`${file}: is missing, or holds no more what it held`);
     } catch (error) {
       stale = true;
       options.onFailure(error);
@@ -88,12 +123,7 @@ export async function openRevocations(
   }
 
   async function add(revocation: Revocation): Promise<void> {
-    try {
-      await addRevocation(file, revocation);
-    } catch (cause) {
-      const detail = cause instanceof Error ? cause.message : "unknown";
-      throw new Refusal("revocation_failed", { detail, cause });
-    }
+    await revoke(file, revocation, lost);
     await reload();
   }
 

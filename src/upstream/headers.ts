@@ -138,6 +138,11 @@ export function streamHeaders(
   return Object.assign(kept, framing(headers));
 }
 
+/** What pages of other origins may do is for the gateway to say (the Fetch standard's CORS). */
+function isCrossOrigin(folded: string): boolean {
+  return folded.startsWith("access-control-");
+}
+
 /** The headers of the upstream's answer that may reach the client: names and values in turn. */
 export function answerHeaders(raw: readonly string[]): string[] {
   const isName = (at: number, name: string) => at % 2 === 0 && raw[at]?.toLowerCase() === name;
@@ -146,7 +151,8 @@ export function answerHeaders(raw: readonly string[]): string[] {
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = raw[at] ?? "";
-    if (dropped.has(name.toLowerCase()) || isGatewayOwn(fold(name))) continue;
+    const folded = fold(name);
+    if (dropped.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin(folded)) continue;
     kept.push(name, raw[at + 1] ?? "");
   }
   return kept;

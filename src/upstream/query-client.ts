@@ -1,22 +1,10 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { ServerResponse } from "node:http";
 import { type Dispatcher, Pool } from "undici";
 import { Refusal } from "../refusal.ts";
 import { QueryExchange } from "./query-exchange.ts";
+import type { QueryForward } from "./query-forward.ts";
 import { Slots } from "./slots.ts";
 import type { UpstreamTarget } from "./target.ts";
-
-/** A query that was allowed and goes up. */
-export interface QueryForward {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  /** The bytes that were judged, sent as they are. */
-  readonly body: Buffer | Buffer[];
-  readonly headers: Record<string, string | string[]>;
-  /** A query that only reads may be sent again if its connection breaks before an answer. */
-  readonly isRead: boolean;
-  /** Headers that the gateway adds to the answer: names and values in turn. */
-  readonly answerHeaders: readonly string[];
-}
 
 /** Sends queries to the upstream and streams the answers back. */
 export interface QueryClient {

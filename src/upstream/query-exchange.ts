@@ -3,7 +3,7 @@ import type { Dispatcher } from "undici";
 import { Refusal } from "../refusal.ts";
 import { asRefusal, isBrokenConnection } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
-import type { QueryForward } from "./query-client.ts";
+import type { QueryForward } from "./query-forward.ts";
 
 type RawHeaders = Dispatcher.DispatchController["rawHeaders"];
 

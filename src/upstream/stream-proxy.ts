@@ -31,6 +31,8 @@ export interface StreamProxy {
 
 export interface StreamProxyOptions {
   readonly target: UpstreamTarget;
+  /** Milliseconds. */
+  readonly connectTimeout: number;
   /** Milliseconds of silence after which the upstream is given up. */
   readonly responseTimeout: number;
 }
@@ -63,14 +65,18 @@ function passOn(answer: IncomingMessage, { stream, fail }: Underway): void {
 }
 
 /** Opens the proxy; nothing is connected until it is needed. */
-export function createStreamProxy({ target, responseTimeout }: StreamProxyOptions): StreamProxy {
+export function createStreamProxy({
+  target,
+  connectTimeout,
+  responseTimeout,
+}: StreamProxyOptions): StreamProxy {
   const agent = new Agent({ keepAlive: false });
   const isTls = target.origin.startsWith("https:");
   const underway = new WeakMap<IncomingMessage, Underway>();
   const proxy = createProxyServer({
     target: proxyTarget(target),
     proxyTimeout: responseTimeout,
-    connectTimeout: responseTimeout,
+    connectTimeout,
     // The path goes up as it was sent, and the upstream is addressed by its own name.
     toProxy: true,
     changeOrigin: true,

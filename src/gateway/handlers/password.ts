@@ -43,14 +43,15 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
     verified = credentialOf(user);
   }
   const passwordHash = await hashPassword(newPassword, gateway.login.costs);
-  await changeAccess(gateway, exchange, (current, subject) => {
+  const plan = (current: Snapshot, subject: Subject) => {
     requireMayChange(current, subject, username);
     // The password that was verified must still be the one on file; its hash may have been raised.
     const user = current.users.get(username);
     const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
     if (isStale) throw new Refusal("credentials_invalid");
     return planSetPassword(current, username, passwordHash);
-  });
+  };
+  await changeAccess(gateway, exchange, plan, username);
   sendSuccess(exchange, 200, {});
 }
 

@@ -106,12 +106,11 @@ export const deleteUser: Endpoint = {
   door: "administration",
   async handle(gateway, exchange) {
     const username = usernameParameter(exchange);
-    planRemoveUser(gateway.access.snapshot, requireCaller(exchange).actor, username);
-    // Tokens without a password behind them must stay dead, should the name be made again.
-    const { passwordHash } = gateway.access.snapshot.users.get(username) ?? {};
-    if (passwordHash === undefined) await gateway.revocations.revokeUser(username);
-    await changeAccess(gateway, exchange, (current, actor) =>
-      planRemoveUser(current, actor, username),
+    await changeAccess(
+      gateway,
+      exchange,
+      (current, actor) => planRemoveUser(current, actor, username),
+      username,
     );
     sendSuccess(exchange, 200, {});
   },

@@ -1,0 +1,30 @@
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { temporaryHome } from "../kit/gateway.ts";
+import { openSetting, select } from "./kit.ts";
+
+t.test("a first start without a terminal leaves the password in a file of its own", async (t) => {
+  const home = temporaryHome(t);
+  const { gateway } = await openSetting(t, { home, env: { GATEHOUSE_ADMIN_PASSWORD: undefined } });
+  const file = path.join(home, "initial_admin_password");
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  const password = readFileSync(file, "utf8").trim();
+  t.ok(password.length >= 16);
+  t.equal((await gateway.query(select, await gateway.login("admin", password))).status, 200);
+  const line = await gateway.service.logged(({ msg }) => String(msg).startsWith("first start"));
+  t.equal(line.file, file);
+  t.notMatch(gateway.service.output, password);
+  await gateway.service.stop();
+  const again = await openSetting(t, { home });
+  t.notMatch(again.gateway.service.output, "first start");
+});
+
+t.test("a chosen first password is used and nowhere to be seen", async (t) => {
+  const password = "chosen by the operator";
+  const { gateway } = await openSetting(t, { env: { GATEHOUSE_ADMIN_PASSWORD: password } });
+  t.type(await gateway.login("admin", password), "string");
+  t.notMatch(gateway.service.output, password);
+  t.notOk(readdirSync(gateway.home).includes("initial_admin_password"));
+  t.notMatch(readFileSync(gateway.accessFile, "utf8"), password);
+});

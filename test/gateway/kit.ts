@@ -1,0 +1,102 @@
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import path from "node:path";
+import type { Test } from "tap";
+import {
+  type Answer,
+  type RunOptions,
+  startGateway,
+  type TestGateway,
+  temporaryHome,
+} from "../kit/gateway.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+
+/** A query that every role may send. */
+export const select = { Select: { database: "main", from: "t", columns: ["*"] } };
+
+/** A gateway and the database behind it, which remembers what reached it. */
+export interface Setting {
+  gateway: TestGateway;
+  upstream: RecordingUpstream;
+}
+
+/** Starts both; they end with the test. */
+export async function openSetting(t: Test, options: RunOptions = {}): Promise<Setting> {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { ...options, upstream: upstream.url });
+  return { gateway, upstream };
+}
+
+/** As `openSetting`, with an `[auth]` section of the test's own, for hashes that cost something. */
+export async function openSettingWith(
+  t: Test,
+  auth: string,
+  home = temporaryHome(t),
+): Promise<Setting> {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const file = path.join(home, "own.toml");
+  writeFileSync(file, `[auth]\n${auth}\n[upstream]\nurl = "${upstream.url}"\n`);
+  const gateway = await startGateway(t, { home, env: { GATEHOUSE_CONFIG: file } });
+  return { gateway, upstream };
+}
+
+/** Edits the access file as an operator would, and waits until the edit is in force. */
+export async function edit({ gateway }: Setting, change: (text: string) => string): Promise<void> {
+  const version = async () => (await gateway.request("/readyz")).body.access_version;
+  const before = await version();
+  await gateway.edit(change);
+  const deadline = performance.now() + 5000;
+  while ((await version()) === before) {
+    if (performance.now() > deadline) throw new Error("the edit is not in force");
+  }
+}
+
+/** An answer as it came over the wire. */
+export interface RawAnswer {
+  status: number;
+  /** Status line and headers. */
+  head: string;
+  text: string;
+}
+
+/**
+ * Sends the lines of a request as they are, without a client library that would mend them, and
+ * reads until the gateway closes.
+ */
+export async function sendRaw(url: string, lines: string[], body = ""): Promise<RawAnswer> {
+  const { hostname, port, host } = new URL(url);
+  const socket = connect(Number(port), hostname).setEncoding("utf8").setTimeout(10_000);
+  socket.once("timeout", () => socket.destroy(new Error("no answer")));
+  const [start, ...headers] = lines;
+  const named = headers.some((line) => /^host:/i.test(line)) ? [] : [`Host: ${host}`];
+  const length = body === "" ? [] : [`Content-Length: ${Buffer.byteLength(body)}`];
+  const head = [start, ...named, ...headers, ...length, "Connection: close"];
+  socket.write(`${head.join("\r\n")}\r\n\r\n${body}`);
+  let answer = "";
+  socket.on("data", (text: string) => (answer += text));
+  await once(socket, "close");
+  const end = answer.indexOf("\r\n\r\n");
+  const status = Number(answer.split(" ")[1]);
+  return { status, head: answer.slice(0, end), text: answer.slice(end + 4) };
+}
+
+/** Holds a refusal against the documented shape. */
+export function checkRefusal(
+  t: Test,
+  answer: Answer,
+  expected: { status: number; code: string; message?: string },
+): void {
+  const { status, code, message } = expected;
+  t.equal(answer.status, status, `${code} is ${status}`);
+  t.strictSame(Object.keys(answer.body).sort(), ["code", "message", "request_id", "status"]);
+  t.match(answer.body, { status: "error", code, message: message ?? String });
+  t.equal(answer.headers.get("x-request-id"), answer.body.request_id);
+  t.match(answer.headers.get("content-type"), /^application\/json/);
+  if (status < 500) t.equal(answer.headers.get("x-gatehouse-decision"), "deny");
+  const challenge = answer.headers.get("www-authenticate");
+  if (status === 401) t.match(challenge, /^Bearer realm="/);
+  else t.equal(challenge, null);
+}

@@ -1,0 +1,132 @@
+import t from "tap";
+import { ADMIN_PASSWORD, type Answer } from "../kit/gateway.ts";
+import { checkRefusal, openSetting, openSettingWith, type Setting, select } from "./kit.ts";
+
+const right = { username: "admin", password: ADMIN_PASSWORD };
+
+function logIn(
+  { gateway }: Setting,
+  fields: { username: string; password: string },
+  forwardedFor?: string,
+): Promise<Answer> {
+  const headers: Record<string, string> = { "content-type": "application/json" };
+  if (forwardedFor !== undefined) headers["x-forwarded-for"] = forwardedFor;
+  return gateway.request("/login", { method: "POST", headers, body: JSON.stringify(fields) });
+}
+
+function guess(setting: Setting, username: string, forwardedFor?: string): Promise<Answer> {
+  return logIn(setting, { username, password: "a wrong one" }, forwardedFor);
+}
+
+function count(answers: Answer[], status: number): number {
+  return answers.filter((answer) => answer.status === status).length;
+}
+
+t.test("after ten failures a user waits, right password or not, and others do not", async (t) => {
+  const setting = await openSetting(t);
+  await setting.gateway.addUser("bob", "ReadOnly");
+  for (let at = 0; at < 10; at++) t.equal((await guess(setting, "admin")).status, 401);
+  for (const answer of [await guess(setting, "admin"), await logIn(setting, right)]) {
+    checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
+    const seconds = Number(answer.headers.get("retry-after"));
+    t.ok(seconds > 0 && seconds <= 900);
+  }
+  t.equal((await logIn(setting, { username: "bob", password: "bob password" })).status, 200);
+});
+
+t.test("a success forgets the failures before it", async (t) => {
+  const setting = await openSetting(t);
+  for (let round = 0; round < 2; round++) {
+    for (let at = 0; at < 9; at++) await guess(setting, "admin");
+    t.equal((await logIn(setting, right)).status, 200);
+  }
+});
+
+t.test("failures are forgotten when the window is over", async (t) => {
+  const auth = "max_failures_per_user_and_address = 1\nfailure_window = 1";
+  const setting = await openSetting(t, { auth });
+  await guess(setting, "admin");
+  const answer = await logIn(setting, right);
+  checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
+  t.equal(answer.headers.get("retry-after"), "1");
+  const deadline = performance.now() + 10_000;
+  let status = 429;
+  while (status === 429 && performance.now() < deadline) ({ status } = await logIn(setting, right));
+  t.equal(status, 200);
+});
+
+t.test("of fifty wrong guesses at one moment ten are looked at", async (t) => {
+  const setting = await openSetting(t);
+  const answers = await Promise.all(Array.from({ length: 50 }, () => guess(setting, "admin")));
+  t.equal(count(answers, 401), 10);
+  t.equal(count(answers, 429), 40);
+});
+
+t.test("fifty right logins at one moment all succeed", async (t) => {
+  const setting = await openSetting(t);
+  const answers = await Promise.all(Array.from({ length: 50 }, () => logIn(setting, right)));
+  t.equal(count(answers, 200), 50);
+});
+
+t.test("an address that fails with many users waits", async (t) => {
+  const setting = await openSetting(t, { auth: "max_failures_per_address = 5" });
+  for (let at = 0; at < 5; at++) t.equal((await guess(setting, `user-${at}`)).status, 401);
+  const answer = await logIn(setting, right);
+  checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
+});
+
+t.test(
+  "a local front that is not trusted is warned of, and not blocked as one address",
+  async (t) => {
+    const setting = await openSetting(t, { auth: "max_failures_per_address = 5" });
+    for (let at = 0; at < 8; at++) {
+      t.equal((await guess(setting, `user-${at}`, "203.0.113.9")).status, 401);
+    }
+    t.equal((await logIn(setting, right, "203.0.113.9")).status, 200);
+    const { service } = setting.gateway;
+    const line = await service.logged(({ msg }) => String(msg).includes("server.trusted_proxies"));
+    t.equal(line.level, "warn");
+    const warnings = service.log.filter(({ msg }) =>
+      String(msg).includes("server.trusted_proxies"),
+    );
+    t.equal(warnings.length, 1, "once is enough");
+    for (let at = 0; at < 10; at++) await guess(setting, "admin", `203.0.113.${at}`);
+    t.equal((await logIn(setting, right, "203.0.113.99")).status, 429, "its word is not taken");
+  },
+);
+
+t.test("behind a trusted proxy each client is counted by itself", async (t) => {
+  const config = '[server]\ntrusted_proxies = ["127.0.0.1", "10.0.0.0/8"]\n';
+  const setting = await openSetting(t, { config, auth: "max_failures_per_address = 5" });
+  for (let at = 0; at < 5; at++) await guess(setting, `user-${at}`, "203.0.113.1");
+  t.equal((await logIn(setting, right, "203.0.113.1")).status, 429);
+  t.equal((await logIn(setting, right, "203.0.113.2")).status, 200);
+  const chain = await logIn(setting, right, "198.51.100.7, 203.0.113.1, 10.1.2.3");
+  t.equal(chain.status, 429, "what the client wrote before the proxies is not believed");
+  for (let at = 0; at < 5; at++) await guess(setting, `user-${at}`, `2001:db8::${at}`);
+  t.equal((await logIn(setting, right, "2001:db8::ffff")).status, 429, "a /64 is one client");
+  t.equal((await logIn(setting, right, "2001:db8:0:1::1")).status, 200);
+});
+
+t.test("a storm of logins is told to come again, and queries are answered meanwhile", async (t) => {
+  const costs = "argon2_memory_cost = 32768\nargon2_time_cost = 3\nargon2_parallelism = 1";
+  const setting = await openSettingWith(t, `${costs}\nmax_failures_per_address = 1000`);
+  const token = await setting.gateway.login();
+  let pending = 200;
+  const storm = Array.from({ length: pending }, async (_, at) => {
+    const answer = await guess(setting, `user-${at}`);
+    pending--;
+    return answer;
+  });
+  await Promise.any(storm);
+  t.equal((await setting.gateway.query(select, token)).status, 200);
+  t.ok(pending > 0, "while logins were waiting");
+  const answers = await Promise.all(storm);
+  const busy = answers.filter(({ status }) => status === 503);
+  t.ok(busy.length >= 100, "most are turned away at once");
+  t.equal(busy.length + count(answers, 401), 200);
+  const [first] = busy;
+  if (first !== undefined) checkRefusal(t, first, { status: 503, code: "login_busy" });
+  t.equal(first?.headers.get("retry-after"), "1");
+  t.equal((await logIn(setting, right)).status, 200, "and when it is over all is as before");
+});

@@ -1,0 +1,192 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { ask } from "../kit/client.ts";
+import { type RunOptions, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { insert, queryHeaders, select } from "../kit/queries.ts";
+import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+
+interface Scene {
+  gateway: TestGateway;
+  upstream: RecordingUpstream;
+  token: string;
+}
+
+/** A gateway before a recording upstream, and an administrator's token. */
+async function scene(t: Test, options: RunOptions = {}, socketPath?: string): Promise<Scene> {
+  const upstream = await new RecordingUpstream().listen(socketPath);
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url, ...options });
+  return { gateway, upstream, token: await gateway.login() };
+}
+
+/** Sends a query with these headers too, and returns what the upstream got. */
+async function forwarded(
+  { gateway, upstream, token }: Scene,
+  headers: Record<string, string> = {},
+  route = "/query",
+): Promise<ReceivedRequest> {
+  const all = { ...queryHeaders(token), ...headers };
+  await ask(`${gateway.url}${route}`, { method: "POST", headers: all, body: select });
+  const [received, ...more] = upstream.take();
+  if (received === undefined || more.length > 0) throw new Error("not exactly one request went up");
+  return received;
+}
+
+/** Everything that a client may try to say to the upstream. */
+const everything = {
+  Accept: "application/json",
+  "Accept-Encoding": "gzip",
+  "User-Agent": "test",
+  traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+  tracestate: "a=b",
+  baggage: "c=d",
+  Cookie: "session=1",
+  "X-Tenant": "blue",
+  "X-Other": "red",
+  "X-Gatehouse-User": "root",
+  X_Gatehouse_User: "root",
+  "x_gatehouse-role": "Owner",
+  "X-Request-Id": "mine",
+  "X-Forwarded-For": "6.6.6.6",
+  "X-Forwarded-Proto": "https",
+  "X-Forwarded-Host": "evil.test",
+  Forwarded: "for=6.6.6.6",
+  "X-Real-IP": "6.6.6.6",
+};
+
+/** The names, in lower case and in order of the alphabet. */
+function namesOf({ rawHeaders }: ReceivedRequest): string[] {
+  return rawHeaders
+    .filter((_, at) => at % 2 === 0)
+    .map((name) => name.toLowerCase())
+    .sort();
+}
+
+const always = ["connection", "content-length", "content-type", "host"];
+const added = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-request-id"];
+const identity = ["x-gatehouse-database", "x-gatehouse-role", "x-gatehouse-user"];
+
+t.test("exactly the headers on the list go up with a query, and the gateway's own", async (t) => {
+  const here = await scene(t, { config: 'forward_headers = ["X-Tenant"]\n' });
+  const received = await forwarded(here, everything, "/query?token=secret&x=1");
+  const client = ["accept", "accept-encoding", "baggage", "traceparent", "tracestate"];
+  const expected = [...always, ...client, "user-agent", "x-tenant", ...added, ...identity];
+  t.strictSame(namesOf(received), expected.sort());
+  t.equal(received.url, "/query", "the query string stays here");
+  const { host } = new URL(here.gateway.url);
+  t.match(received.headers, {
+    "x-forwarded-for": "127.0.0.1",
+    "x-forwarded-proto": "http",
+    "x-forwarded-host": host,
+    "x-gatehouse-user": "admin",
+    "x-gatehouse-role": "Owner",
+    "x-gatehouse-database": "main",
+    "x-tenant": "blue",
+    "content-type": "application/json",
+    "content-length": String(select.length),
+  });
+  t.match(received.headers["x-request-id"], /^[0-9a-f-]{36}$/, "the id is the gateway's own");
+});
+
+t.test("what Connection names does not go up, and the gateway's own headers do", async (t) => {
+  const here = await scene(t, { config: 'forward_headers = ["X-Tenant"]\n' });
+  const received = await forwarded(here, {
+    Connection: "close, X-Tenant, Accept, X-Gatehouse-User, X-Request-Id, X-Forwarded-For",
+    Accept: "text/plain",
+    "X-Tenant": "blue",
+  });
+  t.equal(received.headers.accept, undefined);
+  t.equal(received.headers["x-tenant"], undefined);
+  t.equal(received.headers["x-gatehouse-user"], "admin");
+  t.equal(received.headers["x-forwarded-for"], "127.0.0.1");
+  t.type(received.headers["x-request-id"], "string");
+});
+
+t.test("a trusted proxy is believed, and adds to what came before it", async (t) => {
+  const here = await scene(t, { config: '[server]\ntrusted_proxies = ["127.0.0.0/8"]\n' });
+  const received = await forwarded(here, {
+    "X-Forwarded-For": "203.0.113.9",
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "db.example.com",
+    "X-Request-Id": "front-1",
+    "X-Gatehouse-User": "root",
+  });
+  t.match(received.headers, {
+    "x-forwarded-for": "203.0.113.9, 127.0.0.1",
+    "x-forwarded-proto": "https",
+    "x-forwarded-host": "db.example.com",
+    "x-request-id": "front-1",
+    "x-gatehouse-user": "admin",
+  });
+  const odd = await forwarded(here, { "X-Request-Id": `${"x".repeat(129)}` });
+  t.match(odd.headers["x-request-id"], /^[0-9a-f-]{36}$/, "an id too long is replaced");
+});
+
+t.test("the upstream's own credential goes up in the place of the client's", async (t) => {
+  const here = await scene(t, {
+    config: 'authorization = "Basic b3duOm93bg=="\nforward_authorization = true\n',
+  });
+  t.equal((await forwarded(here)).headers.authorization, "Basic b3duOm93bg==");
+});
+
+t.test("the upstream's credential is read from a file", async (t) => {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "credential"), "Bearer from-file\n", { mode: 0o600 });
+  const here = await scene(t, { home, config: 'authorization_file = "credential"\n' });
+  t.equal((await forwarded(here)).headers.authorization, "Bearer from-file");
+});
+
+t.test("the client's credential goes up only if it is wanted", async (t) => {
+  const here = await scene(t, { config: "forward_authorization = true\n" });
+  t.equal((await forwarded(here)).headers.authorization, `Bearer ${here.token}`);
+});
+
+t.test("over a Unix socket the same goes up", async (t) => {
+  const socketPath = path.join(temporaryHome(t), "db.sock");
+  const here = await scene(t, {}, socketPath);
+  const received = await forwarded(here, everything);
+  t.equal(received.url, "/query");
+  t.equal(received.body.toString(), select);
+  t.equal(received.headers["x-gatehouse-user"], "admin");
+  t.equal(received.headers["x-forwarded-for"], "127.0.0.1");
+  for (const name of ["authorization", "cookie", "x_gatehouse_user", "x-tenant"]) {
+    t.equal(received.headers[name], undefined, `${name} stays here`);
+  }
+});
+
+t.test("in the form `op` the fields go up with the bytes that the client sent", async (t) => {
+  const { gateway, upstream, token } = await scene(t, { config: 'query_form = "op"\n' });
+  const fields =
+    '"database":"m\\u0061in", "table":"t",\n"values":[{"id":12345678901234567890,"x":1.50}]';
+  t.equal((await gateway.query(`{ "Insert": {${fields}} }`, token)).status, 200);
+  t.equal((await gateway.query(`{"Batch":[{"Insert":{${fields}}},${select}]}`, token)).status, 200);
+  const [one, batch] = upstream.take();
+  t.equal(one?.body.toString(), `{"op":"insert",${fields}}`);
+  t.equal(one?.headers["content-length"], String(one?.body.length));
+  const inner = select.slice(select.indexOf(":{") + 2, -2);
+  t.equal(batch?.body.toString(), `["batch",{"op":"insert",${fields}},{"op":"select",${inner}}]`);
+});
+
+t.test("two Authorization headers are refused and nothing goes up", async (t) => {
+  const { gateway, upstream, token } = await scene(t);
+  const wire = await Wire.open(gateway.url);
+  t.teardown(() => wire.cut());
+  const twice = `Authorization: Bearer ${token}\r\nAuthorization: Bearer ${token}\r\n`;
+  const type = "Content-Type: application/json\r\nContent-Length: 2\r\n";
+  wire.send(`POST /query HTTP/1.1\r\nHost: x\r\n${type}${twice}\r\n{}`);
+  t.match(await wire.until(/several_authorization_headers/), /^HTTP\/1\.1 400 /);
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("requests in a row on one connection are answered in order", async (t) => {
+  const { gateway, upstream, token } = await scene(t);
+  upstream.answer = ({ body }, response) => response.end(body);
+  const wire = await Wire.open(gateway.url);
+  t.teardown(() => wire.cut());
+  const bodies = [select, insert, select];
+  for (const body of bodies) wire.send(wireRequest("POST /query", queryHeaders(token), body));
+  await wire.until(/Select.*Insert.*Select/s);
+  t.equal(wire.text.match(/HTTP\/1\.1 200 OK/g)?.length, 3);
+});

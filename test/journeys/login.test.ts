@@ -1,0 +1,174 @@
+import { readFileSync } from "node:fs";
+import t from "tap";
+import {
+  checkRefusal,
+  edit,
+  openSetting,
+  openSettingWith,
+  type Setting,
+  select,
+} from "../gateway/kit.ts";
+import { decodePart } from "../identity/forge.ts";
+import type { Answer } from "../kit/gateway.ts";
+
+const message = "Invalid username or password";
+const costly = "argon2_memory_cost = 32768\nargon2_time_cost = 3\nargon2_parallelism = 1";
+
+function logIn(
+  { gateway }: Pick<Setting, "gateway">,
+  fields: { username: string; password: string; database?: string },
+  headers: Record<string, string> = {},
+): Promise<Answer> {
+  return gateway.request("/login", {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(fields),
+  });
+}
+
+t.test("nobody learns from a refused login whether a user exists", async (t) => {
+  const setting = await openSetting(t);
+  const { gateway } = setting;
+  for (const name of ["alice", "disabled", "machine"]) await gateway.addUser(name, "ReadOnly");
+  await edit(setting, (text) =>
+    text
+      .replace('username = "disabled"\n', "$&disabled = true\n")
+      .replace(/(username = "machine"\n)password_hash = .*\n/, "$1"),
+  );
+  const attempts = [
+    { username: "alice", password: "a wrong one" },
+    { username: "alice", password: "" },
+    { username: "alice", password: "x".repeat(2000) },
+    { username: "alice", password: "alice password " },
+    { username: "Alice", password: "alice password" },
+    { username: "disabled", password: "disabled password" },
+    { username: "machine", password: "machine password" },
+    { username: "machine", password: "" },
+    { username: "unknown", password: "unknown password" },
+    { username: "__proto__", password: "unknown password" },
+    { username: "no user's name", password: "whatever it is" },
+    { username: "", password: "" },
+    { username: "unknown", password: "unknown password", database: "main" },
+  ];
+  const heads = new Set<string>();
+  for (const attempt of attempts) {
+    const answer = await logIn(setting, attempt);
+    checkRefusal(t, answer, { status: 401, code: "credentials_invalid", message });
+    const headers = new Headers(answer.headers);
+    for (const name of ["date", "x-request-id"]) headers.delete(name);
+    heads.add(JSON.stringify([...headers]));
+  }
+  t.equal(heads.size, 1, "the headers are the same as well");
+});
+
+t.test("an unknown user costs the hash of a known one", async (t) => {
+  const setting = await openSettingWith(t, `${costly}\nmax_failures_per_user_and_address = 1000`);
+  const medianTime = async (username: string) => {
+    const times: number[] = [];
+    for (let at = 0; at < 9; at++) {
+      const start = performance.now();
+      await logIn(setting, { username, password: "a wrong one" });
+      times.push(performance.now() - start);
+    }
+    return times.sort((a, b) => a - b)[4] ?? 0;
+  };
+  const known = await medianTime("admin");
+  const unknown = await medianTime("unknown");
+  t.ok(unknown > known / 3 && unknown < known * 3, `${known} and ${unknown} ms are alike`);
+});
+
+t.test("a token for one database opens that one and no other", async (t) => {
+  const setting = await openSetting(t);
+  const { gateway, upstream } = setting;
+  await gateway.addUser("bob", "ReadWrite");
+  await edit(
+    setting,
+    (text) => `${text}\n[[acl]]\nusername = "bob"\ndatabase = "other"\nrole = "Owner"\n`,
+  );
+  const fields = { username: "bob", password: "bob password" };
+  const answer = await logIn(setting, { ...fields, database: "main" });
+  t.strictSame(Object.keys(answer.body), ["status", "token", "expires_in"]);
+  t.match(answer.body, { status: "success", expires_in: 86_400 });
+  t.equal(answer.headers.get("cache-control"), "no-store");
+  const token = String(answer.body.token);
+  t.match(decodePart(token, 1), { database: "main", role: "ReadWrite" });
+  t.equal((await gateway.query(select, token)).status, 200);
+  upstream.take();
+  const other = { Select: { ...select.Select, database: "other" } };
+  checkRefusal(t, await gateway.query(other, token), { status: 403, code: "token_database" });
+  const both = await gateway.query({ Batch: [select, other] }, token);
+  checkRefusal(t, both, { status: 403, code: "batch_member_denied" });
+  t.equal(upstream.take().length, 0);
+
+  const unlimited = decodePart(await gateway.login("bob", "bob password"), 1);
+  t.match(unlimited, { database: "*", role: "Owner" }, "the widest role that bob has anywhere");
+  const star = await logIn(setting, { ...fields, database: "*" });
+  t.match(decodePart(String(star.body.token), 1), { database: "*", role: "Owner" });
+  t.equal((await gateway.query(other, String(star.body.token))).status, 200);
+});
+
+t.test(
+  "a login for a database without a grant is denied, one without a database not",
+  async (t) => {
+    const setting = await openSetting(t);
+    const { gateway } = setting;
+    await gateway.addUser("bob", "ReadOnly");
+    const fields = { username: "bob", password: "bob password" };
+    const denied = { status: 403, message: "Insufficient permissions for this operation" };
+    const other = await logIn(setting, { ...fields, database: "other" });
+    checkRefusal(t, other, { ...denied, code: "no_grant" });
+    const cased = await logIn(setting, { ...fields, database: "Main" });
+    checkRefusal(t, cased, { ...denied, code: "database_case_mismatch" });
+    const invalid = await logIn(setting, { ...fields, database: "a.b" });
+    checkRefusal(t, invalid, { status: 400, code: "invalid_database" });
+    const wrong = await logIn(setting, { ...fields, password: "a wrong one", database: "other" });
+    t.equal(wrong.status, 401, "the password is judged first");
+
+    await edit(setting, (text) => text.replace(/\[\[acl\]\]\nusername = "bob"\n.*\n.*\n/, ""));
+    const token = await gateway.login("bob", "bob password");
+    t.notOk("role" in decodePart(token, 1), "without a grant the token names no role");
+    t.equal((await gateway.query(select, token)).body.code, "no_grant");
+  },
+);
+
+t.test(
+  "a hash of lower costs is raised by a login, with its salt, and tokens live on",
+  async (t) => {
+    const { gateway } = await openSetting(t);
+    const { home, accessFile } = gateway;
+    const hashParts = () => {
+      const [, hash = ""] = /password_hash = "(.*)"/.exec(readFileSync(accessFile, "utf8")) ?? [];
+      const [, , , costs, salt] = hash.split("$");
+      return { costs, salt };
+    };
+    const { salt } = hashParts();
+    t.equal(hashParts().costs, "m=64,t=1,p=1");
+    const old = await gateway.login();
+    await gateway.service.stop();
+
+    const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";
+    const { gateway: stronger } = await openSettingWith(t, raised, home);
+    const during = await stronger.login();
+    t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt });
+    const after = await stronger.login();
+    for (const token of [old, during, after]) {
+      t.equal((await stronger.query(select, token)).status, 200);
+    }
+    await stronger.service.stop();
+
+    const { gateway: weaker } = await openSetting(t, { home });
+    await weaker.login();
+    t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt }, "and is never lowered");
+  },
+);
+
+t.test("a file that cannot be changed does not fail the login", async (t) => {
+  const { gateway } = await openSetting(t);
+  await gateway.service.stop();
+  const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";
+  const setting = await openSettingWith(t, raised, gateway.home);
+  await setting.gateway.edit((text) => `${text}\nbroken`);
+  t.equal((await setting.gateway.query(select, await setting.gateway.login())).status, 200);
+  const line = await setting.gateway.service.logged(({ msg }) => String(msg).includes("upgraded"));
+  t.equal(line.level, "warn");
+});

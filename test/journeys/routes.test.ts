@@ -1,0 +1,290 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { ask, open, type PlainAnswer } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { queryHeaders, select } from "../kit/queries.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+
+const routes = `
+[[routes]]
+path = "/status"
+access = "public"
+[[routes]]
+path = "/me"
+access = "authenticated"
+[[routes]]
+path = "/backup"
+methods = ["POST"]
+access = "administrator"
+[[routes]]
+path = "/db/:database/stats"
+methods = ["GET", "POST"]
+access = "SELECT"
+[[routes]]
+path = "/db/:database/rows/:row"
+methods = ["PUT", "DELETE"]
+access = "DELETE"
+[[routes]]
+path = "/export"
+access = "INSERT"
+database_header = "X-Database"
+`;
+
+interface Scene {
+  upstream: RecordingUpstream;
+  gateway: TestGateway;
+  admin: string;
+}
+
+async function scene(t: Test, config = ""): Promise<Scene> {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url, config: `${config}${routes}` });
+  return { upstream, gateway, admin: await gateway.login() };
+}
+
+/** Asks for a path exactly as it is written, which a URL would tidy up. */
+async function askRaw(
+  gateway: TestGateway,
+  line: string,
+  headers: Record<string, string> = {},
+): Promise<{ status: number; text: string }> {
+  const wire = await Wire.open(gateway.url);
+  wire.send(wireRequest(line, { Connection: "close", ...headers }));
+  const text = await wire.untilClosed();
+  return { status: Number(text.slice(9, 12)), text };
+}
+
+function bearer(token: string): Record<string, string> {
+  return { Authorization: `Bearer ${token}` };
+}
+
+t.test("each kind of access lets in whom it names and nobody else", async (t) => {
+  const { upstream, gateway, admin } = await scene(t);
+  const reader = await gateway.addUser("reader", "ReadOnly");
+  const writer = await gateway.addUser("writer", "ReadWrite");
+  const limited = await gateway.login("admin", undefined, "main");
+  const stats = (database: string) => `GET /db/${database}/stats`;
+  const table: [line: string, token: string, status: number, code?: string][] = [
+    ["GET /status", "", 200],
+    ["GET /me", "", 401, "unauthenticated"],
+    ["GET /me", reader, 200],
+    ["POST /backup", writer, 403, "role_insufficient"],
+    ["POST /backup", limited, 403, "token_database"],
+    ["POST /backup", admin, 200],
+    [stats("main"), "", 401, "unauthenticated"],
+    [stats("main"), reader, 200],
+    [stats("other"), reader, 403, "no_grant"],
+    [stats("MAIN"), reader, 403, "database_case_mismatch"],
+    [stats("other"), limited, 403, "token_database"],
+    [stats("other"), admin, 200],
+    [stats("m%61in"), reader, 200],
+    [stats("a.b"), admin, 400, "invalid_database"],
+    [stats("*"), admin, 400, "invalid_database"],
+    ["DELETE /db/main/rows/7", reader, 403, "role_insufficient"],
+    ["DELETE /db/main/rows/7", writer, 200],
+    ["GET /db/main/rows/7", writer, 405, "method_not_allowed"],
+    ["GET /db/main", writer, 404, "not_found"],
+    ["GET /db/main/stats/", writer, 404, "not_found"],
+    ["GET /DB/main/stats", writer, 404, "not_found"],
+  ];
+  for (const [line, token, status, code] of table) {
+    const answer = await askRaw(gateway, line, token === "" ? {} : bearer(token));
+    t.equal(answer.status, status, `${line} is ${status}`);
+    if (code !== undefined) t.match(answer.text, `"code":"${code}"`);
+    t.equal(upstream.take().length, status === 200 ? 1 : 0);
+  }
+});
+
+t.test("the database may be named by a header", async (t) => {
+  const { upstream, gateway } = await scene(t);
+  const token = await gateway.addUser("writer", "ReadWrite");
+  const exported = async (headers: Record<string, string>): Promise<PlainAnswer> =>
+    ask(`${gateway.url}/export`, { headers: { ...bearer(token), ...headers } });
+  t.equal((await exported({ "X-Database": "main" })).status, 200);
+  const [received] = upstream.take();
+  t.match(received?.headers, { "x-gatehouse-database": "main", "x-gatehouse-role": "ReadWrite" });
+  t.equal((await exported({ "X-Database": "other" })).status, 403);
+  t.equal((await exported({})).status, 400);
+  t.equal((await exported({ "X-Database": "main, other" })).status, 400);
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("a path that could be read as another one is 400 and goes nowhere", async (t) => {
+  const { upstream, gateway, admin } = await scene(t);
+  const spellings = [
+    ...["/db/../stats", "/db/./stats", "/db/main/../other/stats", "/db/main/stats/.."],
+    ...["/db//stats", "/db//main/stats", "/db/main;x/stats", "/db/main/stats;v=1"],
+    ...["/db/main\\stats", "/db/..\\..\\x/stats", "/db/main%2fx/stats", "/db/main%2Fstats"],
+    ...["/db/main%5cx/stats", "/db/%2e%2e/stats", "/db/main/%2E%2E/stats", "/db%2fmain/stats"],
+    ...["/db/main/rows/..", "/db/main/rows/a;b", "/db/main/rows/a%2fb", "/db/main/rows/a#b"],
+  ];
+  for (const spelling of spellings) {
+    const method = spelling.includes("rows") ? "DELETE" : "GET";
+    const answer = await askRaw(gateway, `${method} ${spelling}`, bearer(admin));
+    t.equal(answer.status, 400, spelling);
+    t.match(answer.text, '"code":"path_not_canonical"');
+  }
+  for (const elsewhere of ["//db/main/stats", "/x/../db/main/stats", "http://x/db/main/stats"]) {
+    t.equal((await askRaw(gateway, `GET ${elsewhere}`, bearer(admin))).status, 404, elsewhere);
+  }
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("all but what may not pass goes up, with the path and query string as sent", async (t) => {
+  const { upstream, gateway, admin } = await scene(t);
+  const target = "/db/main/stats?a=%2e%2e%2f&b=//;c&d=?&e=caf%C3%A9|";
+  await askRaw(gateway, `POST ${target}`, {
+    ...bearer(admin),
+    Connection: "close, X-Hop",
+    "X-Hop": "1",
+    "X-Kept": "yes",
+    Cookie: "session=1",
+    "X-Forwarded-For": "6.6.6.6",
+    "X-Real-IP": "6.6.6.6",
+    Forwarded: "for=6.6.6.6",
+    X_Gatehouse_User: "root",
+    "X-Gatehouse-Role": "root",
+  });
+  const [received] = upstream.take();
+  t.equal(received?.url, target);
+  t.match(received?.headers, {
+    host: new URL(upstream.url).host,
+    "x-kept": "yes",
+    "x-forwarded-for": "127.0.0.1",
+    "x-forwarded-proto": "http",
+    "x-forwarded-host": "gate.test",
+    "x-gatehouse-user": "admin",
+    "x-gatehouse-role": "Owner",
+    "x-gatehouse-database": "main",
+    "x-request-id": String,
+  });
+  for (const name of [
+    "authorization",
+    "cookie",
+    "x-hop",
+    "forwarded",
+    "x-real-ip",
+    "x_gatehouse_user",
+  ]) {
+    t.equal(received?.headers[name], undefined, `${name} stays here`);
+  }
+  await ask(`${gateway.url}/status`, { headers: { "X-Gatehouse-User": "root" } });
+  const [anonymous] = upstream.take();
+  t.equal(anonymous?.headers["x-gatehouse-user"], undefined, "nobody is vouched for");
+});
+
+t.test("an answer comes back as it is, without what is not for clients", async (t) => {
+  const { upstream, gateway } = await scene(t);
+  upstream.answer = (_, response) => {
+    response.writeHead(404, [
+      ...["Set-Cookie", "a=1", "Set-Cookie", "b=2", "Connection", "X-Hop", "X-Hop", "1"],
+      ...["X_Gatehouse_User", "root", "X-Request-Id", "theirs"],
+    ]);
+    response.end("nothing");
+  };
+  const answer = await ask(`${gateway.url}/status`);
+  t.equal(answer.status, 404);
+  t.equal(answer.body.toString(), "nothing");
+  t.strictSame(answer.headers["set-cookie"], ["a=1", "b=2"]);
+  t.equal(answer.headers["x-hop"], undefined);
+  t.equal(answer.headers.x_gatehouse_user, undefined);
+  t.match(answer.headers["x-request-id"], /^[0-9a-f-]{36}$/);
+  t.equal(answer.headers["x-gatehouse-decision"], "allow");
+});
+
+t.test("HEAD is answered where GET is, without a body", async (t) => {
+  const { upstream, gateway } = await scene(t);
+  upstream.answer = (_, response) => {
+    response.writeHead(200, { "Content-Length": "1234" });
+    response.end();
+  };
+  const answer = await ask(`${gateway.url}/status`, { method: "HEAD" });
+  t.equal(answer.status, 200);
+  t.equal(answer.headers["content-length"], "1234");
+  t.equal(answer.body.length, 0);
+  t.equal(upstream.take()[0]?.method, "HEAD");
+});
+
+t.test(
+  "an event arrives before the answer ends, and the head before the first event",
+  async (t) => {
+    const { upstream, gateway } = await scene(t);
+    const { promise, resolve } = Promise.withResolvers<ServerResponse>();
+    upstream.answer = (_, response) => {
+      response.writeHead(200, { "Content-Type": "text/event-stream" });
+      response.flushHeaders();
+      resolve(response);
+    };
+    const answer: IncomingMessage = await open(`${gateway.url}/status`);
+    t.equal(answer.headers["content-type"], "text/event-stream");
+    const response = await promise;
+    const events: string[] = [];
+    answer.setEncoding("utf8").on("data", (text) => events.push(text));
+    response.write("data: 1\n\n");
+    await eventually("the first event", () => events.join("") === "data: 1\n\n");
+    response.end("data: 2\n\n");
+    await eventually("the second event", () => events.join("").endsWith("data: 2\n\n"));
+  },
+);
+
+t.test("a client that goes away ends its stream upstream", async (t) => {
+  const { upstream, gateway } = await scene(t);
+  let closed = 0;
+  upstream.answer = (_, response) => {
+    response.once("close", () => closed++);
+    response.write("data: 1\n\n");
+  };
+  const wire = await Wire.open(gateway.url);
+  wire.send(wireRequest("GET /status", {}));
+  await wire.until(/data: 1/);
+  wire.cut();
+  await eventually("the upstream saw it", () => closed === 1);
+});
+
+t.test("an upstream that is down, silent or broken is told as such", async (t) => {
+  const { upstream, gateway } = await scene(t, "response_timeout = 1\n");
+  upstream.answer = () => {};
+  const silent = await gateway.request("/status");
+  t.equal(silent.status, 504);
+  t.equal(silent.body.code, "upstream_timeout");
+  upstream.answer = (_, response) => response.socket?.resetAndDestroy();
+  const broken = await gateway.request("/status");
+  t.equal(broken.status, 502);
+  t.equal(broken.body.code, "upstream_broken");
+  upstream.answer = (_, response) => {
+    response.write("half", () => response.socket?.destroy());
+  };
+  const wire = await Wire.open(gateway.url);
+  wire.send(wireRequest("GET /status", {}));
+  t.notMatch(await wire.untilClosed(), /\r\n0\r\n\r\n$/, "half an answer does not look whole");
+  await upstream.close();
+  const down = await gateway.request("/status");
+  t.equal(down.status, 502);
+  t.equal(down.body.code, "upstream_unreachable");
+  upstream.server.listen(0);
+});
+
+t.test("a route leads to a Unix socket as well", async (t) => {
+  const upstream = await new RecordingUpstream().listen(path.join(temporaryHome(t), "db.sock"));
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url, config: routes });
+  const answer = await ask(`${gateway.url}/status?x=1`);
+  t.equal(answer.body.toString(), '{"status":"success","data":[]}');
+  const [received] = upstream.take();
+  t.equal(received?.url, "/status?x=1");
+  t.equal(received?.headers.host, "localhost");
+});
+
+t.test("beside routes a query is a query", async (t) => {
+  const { upstream, gateway, admin } = await scene(t);
+  const headers = { ...queryHeaders(admin), "X-Kept": "no" };
+  const answer = await ask(`${gateway.url}/query?x=1`, { method: "POST", headers, body: select });
+  t.equal(answer.status, 200);
+  const [received] = upstream.take();
+  t.equal(received?.url, "/query");
+  t.equal(received?.headers["x-kept"], undefined);
+});

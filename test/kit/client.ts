@@ -1,0 +1,46 @@
+import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
+
+const TIMEOUT_MS = 20_000;
+
+/** What a request sends. */
+export interface Ask {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string | string[]>>;
+  readonly body?: string | Buffer;
+}
+
+/** An answer with nothing tidied up. */
+export interface PlainAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  /** Names and values in turn, as they came. */
+  readonly rawHeaders: readonly string[];
+  readonly body: Buffer;
+}
+
+/** Sends a request on a connection of its own and resolves when the answer's head is there. */
+export async function open(
+  url: string,
+  { method, headers, body }: Ask = {},
+): Promise<IncomingMessage> {
+  const sent = request(url, {
+    method: method ?? "GET",
+    agent: false,
+    headers: { ...headers },
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  });
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  sent.once("response", resolve);
+  sent.once("error", reject);
+  sent.end(body);
+  return promise;
+}
+
+/** Sends a request on a connection of its own and reads the whole answer. */
+export async function ask(url: string, options: Ask = {}): Promise<PlainAnswer> {
+  const answer = await open(url, options);
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer) chunks.push(chunk);
+  const { statusCode = 0, headers, rawHeaders } = answer;
+  return { status: statusCode, headers, rawHeaders, body: Buffer.concat(chunks) };
+}

@@ -1,0 +1,36 @@
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+
+/** Bytes of memory that a process holds resident. */
+export function residentBytes(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
+}
+
+/** The number of sockets that a process has open. */
+export function openSockets(pid: number): number {
+  const directory = `/proc/${pid}/fd`;
+  return readdirSync(directory).filter((descriptor) => {
+    try {
+      return readlinkSync(`${directory}/${descriptor}`).startsWith("socket:");
+    } catch {
+      // It was closed while the others were looked at.
+      return false;
+    }
+  }).length;
+}
+
+/** True while a process with this id is alive. */
+export function isAlive(pid: number): boolean {
+  try {
+    // A process that has ended but was not waited for shows as Z.
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+  } catch {
+    return false;
+  }
+}
+
+/** The children of a process. */
+export function childrenOf(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");
+  return children.trim().split(" ").filter(Boolean).map(Number);
+}

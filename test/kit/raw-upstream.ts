@@ -1,0 +1,72 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+
+/** What the upstream does once a whole request (a head and what its length says) has come. */
+export type OnRequest = (socket: Socket, request: string, connection: number) => void;
+
+/** The body's length as the head of a request tells it; 0 if it does not. */
+function lengthOf(head: string): number {
+  return Number(/^content-length: *(\d+)/im.exec(head)?.[1] ?? 0);
+}
+
+/** An upstream below HTTP: it counts, and misbehaves byte by byte as a test wants. */
+export class RawUpstream {
+  /** Connections that were made so far. */
+  connections = 0;
+  /** The text of each whole request, one character for each byte. */
+  readonly requests: string[] = [];
+  /** Connections that the other side has closed. */
+  closed = 0;
+  readonly server: Server;
+  readonly #sockets = new Set<Socket>();
+
+  constructor(onRequest: OnRequest) {
+    this.server = createServer((socket) => this.#accept(socket, onRequest));
+  }
+
+  #accept(socket: Socket, onRequest: OnRequest): void {
+    const connection = ++this.connections;
+    let rest = "";
+    this.#sockets.add(socket);
+    socket.on("error", () => {});
+    socket.once("close", () => {
+      this.closed++;
+      this.#sockets.delete(socket);
+    });
+    socket.setEncoding("latin1").on("data", (text) => {
+      rest += text;
+      const end = rest.indexOf("\r\n\r\n");
+      if (end === -1) return;
+      const size = end + 4 + lengthOf(rest.slice(0, end));
+      if (rest.length < size) return;
+      const request = rest.slice(0, size);
+      rest = rest.slice(size);
+      this.requests.push(request);
+      onRequest(socket, request, connection);
+    });
+  }
+
+  async listen(): Promise<this> {
+    this.server.listen(0, "127.0.0.1");
+    await once(this.server, "listening");
+    return this;
+  }
+
+  get url(): string {
+    const address: AddressInfo | string | null = this.server.address();
+    return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.server, "close");
+    this.server.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+}
+
+/** A whole answer as it stands on the wire. */
+export function wireAnswer(body: string, headers = ""): string {
+  const length = Buffer.byteLength(body);
+  return `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${headers}Content-Length: ${length}\r\n\r\n${body}`;
+}

@@ -1,0 +1,91 @@
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+
+const TIMEOUT_MS = 20_000;
+
+/** A connection on which a test says exactly what it wants and sees every byte that comes back. */
+export class Wire {
+  readonly socket: Socket;
+  /** All that has come back, a character for each byte. */
+  text = "";
+  /** True once the other side has ended or cut the connection. */
+  isClosed = false;
+  readonly #waiting = new Set<() => void>();
+
+  private constructor(socket: Socket) {
+    this.socket = socket;
+    socket.setEncoding("latin1").on("data", (text) => {
+      this.text += text;
+      this.#look();
+    });
+    for (const event of ["end", "close", "error"]) {
+      socket.on(event, () => {
+        this.isClosed = true;
+        this.#look();
+      });
+    }
+  }
+
+  /** Connects to the host and port of `url`. */
+  static async open(url: string): Promise<Wire> {
+    const { hostname, port } = new URL(url);
+    const socket = connect({ host: hostname, port: Number(port) });
+    await once(socket, "connect");
+    return new Wire(socket);
+  }
+
+  send(text: string): void {
+    this.socket.write(text, "latin1");
+  }
+
+  /** Resolves to all that has come back once it matches. */
+  async until(pattern: RegExp): Promise<string> {
+    await this.#wait(() => pattern.test(this.text), `${pattern}`);
+    return this.text;
+  }
+
+  /** Resolves to all that came back once the other side closes. */
+  async untilClosed(): Promise<string> {
+    await this.#wait(() => this.isClosed, "the end");
+    return this.text;
+  }
+
+  /** Cuts the connection. */
+  cut(): void {
+    this.socket.destroy();
+  }
+
+  async #wait(isSo: () => boolean, what: string): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const look = () => {
+      if (isSo()) resolve();
+      else if (this.isClosed) reject(new Error(`closed before ${what}:\n${this.text}`));
+    };
+    const timer = setTimeout(
+      () => reject(new Error(`nothing like ${what} in:\n${this.text.slice(-2000)}`)),
+      TIMEOUT_MS,
+    );
+    this.#waiting.add(look);
+    look();
+    await promise.finally(() => {
+      clearTimeout(timer);
+      this.#waiting.delete(look);
+    });
+  }
+
+  #look(): void {
+    for (const look of this.#waiting) look();
+  }
+}
+
+/** A request as it stands on the wire; `Content-Length` is added if there is a body. */
+export function wireRequest(
+  line: string,
+  headers: Readonly<Record<string, string>>,
+  body = "",
+): string {
+  const length = body === "" ? {} : { "Content-Length": String(Buffer.byteLength(body)) };
+  const fields = Object.entries({ Host: "gate.test", ...length, ...headers });
+  const head = fields.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  return `${line} HTTP/1.1\r\n${head}\r\n${body}`;
+}

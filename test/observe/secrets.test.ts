@@ -1,0 +1,63 @@
+import { readFileSync, statSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { openSetting, type Setting, select } from "../gateway/kit.ts";
+import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
+
+const cell = "a value that only the row holds";
+const rejected = "tippfehler-statt-name";
+
+/** A session with a bit of everything; returns what must not be in any log. */
+async function live({ gateway, upstream }: Setting): Promise<string[]> {
+  const bob = await gateway.addUser("bob", "ReadWrite");
+  const admin = await gateway.login();
+  const insert = { Insert: { database: "main", table: "t", values: [{ id: 1, secret: cell }] } };
+  upstream.answer = (_request, response) => response.end(JSON.stringify({ data: [cell] }));
+  await gateway.query(insert, bob);
+  await gateway.query(select, bob);
+  await gateway.query({ Insert: { ...insert.Insert, database: "other" } }, bob);
+  await gateway.query({ Insert: { ...insert.Insert, extra: cell } }, bob);
+  await gateway.query(`{"Insert":{"values":[{"a":"${cell}"`, bob);
+  await gateway.query(select, `${bob.slice(0, -5)}AAAAA`);
+  await gateway.send("POST", `/query?token=${bob}`, select);
+  await gateway.send("POST", "/login", { username: rejected, password: cell });
+  await gateway.send("POST", "/login", { username: "bob", password: cell });
+  await gateway.send("POST", "/login", `{"username":"bob","password":"${cell}"`);
+  const change = { old_password: "bob password", new_password: "bob's new password" };
+  await gateway.send("PUT", "/api/users/bob/password", change, bob);
+  await gateway.query(select, bob);
+  const hashes = [...readFileSync(gateway.accessFile, "utf8").matchAll(/password_hash = "(.*)"/g)];
+  await gateway.edit((text) => text.replace("$argon2id$", "$argon2i$"));
+  await gateway.service.logged(({ msg }) => String(msg).includes("refused"));
+  upstream.answer = (_request, response) => response.destroy();
+  await gateway.query(select, admin);
+  const parts = [bob, admin].flatMap((token) => token.split("."));
+  const salts = hashes.flatMap(([, hash = ""]) => hash.split("$").slice(4));
+  const passwords = [ADMIN_PASSWORD, "bob password", "bob's new password", cell, rejected];
+  return [...passwords, ...parts, ...salts, "$argon2"];
+}
+
+t.test("no secret, token, hash or row is logged", async (t) => {
+  const setting = await openSetting(t);
+  const secrets = await live(setting);
+  await setting.gateway.service.stop();
+  const { output, log } = setting.gateway.service;
+  t.ok(log.filter(({ audit }) => audit === true).length >= 10, "there is an audit to search");
+  t.ok(secrets.length > 10);
+  for (const secret of secrets) {
+    t.ok(secret.length >= 7, "long enough to mean something");
+    t.notOk(output.includes(secret), `without ${secret.slice(0, 12)}...`);
+  }
+});
+
+t.test("nor is it in an audit file, which only its owner may read", async (t) => {
+  const home = temporaryHome(t);
+  const file = path.join(home, "audit.log");
+  const setting = await openSetting(t, { home, config: '[audit]\nfile = "audit.log"\n' });
+  const secrets = await live(setting);
+  await setting.gateway.service.stop();
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  const audit = readFileSync(file, "utf8");
+  t.ok(audit.split("\n").length > 10);
+  for (const secret of secrets) t.notOk(audit.includes(secret), secret.slice(0, 12));
+});

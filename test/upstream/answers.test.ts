@@ -1,0 +1,93 @@
+import { gzipSync } from "node:zlib";
+import t, { type Test } from "tap";
+import { ask, type PlainAnswer } from "../kit/client.ts";
+import { startGateway } from "../kit/gateway.ts";
+import { queryHeaders, select } from "../kit/queries.ts";
+import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
+
+/** Lets the upstream answer one query in each of the ways, in turn. */
+async function answers(t: Test): Promise<(answer: Answer) => Promise<PlainAnswer>> {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const headers = queryHeaders(await gateway.login());
+  return (answer) => {
+    upstream.answer = answer;
+    return ask(`${gateway.url}/query`, { method: "POST", headers, body: select });
+  };
+}
+
+t.test("status, headers and body of an answer come back as they are", async (t) => {
+  const answered = await answers(t);
+
+  const missing = await answered((_, response) => {
+    response.writeHead(404, { "Content-Type": "text/plain", "X-Database": "yes" });
+    response.end("no such table");
+  });
+  t.equal(missing.status, 404);
+  t.equal(missing.body.toString(), "no such table");
+  t.equal(missing.headers["content-type"], "text/plain");
+  t.equal(missing.headers["x-database"], "yes");
+  t.equal(missing.headers["x-gatehouse-decision"], "allow", "the gateway let it through");
+
+  const denied = await answered((_, response) => response.writeHead(403).end());
+  t.equal(denied.status, 403);
+  t.equal(denied.headers["x-gatehouse-decision"], "allow", "the 403 is the upstream's own");
+
+  const empty = await answered((_, response) => response.writeHead(204).end());
+  t.equal(empty.status, 204);
+  t.equal(empty.body.length, 0);
+
+  const zipped = gzipSync("x".repeat(10_000));
+  const compressed = await answered((_, response) => {
+    response.writeHead(200, { "Content-Encoding": "gzip", "Content-Length": zipped.length });
+    response.end(zipped);
+  });
+  t.equal(compressed.headers["content-encoding"], "gzip");
+  t.strictSame(compressed.body, zipped, "compressed bytes are passed on as bytes");
+
+  const cookies = await answered((_, response) => {
+    response.writeHead(200, ["Set-Cookie", "a=1", "Set-Cookie", "b=2", "X-Latin", "caf\xe9"]);
+    response.end("{}");
+  });
+  t.strictSame(cookies.headers["set-cookie"], ["a=1", "b=2"]);
+  t.equal(cookies.headers["x-latin"], "caf\xe9", "a value beyond ASCII keeps its bytes");
+});
+
+t.test("an upstream cannot speak in the gateway's name", async (t) => {
+  const answered = await answers(t);
+  const answer = await answered((_, response) => {
+    response.writeHead(200, {
+      "X-Gatehouse-Decision": "deny",
+      X_Gatehouse_User: "root",
+      "X-Request-Id": "theirs",
+      Connection: "X-Hop",
+      "X-Hop": "1",
+      "Keep-Alive": "timeout=1",
+      "Proxy-Authenticate": "Basic",
+    });
+    response.end("{}");
+  });
+  const names = answer.rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase());
+  t.equal(answer.headers["x-gatehouse-decision"], "allow");
+  t.not(answer.headers["x-request-id"], "theirs");
+  for (const name of ["x_gatehouse_user", "x-hop", "proxy-authenticate"]) {
+    t.notOk(names.includes(name), `${name} stays behind`);
+  }
+  t.equal(names.filter((name) => name === "x-request-id").length, 1);
+  t.not(answer.headers["keep-alive"], "timeout=1");
+});
+
+t.test("what an upstream says before its answer is not taken for the answer", async (t) => {
+  const early = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+  const upstream = await new RawUpstream((socket) => {
+    socket.write(`HTTP/1.1 102 Processing\r\n\r\n${early}${wireAnswer('{"status":"success"}')}`);
+  }).listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const answer = await gateway.query(select, await gateway.login());
+  t.equal(answer.status, 200);
+  t.equal(answer.headers.get("link"), null);
+  t.strictSame(answer.body, { status: "success" });
+});

@@ -1,0 +1,45 @@
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import t from "tap";
+import { createQueryClient } from "../../src/upstream/query-client.ts";
+import { parseTarget } from "../../src/upstream/target.ts";
+import { open } from "../kit/client.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+
+const megabyte = Buffer.alloc(1024 * 1024, "x");
+const headers = { "content-type": "application/json" };
+
+t.test("a client that stops reading gives its connection to the upstream back", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const client = createQueryClient({
+    target: parseTarget(upstream.url),
+    connections: 1,
+    connectTimeout: 5000,
+    responseTimeout: 10_000,
+    clientTimeout: 200,
+  });
+  t.teardown(() => client.close());
+  const server = createServer((request, response) => {
+    const query = { request, response, body: Buffer.from("{}"), headers };
+    void client.forward({ ...query, isRead: true, answerHeaders: [] });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  const address: AddressInfo | string | null = server.address();
+  const url = `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+
+  upstream.answer = (_, response) => {
+    for (let count = 0; count < 50; count++) response.write(megabyte);
+    response.end();
+  };
+  const stalled = await open(url);
+  upstream.answer = (_, response) => response.end("{}");
+  const next = await open(url);
+  t.equal(next.statusCode, 200, "the next query has its turn");
+  next.resume();
+  stalled.resume();
+  await t.rejects(once(stalled, "end"), { code: "ECONNRESET" }, "and the answer is cut, not ended");
+});
