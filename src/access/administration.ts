@@ -6,6 +6,7 @@ import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 import {
   type Actor,
   requireAdministrator,
+  requireGrantable,
   requireMayGrant,
   requireMayRemove,
   requireMayRevoke,
@@ -43,9 +44,10 @@ export function planAddUser(
   const { username } = user;
   requireUnlimitedToken(actor);
   if (grant !== undefined) requireMayGrant(snapshot, actor, { username, ...grant });
+  else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
   for (const [database, role] of grantsOf(snapshot, username)) {
-    requireMayGrant(snapshot, actor, { username, database, role });
+    requireGrantable(snapshot, actor, { database, role });
   }
   const granted = grant === undefined ? [] : grantChange(snapshot, { username, ...grant });
   return [{ kind: "add-user", user }, ...granted];

@@ -55,12 +55,14 @@ function reachesBeyond(snapshot: Snapshot, actor: Subject, role: Role): boolean 
     .some((own) => !mayGrant(own, role));
 }
 
-/** @throws Refusal unless the actor may give `role` on `database` to anybody */
-function requireGrantable(
+/** @throws Refusal with a 403 code unless the actor may give `role` on `database` to anybody */
+export function requireGrantable(
   snapshot: Snapshot,
-  actor: Subject,
+  actor: Actor,
   { database, role }: Omit<Grant, "username">,
 ): void {
+  if (actor === "operator") return;
+  requireTokenFor(actor, database);
   const own = grantingRole(snapshot, actor, database);
   const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, role);
   if (!mayGrant(own, role) || reaches) throw new Refusal("role_insufficient");

@@ -1,0 +1,56 @@
+import t from "tap";
+import { diffSnapshots } from "../../src/access/diff.ts";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import { grant, hashWith, user } from "./kit.ts";
+
+const none = {
+  usersAdded: [],
+  usersRemoved: [],
+  usersChanged: [],
+  grantsAdded: [],
+  grantsRemoved: [],
+  grantsRaised: [],
+  grantsLowered: [],
+};
+
+function diff(before: string, after: string) {
+  return diffSnapshots(parseAccessFile(before, "a"), parseAccessFile(after, "b"));
+}
+
+t.test("users and grants added, removed, raised and lowered are told apart", (t) => {
+  const before = [user("alice"), user("bob"), grant("alice", "main", "Owner")];
+  const after = [user("alice"), user("carol"), grant("alice", "main", "ReadOnly")];
+  before.push(grant("bob", "logs", "ReadOnly"), grant("alice", "logs", "ReadOnly"));
+  after.push(grant("carol", "*", "DbAdmin"), grant("alice", "logs", "ReadWrite"));
+  t.strictSame(diff(before.join(""), after.join("")), {
+    ...none,
+    usersAdded: ["carol"],
+    usersRemoved: ["bob"],
+    grantsAdded: ["carol * DbAdmin"],
+    grantsRemoved: ["bob logs ReadOnly"],
+    grantsRaised: ["alice logs ReadWrite"],
+    grantsLowered: ["alice main ReadOnly"],
+  });
+  t.end();
+});
+
+t.test("any change of a user's record is seen, and shown by its name alone", (t) => {
+  const plain = user("alice");
+  const others = [
+    user("alice", `password_hash = "${hashWith("m=128,t=1,p=1")}"`),
+    user("alice", `password_hash = "${hashWith()}"\nemail = "a@example.com"`),
+    user("alice", `password_hash = "${hashWith()}"\ndisabled = true`),
+    user("alice", `password_hash = "${hashWith()}"\ntokens_valid_after = 1`),
+    user("alice", ""),
+  ];
+  for (const other of others)
+    t.strictSame(diff(plain, other), { ...none, usersChanged: ["alice"] });
+  t.end();
+});
+
+t.test("another order or spelling of the same is no difference", (t) => {
+  const before = user("alice") + user("bob") + grant("bob", "main", "Owner");
+  const after = grant("bob", "main", "Owner") + user("bob") + user("alice").replaceAll('"', "'");
+  t.strictSame(diff(before, `# a comment\n${after}`), none);
+  t.end();
+});

@@ -1,0 +1,200 @@
+/** Arbitrary access files, written as oddly as an operator may write them. */
+import fc from "fast-check";
+import { type Role, roles } from "../../src/access/roles.ts";
+import { hashWith } from "./kit.ts";
+
+/** What a user's record says. */
+export interface UserFields {
+  email?: string | undefined;
+  passwordHash?: string | undefined;
+  disabled?: boolean;
+  tokensValidAfter?: number;
+}
+
+/** What the whole file says, without regard to how. */
+export interface Model {
+  users: Map<string, UserFields>;
+  /** `user database` to role. */
+  grants: Map<string, Role>;
+}
+
+/** A text and what it says. */
+export interface Document {
+  text: string;
+  model: Model;
+}
+
+/** A user that no test removes, so that the file never becomes empty. */
+const KEEPER = "keeper";
+
+const hostileText = fc
+  .array(
+    fc.oneof(
+      fc.constantFrom(
+        '"',
+        "'",
+        "\\",
+        "]]",
+        "[[users]]",
+        "#",
+        '"""',
+        "'''",
+        "=",
+        " ",
+        "\\u0041",
+        "{",
+      ),
+      fc.string({ unit: "grapheme", maxLength: 4 }),
+    ),
+    { maxLength: 6 },
+  )
+  .map((parts) => parts.join(""));
+
+/** Emails that the file may hold, full of what means something in TOML. */
+export const hostileEmail = hostileText
+  .map((text) => `x${text.replace(/\p{Cc}/gu, "")}`)
+  .filter((text) => text.isWellFormed() && text.length <= 254);
+
+export const hash = fc.constantFrom(
+  ...["m=64,t=1,p=1", "p=1,t=2,m=128", "m=8,p=1,t=64"].map(hashWith),
+);
+export const role = fc.constantFrom(...roles);
+const database = fc.constantFrom("main", "logs", "a-b_c", "Z", "*");
+
+export const userFields: fc.Arbitrary<UserFields> = fc.record(
+  {
+    email: hostileEmail,
+    passwordHash: hash,
+    disabled: fc.boolean(),
+    tokensValidAfter: fc.nat({ max: 2_000_000_000 }),
+  },
+  { requiredKeys: [] },
+);
+
+/** How one statement is written: numbers that the writer takes choices by. */
+const style = fc.record({
+  indent: fc.constantFrom("", "", "  ", "\t"),
+  key: fc.nat({ max: 3 }),
+  value: fc.nat({ max: 4 }),
+  gap: fc.constantFrom("", " ", "  ", "\t"),
+  comment: fc.nat({ max: 3 }),
+  before: fc.constantFrom<string[]>([], [], [], [""], ["#"], ["", "#", " \t"]),
+});
+type Style = typeof style extends fc.Arbitrary<infer S> ? S : never;
+const styles = fc.array(style, { minLength: 8, maxLength: 24 });
+
+function basic(text: string): string {
+  return JSON.stringify(text).replaceAll("\x7f", "\\u007f");
+}
+
+function writtenString(text: string, choice: number): string {
+  const isLiteral = !/['\p{Cc}]/u.test(text);
+  const isRaw = !/["\\\p{Cc}]/u.test(text);
+  if (choice === 1 && isLiteral) return `'${text}'`;
+  if (choice === 2 && isLiteral) return `'''\n${text}'''`;
+  if (choice === 3 && isRaw) return `"""\n${text}"""`;
+  // The backslash takes the line end and the spaces behind it away, and would those of the text.
+  const isFlush = text.trimStart() === text;
+  if (choice === 4 && isRaw && isFlush) return `"""\\\n    ${text}"""`;
+  return basic(text);
+}
+
+function writtenValue(value: string | number | boolean, choice: number): string {
+  if (typeof value === "number") return choice === 1 ? `+${value}` : String(value);
+  return typeof value === "string" ? writtenString(value, choice) : String(value);
+}
+
+function writtenKey(key: string, choice: number): string {
+  const escaped = `\\u${key.charCodeAt(0).toString(16).padStart(4, "0")}${key.slice(1)}`;
+  return [key, `"${key}"`, `'${key}'`, `"${escaped}"`][choice] ?? key;
+}
+
+/** Writes statements in the styles given, each comment with a number of its own. */
+class Writer {
+  readonly lines: string[] = [];
+  readonly #styles: readonly Style[];
+  #written = 0;
+  #comments = 0;
+
+  constructor(styles: readonly Style[]) {
+    this.#styles = styles;
+  }
+
+  #comment(): string {
+    this.#comments += 1;
+    return `# comment-${this.#comments}; [[users]] = "'`;
+  }
+
+  statement(write: (style: Style) => string): void {
+    const style = this.#styles[this.#written % this.#styles.length];
+    this.#written += 1;
+    if (style === undefined) return;
+    for (const line of style.before) this.lines.push(line === "#" ? this.#comment() : line);
+    const comment = style.comment === 0 ? `${style.gap}${this.#comment()}` : style.gap;
+    this.lines.push(style.indent + write(style) + comment);
+  }
+
+  table(name: string, fields: Record<string, string | number | boolean | undefined>): void {
+    this.statement(({ key, gap }) => `[[${gap}${writtenKey(name, key)}${gap}]]`);
+    for (const [key, value] of Object.entries(fields)) {
+      if (value === undefined) continue;
+      this.statement(
+        (style) =>
+          `${writtenKey(key, style.key)}${style.gap}=${style.gap}${writtenValue(value, style.value)}`,
+      );
+    }
+  }
+}
+
+function writtenFields(username: string, fields: UserFields) {
+  const { email, passwordHash, disabled, tokensValidAfter } = fields;
+  return {
+    email,
+    username,
+    disabled,
+    password_hash: passwordHash,
+    tokens_valid_after: tokensValidAfter,
+  };
+}
+
+const accounts = fc.uniqueArray(
+  fc.tuple(fc.constantFrom("alice", "bob", "c.d@e", "Dora"), userFields),
+  { selector: ([name]) => name, maxLength: 4 },
+);
+const entries = fc.uniqueArray(
+  fc.tuple(fc.constantFrom("alice", "bob", "c.d@e", "p:x", "ghost"), database, role),
+  { selector: ([name, on]) => `${name} ${on}`, maxLength: 6 },
+);
+
+/** Whole access files: with either line end, with a final newline or without. */
+export const documents: fc.Arbitrary<Document> = fc
+  .record({
+    accounts,
+    entries,
+    styles,
+    order: fc.infiniteStream(fc.boolean()),
+    lineEnd: fc.constantFrom("\n", "\r\n"),
+    ending: fc.constantFrom("", "\n", "\n\n# comment-last", "\n# comment-last\n"),
+  })
+  .map(({ accounts, entries, styles, order, lineEnd, ending }) => {
+    const users = new Map<string, UserFields>([[KEEPER, {}], ...accounts]);
+    const writer = new Writer(styles);
+    const tables = Array.from(
+      users,
+      ([name, fields]) =>
+        () =>
+          writer.table("users", writtenFields(name, fields)),
+    );
+    const acl = entries.map(
+      ([username, database, role]) =>
+        () =>
+          writer.table("acl", { username, database, role }),
+    );
+    while (tables.length > 0 || acl.length > 0) {
+      const first = order.next().value ? [tables, acl] : [acl, tables];
+      for (const queue of first) queue.shift()?.();
+    }
+    const grants = new Map(entries.map(([name, on, role]) => [`${name} ${on}`, role]));
+    const text = (writer.lines.join("\n") + ending).replaceAll("\n", lineEnd);
+    return { text, model: { users, grants } };
+  });

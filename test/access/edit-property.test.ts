@@ -1,0 +1,172 @@
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import t from "tap";
+import type { Change } from "../../src/access/change.ts";
+import { editText } from "../../src/access/edit.ts";
+import { parseRecords } from "../../src/access/parse.ts";
+import { documents, type Model, role, type UserFields, userFields } from "./documents.ts";
+import { contentLines, ownedLines } from "./lines.ts";
+
+const name = fc.constantFrom("alice", "bob", "c.d@e", "Dora", "new", "p:x", "ghost");
+const database = fc.constantFrom("main", "logs", "a-b_c", "Z", "*");
+
+/** Keys that are taken out, or set to what they are without being written. */
+const cleared: fc.Arbitrary<UserFields> = fc.record(
+  {
+    email: fc.constant(undefined),
+    passwordHash: fc.constant(undefined),
+    disabled: fc.constant(false),
+    tokensValidAfter: fc.constant(0),
+  },
+  { requiredKeys: [] },
+);
+
+/** What a test means to do; it is done if it makes sense in the state that it meets. */
+const intention = fc.oneof(
+  fc.record({ act: fc.constant("user" as const), name, fields: userFields }),
+  fc.record({ act: fc.constant("user" as const), name, fields: cleared }),
+  fc.record({ act: fc.constant("remove" as const), name }),
+  fc.record({ act: fc.constant("grant" as const), name, database, role }),
+  fc.record({ act: fc.constant("revoke" as const), name, database }),
+);
+type Intention = typeof intention extends fc.Arbitrary<infer I> ? I : never;
+
+function fullUser(username: string, fields: UserFields) {
+  return {
+    username,
+    email: fields.email,
+    passwordHash: fields.passwordHash,
+    disabled: fields.disabled ?? false,
+    tokensValidAfter: fields.tokensValidAfter ?? 0,
+  };
+}
+
+/** The change that an intention comes to, and the model after it; undefined if it is senseless. */
+function changeFor(model: Model, wanted: Intention): { change: Change; next: Model } | undefined {
+  const users = new Map(model.users);
+  const grants = new Map(model.grants);
+  const next = { users, grants };
+  const username = wanted.name;
+  if (wanted.act === "user") {
+    const known = users.get(username);
+    users.set(username, { ...known, ...wanted.fields });
+    if (known === undefined) {
+      return { next, change: { kind: "add-user", user: fullUser(username, wanted.fields) } };
+    }
+    return { next, change: { kind: "update-user", username, update: wanted.fields } };
+  }
+  if (wanted.act === "remove") {
+    if (!users.delete(username)) return undefined;
+    for (const key of grants.keys()) if (key.startsWith(`${username} `)) grants.delete(key);
+    return { next, change: { kind: "remove-user", username } };
+  }
+  const key = `${username} ${wanted.database}`;
+  if (wanted.act === "revoke") {
+    if (!grants.delete(key)) return undefined;
+    return { next, change: { kind: "remove-grant", username, database: wanted.database } };
+  }
+  const grant = { username, database: wanted.database, role: wanted.role };
+  const change: Change = grants.has(key)
+    ? { kind: "set-role", ...grant }
+    : { kind: "add-grant", grant };
+  grants.set(key, wanted.role);
+  return { next, change };
+}
+
+function requireSays(text: string, model: Model): void {
+  const records = parseRecords(text, "access.toml");
+  const users = Array.from(model.users, ([username, fields]) => fullUser(username, fields));
+  const byName = (a: { username: string }, b: { username: string }) =>
+    a.username < b.username ? -1 : 1;
+  assert.deepEqual(records.users.toSorted(byName), users.sort(byName));
+  const grants = records.grants.map(({ username, database, role }) => [
+    `${username} ${database}`,
+    role,
+  ]);
+  assert.deepEqual(grants.sort(), [...model.grants].sort());
+}
+
+function comments(text: string): string[] {
+  return text.match(/# comment-\w+[^\r\n]*/g) ?? [];
+}
+
+function requireUntouched(before: string, after: string, change: Change): void {
+  assert.deepEqual(comments(after).sort(), comments(before).sort(), "every comment survives");
+  const owned = ownedLines(before, change);
+  const kept = contentLines(before).filter((_line, number) => !owned.has(number));
+  const remaining = contentLines(after);
+  let at = 0;
+  for (const line of kept.filter((line) => line.trim() !== "")) {
+    at = remaining.indexOf(line, at) + 1;
+    assert.ok(at > 0, `lost or moved: ${line}`);
+  }
+  const blank = (lines: string[]) => lines.filter((line) => line.trim() === "").length;
+  assert.ok(blank(remaining) >= blank(kept) - owned.size, "few blank lines go");
+  const hasCarriageReturns = before.includes("\r\n");
+  assert.equal(
+    /(?<!\r)\n/.test(after),
+    !hasCarriageReturns && after.includes("\n"),
+    "one line end",
+  );
+}
+
+t.test("any changes to any file are exact, and leave comments and other lines alone", (t) => {
+  let changes = 0;
+  fc.assert(
+    fc.property(documents, fc.array(intention, { maxLength: 8 }), ({ text, model }, intentions) => {
+      requireSays(text, model);
+      let current = { text, model };
+      for (const wanted of intentions) {
+        const planned = changeFor(current.model, wanted);
+        if (planned === undefined) continue;
+        const records = parseRecords(current.text, "access.toml");
+        const edited = editText(current.text, records, [planned.change]);
+        requireSays(edited, planned.next);
+        requireUntouched(current.text, edited, planned.change);
+        current = { text: edited, model: planned.next };
+        changes += 1;
+      }
+    }),
+    { numRuns: 400 },
+  );
+  t.ok(changes > 500, "enough was changed");
+  t.end();
+});
+
+t.test("several changes at one time come to the same as one after another", (t) => {
+  const added = fc.record({ act: fc.constant("user" as const), name, fields: userFields });
+  const given = fc.record({ act: fc.constant("grant" as const), name, database, role });
+  fc.assert(
+    fc.property(documents, fc.tuple(added, given, given), ({ text, model }, intentions) => {
+      const changes: Change[] = [];
+      let current = model;
+      for (const wanted of intentions) {
+        const planned = changeFor(current, wanted);
+        const isRepeated = planned?.change.kind === "set-role" && changes.length > 1;
+        if (planned === undefined || isRepeated) continue;
+        changes.push(planned.change);
+        current = planned.next;
+      }
+      requireSays(editText(text, parseRecords(text, "access.toml"), changes), current);
+    }),
+    { numRuns: 200 },
+  );
+  t.pass();
+  t.end();
+});
+
+t.test("what was added can be removed again, and the rest is as it was", (t) => {
+  fc.assert(
+    fc.property(documents, userFields, ({ text, model }, fields) => {
+      const add: Change = { kind: "add-user", user: fullUser("brand-new", fields) };
+      const added = editText(text, parseRecords(text, "a"), [add]);
+      const remove: Change = { kind: "remove-user", username: "brand-new" };
+      const removed = editText(added, parseRecords(added, "a"), [remove]);
+      requireSays(removed, model);
+      requireUntouched(added, removed, remove);
+    }),
+    { numRuns: 200 },
+  );
+  t.pass();
+  t.end();
+});

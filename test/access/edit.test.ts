@@ -1,0 +1,188 @@
+import fc from "fast-check";
+import { parse } from "smol-toml";
+import t from "tap";
+import type { Change } from "../../src/access/change.ts";
+import { editText } from "../../src/access/edit.ts";
+import { parseRecords } from "../../src/access/parse.ts";
+
+function edit(text: string, ...changes: Change[]): string {
+  return editText(text, parseRecords(text, "access.toml"), changes);
+}
+
+const file = `# Who may do what.
+# Ask Olga before you change this.
+
+[[users]]            # the boss
+username = "root"    # do not rename
+email = 'root@example.com'
+
+# machines
+[[users]]
+  username = "backup"
+  disabled = true   # until March
+
+[[acl]]
+username = "root"
+database = "*"
+role     = "Owner"   # all of it
+
+[[acl]]
+username = "backup"
+database = "main"
+role = "ReadOnly"
+# the end`;
+
+const bob = {
+  username: "bob",
+  email: "bob@example.com",
+  passwordHash: undefined,
+  disabled: false,
+  tokensValidAfter: 0,
+};
+
+t.test("a changed value is changed in its place", (t) => {
+  const raised = edit(file, {
+    kind: "set-role",
+    username: "backup",
+    database: "main",
+    role: "Owner",
+  });
+  t.equal(raised, file.replace('role = "ReadOnly"', 'role = "Owner"'));
+  const lowered = edit(file, {
+    kind: "set-role",
+    username: "root",
+    database: "*",
+    role: "DbAdmin",
+  });
+  t.equal(lowered, file.replace('"Owner"   # all', '"DbAdmin"   # all'));
+  t.end();
+});
+
+t.test("a user's keys are set, added and taken out; the comment of one taken out stays", (t) => {
+  const update = { email: undefined, disabled: true, tokensValidAfter: 7 };
+  t.equal(
+    edit(file, { kind: "update-user", username: "root", update }),
+    file.replace("email = 'root@example.com'\n", "disabled = true\ntokens_valid_after = 7\n"),
+  );
+  t.equal(
+    edit(file, {
+      kind: "update-user",
+      username: "backup",
+      update: { disabled: false, email: "b@c" },
+    }),
+    file.replace("  disabled = true   # until March\n", '# until March\n  email = "b@c"\n'),
+    "in the indentation of the keys around it",
+  );
+  t.end();
+});
+
+t.test("a new record follows the last of its kind, and its defaults are not written", (t) => {
+  const grant = { username: "bob", database: "main", role: "ReadOnly" } as const;
+  const edited = edit(file, { kind: "add-user", user: bob }, { kind: "add-grant", grant });
+  t.equal(
+    edited,
+    file
+      .replace("# until March\n", '$&\n[[users]]\nusername = "bob"\nemail = "bob@example.com"\n')
+      .replace(
+        "\n# the end",
+        '\n\n[[acl]]\nusername = "bob"\ndatabase = "main"\nrole = "ReadOnly"$&',
+      ),
+  );
+  t.end();
+});
+
+t.test("a record that goes leaves the comments on its lines and around it", (t) => {
+  t.equal(
+    edit(file, { kind: "remove-user", username: "backup" }),
+    `# Who may do what.
+# Ask Olga before you change this.
+
+[[users]]            # the boss
+username = "root"    # do not rename
+email = 'root@example.com'
+
+# machines
+# until March
+[[acl]]
+username = "root"
+database = "*"
+role     = "Owner"   # all of it
+
+# the end`,
+  );
+  t.end();
+});
+
+t.test("a file without grants or without a final newline can be added to", (t) => {
+  const grant = { username: "root", database: "*", role: "Owner" } as const;
+  const added = '\n\n[[acl]]\nusername = "root"\ndatabase = "*"\nrole = "Owner"\n';
+  const only = '[[users]]\nusername = "root"';
+  t.equal(edit(only, { kind: "add-grant", grant }), only + added);
+  t.equal(edit(`${only} # last`, { kind: "add-grant", grant }), `${only} # last${added}`);
+  const update = { disabled: true };
+  const disabled = edit(only, { kind: "update-user", username: "root", update });
+  t.equal(disabled, `${only}\ndisabled = true`);
+  t.end();
+});
+
+t.test("the line ends of Windows stay what they are", (t) => {
+  const text = file.replaceAll("\n", "\r\n");
+  const update = { email: undefined, tokensValidAfter: 7 };
+  const edited = edit(
+    text,
+    { kind: "add-user", user: bob },
+    { kind: "update-user", username: "root", update },
+    { kind: "remove-grant", username: "backup", database: "main" },
+  );
+  t.notMatch(edited, /(?<!\r)\n/);
+  t.match(edited, /\r\n$|# the end$/);
+  t.end();
+});
+
+t.test("a file that is written as inline arrays is not edited", (t) => {
+  const texts = [
+    'users = [{ username = "root" }]\n',
+    'users = []\n[[acl]]\nusername = "root"\ndatabase = "*"\nrole = "Owner"\n',
+    'acl = []\n[[users]]\nusername = "root"\n',
+  ];
+  for (const text of texts) {
+    const act = () => edit(text, { kind: "add-user", user: bob });
+    t.throws(act, { message: /write it as \[\[users]] and \[\[acl]] tables/ });
+  }
+  t.end();
+});
+
+t.test("any text at all is written so that it reads back the same", (t) => {
+  const pieces = fc.constantFrom(
+    '"',
+    "'",
+    "\\",
+    "\n",
+    "\r",
+    "\t",
+    "]]",
+    "#",
+    "\x7f",
+    "\0",
+    "\u0085",
+    "é",
+  );
+  const text = fc
+    .array(fc.oneof(pieces, fc.string({ unit: "grapheme" })))
+    .map((parts) => parts.join(""))
+    .filter((joined) => joined.isWellFormed());
+  fc.assert(
+    fc.property(text, (email) => {
+      const edited = edit(file, { kind: "add-user", user: { ...bob, email } });
+      const { users } = parse(edited);
+      return (
+        Array.isArray(users) &&
+        users.length === 3 &&
+        JSON.stringify(users[2]) === JSON.stringify({ username: "bob", email })
+      );
+    }),
+    { numRuns: 500 },
+  );
+  t.pass();
+  t.end();
+});

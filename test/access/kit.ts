@@ -1,0 +1,72 @@
+/** Access files for tests, as text and as snapshots. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import type { Test } from "tap";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import type { Snapshot } from "../../src/access/snapshot.ts";
+import { Refusal } from "../../src/refusal.ts";
+
+/** Sixteen bytes of salt and thirty-two of hash, as they stand in a hash. */
+export const SALT = "c2FsdHNhbHRzYWx0c2FsdA";
+export const DIGEST = "aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g";
+
+/** A hash of some password, with these parameters. */
+export function hashWith(parameters = "m=64,t=1,p=1"): string {
+  return `$argon2id$v=19$${parameters}$${SALT}$${DIGEST}`;
+}
+
+/** A `[[users]]` table: with a password unless `keys` says otherwise. */
+export function user(username: string, keys = `password_hash = "${hashWith()}"`): string {
+  return `[[users]]\nusername = "${username}"\n${keys}${keys === "" ? "" : "\n"}\n`;
+}
+
+/** An `[[acl]]` table. */
+export function grant(username: string, database: string, role: string): string {
+  return `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\nrole = "${role}"\n\n`;
+}
+
+/** A snapshot of grants that are written `user database role`, each user with a record. */
+export function snapshotOf(...grants: string[]): Snapshot {
+  const entries = grants.map((entry) => entry.split(" "));
+  const names = new Set(entries.map(([name = ""]) => name));
+  const users = [...names].map((name) => user(name));
+  const acl = entries.map(([name = "", database = "", role = ""]) => grant(name, database, role));
+  return parseAccessFile([...users, ...acl].join(""), "access.toml");
+}
+
+/** The code of the refusal that `act` throws; undefined if it throws nothing. */
+export function refusalOf(act: () => unknown): string | undefined {
+  try {
+    act();
+  } catch (error) {
+    if (error instanceof Refusal) return error.code;
+    throw error;
+  }
+  return undefined;
+}
+
+/** The refusal that `work` rejects with. */
+export async function refusedBy(work: Promise<unknown>): Promise<Refusal> {
+  try {
+    await work;
+  } catch (error) {
+    if (error instanceof Refusal) return error;
+    throw error;
+  }
+  throw new Error("nothing was refused");
+}
+
+/** A directory of a test's own, removed when the test is over. */
+export function temporaryDirectory(t: Test): string {
+  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-access-"));
+  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+/** An access file (0600) with this text, in a directory of its own. */
+export function accessFile(t: Test, text: string): string {
+  const file = path.join(temporaryDirectory(t), "access_control.toml");
+  writeFileSync(file, text, { mode: 0o600 });
+  return file;
+}

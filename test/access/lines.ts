@@ -1,0 +1,36 @@
+/** Which lines of an access file belong to the records that a change means. */
+import type { Change } from "../../src/access/change.ts";
+import { parseRecords } from "../../src/access/parse.ts";
+import type { AccessRecords } from "../../src/access/records.ts";
+import { outline } from "../../src/toml/outline.ts";
+
+/** The lines of `text` without their line ends. */
+export function contentLines(text: string): string[] {
+  return text.split(/\r?\n/);
+}
+
+function isMeant({ users, grants }: AccessRecords, change: Change) {
+  return (table: string | undefined, index: number): boolean => {
+    if (change.kind === "add-user" || change.kind === "add-grant") return false;
+    const record = table === "users" ? users[index] : grants[index];
+    if (record?.username !== change.username) return false;
+    if (change.kind === "remove-user") return true;
+    if (change.kind === "update-user") return table === "users";
+    return table === "acl" && grants[index]?.database === change.database;
+  };
+}
+
+/** The numbers, from 0, of the lines on which the records that `change` means are written. */
+export function ownedLines(text: string, change: Change): Set<number> {
+  const meant = isMeant(parseRecords(text, "access.toml"), change);
+  const owned = new Set<number>();
+  let isOwned = false;
+  for (const statement of outline(text)) {
+    if (statement.kind === "array-table") isOwned = meant(statement.path[0], statement.index);
+    if (!isOwned) continue;
+    const first = statement.line - 1;
+    const height = contentLines(text.slice(statement.start, statement.end)).length;
+    for (let line = first; line < first + height; line += 1) owned.add(line);
+  }
+  return owned;
+}

@@ -1,0 +1,138 @@
+import { mkdir, open, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import t from "tap";
+import { accessFile, temporaryDirectory } from "./kit.ts";
+import { holding, watched } from "./watched.ts";
+
+async function renameOver(file: string, text: string): Promise<void> {
+  await writeFile(`${file}.next`, text, { mode: 0o600 });
+  await rename(`${file}.next`, file);
+}
+
+t.test("a save in place is in force, with what changed", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const access = await watched(t, file);
+  await writeFile(file, holding("ReadWrite"));
+  await access.untilRole("ReadWrite");
+  const [event] = access.events;
+  t.match(event, { kind: "loaded", diff: { grantsRaised: ["alice main ReadWrite"] } });
+  t.equal(event?.kind === "loaded" && event.snapshot, access.live.snapshot);
+});
+
+t.test("saves one after another are each in force, by whichever way", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const access = await watched(t, file);
+  await renameOver(file, holding("DbAdmin"));
+  await access.untilRole("DbAdmin");
+  await rename(file, `${file}~`);
+  await writeFile(file, holding("Owner"), { mode: 0o600 });
+  await access.untilRole("Owner");
+  await writeFile(file, holding("ReadOnly"));
+  await access.untilRole("ReadOnly");
+  await renameOver(file, holding("Owner"));
+  await access.untilRole("Owner");
+});
+
+t.test("a save of the same size whose time is set back is seen", async (t) => {
+  const file = accessFile(t, holding("DbAdmin"));
+  await utimes(file, 1000, 1000);
+  const access = await watched(t, file);
+  await writeFile(
+    file,
+    holding("DbAdmin").replace("DbAdmin", "Owner  ").replace('Owner  "', 'Owner"  '),
+  );
+  await utimes(file, 1000, 1000);
+  await access.untilRole("Owner");
+});
+
+t.test("a slow save is read once it has stood still", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const access = await watched(t, file);
+  const handle = await open(file, "w", 0o600);
+  const text = holding("Owner");
+  for (let at = 0; at < text.length; at += 50) {
+    await handle.write(text.slice(at, at + 50));
+    await delay(20);
+  }
+  await handle.close();
+  await access.untilRole("Owner");
+  t.strictSame(
+    access.events.map(({ kind }) => kind),
+    ["loaded"],
+    "and not half of it before",
+  );
+});
+
+t.test("the swap of a symlink as Kubernetes does it is in force", async (t) => {
+  const directory = temporaryDirectory(t);
+  const publish = async (version: string, role: string) => {
+    await mkdir(path.join(directory, version));
+    const file = path.join(directory, version, "access_control.toml");
+    await writeFile(file, holding(role), { mode: 0o600 });
+    await symlink(version, path.join(directory, "..data_tmp"));
+    await rename(path.join(directory, "..data_tmp"), path.join(directory, "..data"));
+  };
+  await publish("..2026_01", "ReadOnly");
+  const file = path.join(directory, "access_control.toml");
+  await symlink("..data/access_control.toml", file);
+  const access = await watched(t, file);
+  for (const [version, role] of [
+    ["..2026_02", "Owner"],
+    ["..2026_03", "DbAdmin"],
+  ] as const) {
+    await publish(version, role);
+    await access.untilRole(role);
+  }
+  await rm(path.join(directory, "..2026_02"), { recursive: true });
+  await delay(200);
+  t.equal(access.role, "DbAdmin");
+});
+
+t.test("of a hundred replaces in a second the last one wins", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const access = await watched(t, file);
+  for (let turn = 0; turn < 100; turn += 1) {
+    await renameOver(file, holding(turn % 2 === 0 ? "ReadWrite" : "DbAdmin"));
+    await delay(8);
+  }
+  await renameOver(file, holding("Owner"));
+  await access.untilRole("Owner");
+  t.ok(access.events.every(({ kind }) => kind === "loaded"));
+});
+
+t.test("a file that never stands still is read all the same", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const access = await watched(t, file);
+  let isWriting = true;
+  const writing = (async () => {
+    while (isWriting) {
+      await renameOver(file, holding("Owner"));
+      await delay(30);
+    }
+  })();
+  await access.untilRole("Owner");
+  isWriting = false;
+  await writing;
+});
+
+t.test("a change right at the start is not missed", async (t) => {
+  for (let round = 0; round < 10; round += 1) {
+    const file = accessFile(t, holding("ReadOnly"));
+    const opening = watched(t, file);
+    await delay(round / 4);
+    await renameOver(file, holding("Owner"));
+    await (await opening).untilRole("Owner");
+  }
+});
+
+t.test("a reload that is asked for is in force when it is done", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const access = await watched(t, file);
+  await writeFile(file, holding("Owner"));
+  await access.live.reload();
+  t.equal(access.role, "Owner");
+  await Promise.all([access.live.reload(), access.live.reload()]);
+  await delay(700);
+  t.equal(access.events.length, 1, "and is told once");
+});

@@ -1,0 +1,131 @@
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import t from "tap";
+import { AccessFileError, type ParsedAccess, parseSteps } from "../../src/access/parse.ts";
+import { type AccessRecords, RecordError, readRecords } from "../../src/access/records.ts";
+import { inOneGo } from "../../src/slices.ts";
+import { parseToml, TomlSyntaxError } from "../../src/toml/parse.ts";
+import { documents } from "./documents.ts";
+import { grant, user } from "./kit.ts";
+
+function read(text: string, earlier?: ParsedAccess): ParsedAccess | undefined {
+  try {
+    return inOneGo(parseSteps(text, "access.toml", earlier));
+  } catch (error) {
+    if (error instanceof AccessFileError) return undefined;
+    throw error;
+  }
+}
+
+/** What the TOML parser alone makes of the text. */
+function readByParser(text: string): AccessRecords | undefined {
+  try {
+    return readRecords(parseToml(text, "access.toml").values);
+  } catch (error) {
+    if (error instanceof RecordError || error instanceof TomlSyntaxError) return undefined;
+    throw error;
+  }
+}
+
+const tidy = [
+  user("alice"),
+  grant("alice", "main", "Owner"),
+  user("bob"),
+  grant("bob", "*", "ReadOnly"),
+];
+const pieces = fc.oneof(
+  fc.constantFrom(
+    "[[users]]",
+    "\n[[acl]]\n",
+    '"""',
+    "'''",
+    '"',
+    "'",
+    "[",
+    "]",
+    "\\",
+    "\n",
+    "\r",
+    "#",
+  ),
+  fc.constantFrom(
+    "=",
+    ".",
+    "a = [\n",
+    "]\n",
+    "{",
+    "}",
+    "\uFEFF",
+    "\0",
+    '\n[[users]]\nusername = "x"\n',
+  ),
+);
+
+const wounds = fc.array(fc.tuple(fc.nat(), fc.nat({ max: 8 }), pieces), { maxLength: 3 });
+type Wounds = typeof wounds extends fc.Arbitrary<infer W> ? W : never;
+
+/** Cuts pieces of a text out and puts others in. */
+function wounded(text: string, wounds: Wounds): string {
+  return wounds.reduce((rest, [place, length, piece]) => {
+    const at = place % (rest.length + 1);
+    return rest.slice(0, at) + piece + rest.slice(at + length);
+  }, text);
+}
+
+const whole = fc.oneof(
+  fc.constant(tidy.join("")),
+  documents.map(({ text }) => text),
+);
+const mutilated = fc.tuple(whole, wounds).map(([text, wounds]) => wounded(text, wounds));
+
+t.test("a file says to the gateway what it says to a TOML parser, or is refused by both", (t) => {
+  let accepted = 0;
+  fc.assert(
+    fc.property(mutilated, (text) => {
+      const records = read(text)?.records;
+      const parsed = readByParser(text);
+      if (records === undefined) {
+        // What a parser reads may still break a rule between records.
+        if (parsed !== undefined) assert.ok(isInconsistent(parsed), text);
+        return;
+      }
+      accepted += 1;
+      assert.deepEqual(records, parsed);
+    }),
+    { numRuns: 3000 },
+  );
+  t.ok(accepted > 300, "enough of them were good");
+  t.end();
+});
+
+/** True if records that are right by themselves contradict each other, or there are none. */
+function isInconsistent({ users, grants }: AccessRecords): boolean {
+  const names = users.map(({ username }) => username);
+  const entries = grants.map(({ username, database }) => `${username} ${database}`);
+  const databases = new Set(grants.map(({ database }) => database));
+  const folded = new Set([...databases].map((name) => name.toLowerCase()));
+  return (
+    new Set(names).size < names.length ||
+    new Set(entries).size < entries.length ||
+    folded.size < databases.size ||
+    names.length + entries.length === 0
+  );
+}
+
+t.test("what was read earlier changes nothing in what a file says", (t) => {
+  let accepted = 0;
+  fc.assert(
+    fc.property(mutilated, wounds, (before, more) => {
+      const after = wounded(before, more);
+      const earlier = read(before);
+      const afresh = read(after);
+      const again = read(after, earlier);
+      assert.deepEqual(again?.snapshot, afresh?.snapshot);
+      assert.deepEqual(again?.records, afresh?.records);
+      if (earlier !== undefined && afresh !== undefined) accepted += 1;
+    }),
+    { numRuns: 3000 },
+  );
+  t.ok(accepted > 100, "enough of them were good");
+  t.end();
+});

@@ -1,0 +1,153 @@
+import t from "tap";
+import { requireMayRemove, requireMayRevoke } from "../../src/access/standing.ts";
+import { refusalOf, snapshotOf } from "./kit.ts";
+
+const staff = [
+  "root * Owner",
+  "olga main Owner",
+  "otto main Owner",
+  "dora main DbAdmin",
+  "dirk main DbAdmin",
+  "wim main ReadWrite",
+  "rita main ReadOnly",
+];
+
+interface Case {
+  rule: string;
+  given?: string[];
+  /** Who, whose, where. */
+  act: [actor: string, target: string, database: string];
+  allowed: boolean;
+}
+
+const revocations: Case[] = [
+  { rule: "an administrator takes an Owner's grant", act: ["root", "olga", "main"], allowed: true },
+  { rule: "an Owner takes a DbAdmin's", act: ["olga", "dora", "main"], allowed: true },
+  { rule: "an Owner takes no other Owner's", act: ["olga", "otto", "main"], allowed: false },
+  { rule: "a DbAdmin takes a ReadWrite's", act: ["dora", "wim", "main"], allowed: true },
+  { rule: "a DbAdmin takes no DbAdmin's", act: ["dora", "dirk", "main"], allowed: false },
+  { rule: "a DbAdmin takes no Owner's", act: ["dora", "olga", "main"], allowed: false },
+  { rule: "a ReadWrite takes nobody's", act: ["wim", "rita", "main"], allowed: false },
+  { rule: "who has no grant takes nobody's", act: ["nobody", "rita", "main"], allowed: false },
+  { rule: "one's own may be given up", act: ["rita", "rita", "main"], allowed: true },
+  { rule: "an Owner gives up its own", act: ["olga", "olga", "main"], allowed: true },
+  {
+    rule: "one's own narrowing entry may not",
+    given: ["dan * DbAdmin", "dan main ReadOnly"],
+    act: ["dan", "dan", "main"],
+    allowed: false,
+  },
+  {
+    rule: "one's own widening entry may",
+    given: ["dan * ReadOnly", "dan main DbAdmin"],
+    act: ["dan", "dan", "main"],
+    allowed: true,
+  },
+  {
+    rule: "a DbAdmin undoes a narrowing to what it may give",
+    given: [...staff, "nora * ReadWrite", "nora main ReadOnly"],
+    act: ["dora", "nora", "main"],
+    allowed: true,
+  },
+  {
+    rule: "a DbAdmin undoes no narrowing of a DbAdmin of *",
+    given: [...staff, "nora * DbAdmin", "nora main ReadOnly"],
+    act: ["dora", "nora", "main"],
+    allowed: false,
+  },
+  {
+    rule: "a DbAdmin undoes no narrowing of an administrator",
+    given: [...staff, "nora * Owner", "nora main ReadOnly"],
+    act: ["dora", "nora", "main"],
+    allowed: false,
+  },
+  {
+    rule: "a DbAdmin of one database takes nothing on *",
+    given: [...staff, "nora * ReadOnly"],
+    act: ["dora", "nora", "*"],
+    allowed: false,
+  },
+];
+
+for (const { rule, given = staff, act, allowed } of revocations) {
+  t.test(rule, (t) => {
+    const [username, target, database] = act;
+    const actor = { username, tokenDatabase: "*" };
+    const refusal = refusalOf(() =>
+      requireMayRevoke(snapshotOf(...given), actor, target, database),
+    );
+    t.equal(refusal === undefined, allowed, `refusal: ${refusal}`);
+    t.end();
+  });
+}
+
+t.test("a token for one database takes grants on that one alone", (t) => {
+  const snapshot = snapshotOf(
+    ...staff,
+    "olga other Owner",
+    "wim other ReadOnly",
+    "olga * ReadOnly",
+  );
+  const actor = { username: "olga", tokenDatabase: "main" };
+  const code = (target: string, database: string) =>
+    refusalOf(() => requireMayRevoke(snapshot, actor, target, database));
+  t.equal(code("wim", "main"), undefined);
+  t.equal(code("wim", "other"), "token_database");
+  t.equal(code("olga", "other"), "token_database");
+  t.equal(code("olga", "*"), "token_database");
+  t.end();
+});
+
+const removals: Case[] = [
+  { rule: "an administrator removes anybody", act: ["root", "olga", "*"], allowed: true },
+  { rule: "an Owner removes whom it outranks", act: ["olga", "dora", "*"], allowed: true },
+  { rule: "an Owner removes no other Owner", act: ["olga", "otto", "*"], allowed: false },
+  { rule: "a DbAdmin removes whom it outranks", act: ["dora", "wim", "*"], allowed: true },
+  { rule: "a DbAdmin removes no DbAdmin", act: ["dora", "dirk", "*"], allowed: false },
+  {
+    rule: "nobody but an administrator removes itself",
+    act: ["olga", "olga", "*"],
+    allowed: false,
+  },
+  { rule: "a ReadOnly removes nobody", act: ["rita", "wim", "*"], allowed: false },
+  {
+    rule: "to outrank somebody on one of two databases is not enough",
+    given: [...staff, "wim other ReadOnly"],
+    act: ["olga", "wim", "*"],
+    allowed: false,
+  },
+  {
+    rule: "nor is it where the other entry is for *",
+    given: [...staff, "wim * ReadOnly"],
+    act: ["olga", "wim", "*"],
+    allowed: false,
+  },
+];
+
+for (const { rule, given = staff, act, allowed } of removals) {
+  t.test(rule, (t) => {
+    const [username, target, tokenDatabase] = act;
+    const actor = { username, tokenDatabase };
+    const refusal = refusalOf(() => requireMayRemove(snapshotOf(...given), actor, target));
+    t.equal(refusal === undefined, allowed, `refusal: ${refusal}`);
+    t.end();
+  });
+}
+
+t.test("a user without any grant is removed by administrators alone", (t) => {
+  const snapshot = snapshotOf(...staff);
+  const remove = (username: string) =>
+    refusalOf(() => requireMayRemove(snapshot, { username, tokenDatabase: "*" }, "new"));
+  t.equal(remove("root"), undefined);
+  t.equal(remove("olga"), "role_insufficient");
+  const limited = { username: "root", tokenDatabase: "main" };
+  t.equal(
+    refusalOf(() => requireMayRemove(snapshot, limited, "wim")),
+    "token_database",
+  );
+  t.equal(
+    refusalOf(() => requireMayRemove(snapshot, "operator", "olga")),
+    undefined,
+  );
+  t.end();
+});

@@ -1,0 +1,71 @@
+/** The access file in force while a test changes it on disk. */
+import type { Test } from "tap";
+import { type LiveAccess, openAccessFile, type ReloadEvent } from "../../src/access/live.ts";
+import { grant, user } from "./kit.ts";
+
+/** A change must be in force after so long, in milliseconds. */
+const IN_FORCE_MS = 1000;
+
+/** A file in which alice has `role`. */
+export function holding(role: string): string {
+  return user("alice") + grant("alice", "main", role);
+}
+
+/** The access file in force, and what was told of it. */
+export class Watched {
+  readonly live: LiveAccess;
+  readonly events: ReloadEvent[];
+  readonly #heard: EventTarget;
+
+  constructor(live: LiveAccess, events: ReloadEvent[], heard: EventTarget) {
+    this.live = live;
+    this.events = events;
+    this.#heard = heard;
+  }
+
+  get role(): string | undefined {
+    return this.live.snapshot.grants.get("alice")?.get("main");
+  }
+
+  /** Resolves once `holds` is true after some event; rejects if it is not within a second. */
+  async until(holds: () => boolean): Promise<void> {
+    if (holds()) return;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const told = JSON.stringify(this.events.map(({ kind }) => kind));
+    const timer = setTimeout(() => reject(new Error(`not within a second: ${told}`)), IN_FORCE_MS);
+    const look = () => holds() && resolve();
+    this.#heard.addEventListener("event", look);
+    try {
+      await promise;
+    } finally {
+      clearTimeout(timer);
+      this.#heard.removeEventListener("event", look);
+    }
+  }
+
+  async untilRole(role: string): Promise<void> {
+    return this.until(() => this.role === role && !this.live.stale);
+  }
+
+  /** Waits until the file on disk has been refused, and returns the reason. */
+  async untilRefused(): Promise<string | undefined> {
+    await this.until(() => this.live.stale);
+    const event = this.events.findLast(({ kind }) => kind === "failed");
+    return event?.kind === "failed" ? event.reason : undefined;
+  }
+}
+
+/** Opens the file as the gateway does, until the test is over. */
+export async function watched(t: Test, file: string, checkRead = true): Promise<Watched> {
+  const events: ReloadEvent[] = [];
+  const heard = new EventTarget();
+  const onReload = (event: ReloadEvent) => {
+    events.push(event);
+    // What is told of is in force by the next turn.
+    setImmediate(() => heard.dispatchEvent(new Event("event")));
+  };
+  const live = await openAccessFile(file, { checkRead });
+  live.subscribe(onReload);
+  t.teardown(() => live.close());
+  return new Watched(live, events, heard);
+}

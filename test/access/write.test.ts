@@ -1,0 +1,193 @@
+import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import {
+  chmod,
+  chown,
+  lstat,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
+import path from "node:path";
+import t from "tap";
+import { planGrant } from "../../src/access/administration.ts";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import { changeAccessFile, type Plan } from "../../src/access/write.ts";
+import { Refusal } from "../../src/refusal.ts";
+import { accessFile, grant, hashWith, refusedBy, user } from "./kit.ts";
+
+const text = `# kept\n${user("root")}${user("alice")}${grant("root", "*", "Owner")}`;
+
+function giving(role: "Owner" | "ReadOnly", username = "alice"): Plan {
+  return (current) => planGrant(current, "operator", { username, database: "main", role });
+}
+
+t.test("a change is on disk when it is done, and the answer is what is on disk", async (t) => {
+  const file = accessFile(t, text);
+  const { snapshot } = await changeAccessFile(file, giving("ReadOnly"));
+  const written = await readFile(file, "utf8");
+  t.match(written, /^# kept\n/);
+  t.strictSame(snapshot, parseAccessFile(written, file));
+  t.equal(snapshot.grants.get("alice")?.get("main"), "ReadOnly");
+});
+
+t.test("a plan without changes writes nothing", async (t) => {
+  const file = accessFile(t, text);
+  await utimes(file, 1, 1);
+  await changeAccessFile(file, () => []);
+  t.equal((await stat(file)).mtimeMs, 1000);
+});
+
+t.test("a plan that refuses writes nothing and lets the lock go", async (t) => {
+  const file = accessFile(t, text);
+  const refuse: Plan = () => {
+    throw new Refusal("role_insufficient");
+  };
+  t.equal((await refusedBy(changeAccessFile(file, refuse))).code, "role_insufficient");
+  t.equal(await readFile(file, "utf8"), text);
+  await changeAccessFile(file, giving("ReadOnly"));
+});
+
+t.test("a plan judges the file as it is under the lock", async (t) => {
+  const file = accessFile(t, text);
+  const seen: (string | undefined)[] = [];
+  const look: Plan = (current) => {
+    seen.push(current.grants.get("alice")?.get("main"));
+    return [];
+  };
+  await Promise.all([
+    changeAccessFile(file, giving("Owner")),
+    changeAccessFile(file, look),
+    writeFile(path.join(path.dirname(file), "other"), ""),
+  ]);
+  await changeAccessFile(file, look);
+  t.equal(seen.at(-1), "Owner");
+});
+
+t.test("mode and owner are kept", async (t) => {
+  const file = accessFile(t, text);
+  await chmod(file, 0o640);
+  const isRoot = process.getuid?.() === 0;
+  if (isRoot) await chown(file, 1234, 2345);
+  const before = await stat(file);
+  await changeAccessFile(file, giving("ReadOnly"));
+  const after = await stat(file);
+  t.equal(after.mode & 0o7777, 0o640);
+  t.strictSame([after.uid, after.gid], [before.uid, before.gid]);
+  t.not(after.ino, before.ino, "it is another file in the place of the old one");
+});
+
+t.test("a symlink is followed to the real file and stays a symlink", async (t) => {
+  const file = accessFile(t, text);
+  const real = path.join(path.dirname(file), "real", "users.toml");
+  await mkdir(path.dirname(real));
+  await rename(file, real);
+  await symlink("real/users.toml", file);
+  await changeAccessFile(file, giving("ReadOnly"));
+  t.ok((await lstat(file)).isSymbolicLink());
+  t.equal(await readlink(file), "real/users.toml");
+  t.match(await readFile(real, "utf8"), /role = "ReadOnly"/);
+  const beside = await readdir(path.dirname(file));
+  t.strictSame(beside.sort(), ["access_control.toml", "real"], "nothing is left beside the link");
+});
+
+t.test("what an earlier writer left half done is no hindrance and is gone", async (t) => {
+  const file = accessFile(t, text);
+  const temporary = path.join(path.dirname(file), ".access_control.toml.new");
+  await writeFile(temporary, "half");
+  await changeAccessFile(file, giving("ReadOnly"));
+  t.notOk(existsSync(temporary));
+});
+
+t.test("the last Owner and the last administrator stay, unless it is forced", async (t) => {
+  const owned = text + grant("alice", "main", "Owner");
+  const file = accessFile(t, owned);
+  const remove: Plan = () => [{ kind: "remove-user", username: "alice" }];
+  t.equal((await refusedBy(changeAccessFile(file, remove))).code, "last_owner");
+  const disable: Plan = () => [
+    { kind: "update-user", username: "root", update: { disabled: true } },
+  ];
+  const refused = await refusedBy(changeAccessFile(file, disable));
+  t.strictSame([refused.code, refused.status], ["last_administrator", 409]);
+  t.equal(await readFile(file, "utf8"), owned);
+  await changeAccessFile(file, remove, { force: true });
+  const { snapshot: forced } = await changeAccessFile(file, disable, { force: true });
+  t.strictSame([...forced.users.keys()], ["root"]);
+  t.equal(forced.users.get("root")?.disabled, true);
+});
+
+t.test("an invalid file is not written to, and the refusal holds nothing of it", async (t) => {
+  const broken = `${text}[[users]]\nusername = "hunter2"\npassword_hash = "hunter2"\n`;
+  const file = accessFile(t, broken);
+  const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
+  t.strictSame([refused.code, refused.status], ["access_file_invalid", 409]);
+  t.match(refused.detail, /:\d+: `password_hash` is not an Argon2id hash/);
+  t.notMatch(`${refused.message} ${refused.detail}`, /hunter2/);
+  t.equal(await readFile(file, "utf8"), broken);
+});
+
+t.test(
+  "a file that is no UTF-8 is not written to, since its bytes would not survive",
+  async (t) => {
+    const file = accessFile(t, text);
+    const bytes = Buffer.concat([Buffer.from("# Jos\xe9\n", "latin1"), Buffer.from(text)]);
+    await writeFile(file, bytes);
+    const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
+    t.equal(refused.code, "access_file_invalid");
+    t.match(refused.detail, /is not valid UTF-8/);
+    t.strictSame(await readFile(file), bytes);
+  },
+);
+
+t.test("a byte-order mark is kept", async (t) => {
+  const file = accessFile(t, `\uFEFF${text}`);
+  await changeAccessFile(file, giving("ReadOnly"));
+  t.equal((await readFile(file, "utf8")).slice(0, 7), "\uFEFF# kept");
+});
+
+t.test("a missing file is not made", async (t) => {
+  const file = accessFile(t, text);
+  await rm(file);
+  const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
+  t.equal(refused.code, "access_file_invalid");
+  t.match(refused.message, /missing/);
+  t.strictSame(await readdir(path.dirname(file)), []);
+});
+
+t.test("a file that group or others may write is not trusted as a basis", async (t) => {
+  const file = accessFile(t, text);
+  await chmod(file, 0o660);
+  const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
+  t.equal(refused.code, "access_file_invalid");
+  t.match(refused.detail, /group or others may write it; mend it with: chmod 600/);
+});
+
+t.test("what stands in the place of the file and is none is refused at once", async (t) => {
+  const file = accessFile(t, text);
+  await rm(file);
+  await mkdir(file);
+  const onDirectory = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
+  t.match(onDirectory, { code: "access_file_invalid", detail: /is not a regular file/ });
+  await rm(file, { recursive: true });
+  execFileSync("mkfifo", ["-m", "600", file]);
+  const onPipe = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
+  t.match(onPipe, { code: "access_file_invalid", detail: /is not a regular file/ });
+});
+
+t.test("a new hash replaces the old one and nothing else", async (t) => {
+  const file = accessFile(t, text);
+  const passwordHash = hashWith("m=128,t=2,p=1");
+  await changeAccessFile(file, () => [
+    { kind: "update-user", username: "alice", update: { passwordHash } },
+  ]);
+  const at = text.lastIndexOf(hashWith());
+  const expected = text.slice(0, at) + passwordHash + text.slice(at + hashWith().length);
+  t.equal(await readFile(file, "utf8"), expected);
+});

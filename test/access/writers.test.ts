@@ -1,0 +1,108 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { chmod, readdir, readFile } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import { changeAccessFile } from "../../src/access/write.ts";
+import { accessFile, grant, user } from "./kit.ts";
+
+const script = fileURLToPath(new URL("writer.ts", import.meta.url));
+const text = `# kept\n${user("root")}${grant("root", "*", "Owner")}`;
+const NOBODY = 65_534;
+
+function startWriter(file: string, prefix: string, count: number): ChildProcess {
+  return spawn(process.execPath, [script, file, prefix, String(count)], {
+    stdio: ["ignore", "pipe", "inherit"],
+    timeout: 60_000,
+  });
+}
+
+async function usersIn(file: string): Promise<string[]> {
+  const written = await readFile(file, "utf8");
+  return [...parseAccessFile(written, file).users.keys()];
+}
+
+t.test("four processes with 25 writers each lose nothing", async (t) => {
+  const file = accessFile(t, text);
+  const prefixes = ["a", "b", "c", "d"];
+  const codes = await Promise.all(
+    prefixes.map(async (prefix) => (await once(startWriter(file, prefix, 25), "exit"))[0]),
+  );
+  t.strictSame(codes, [0, 0, 0, 0]);
+  const expected = prefixes.flatMap((prefix) =>
+    Array.from({ length: 25 }, (_, n) => `${prefix}-${n}`),
+  );
+  t.strictSame((await usersIn(file)).sort(), [...expected, "root"].sort());
+});
+
+t.test("a writer killed at any moment leaves a whole file and nobody locked out", async (t) => {
+  const file = accessFile(t, text);
+  for (let round = 0; round < 20; round += 1) {
+    const writer = startWriter(file, `w${round}`, 0);
+    if (writer.stdout) await once(writer.stdout, "data");
+    await delay(Math.random() * 40);
+    const exit = once(writer, "exit");
+    writer.kill("SIGKILL");
+    await exit;
+    const before = await usersIn(file);
+    const ghost = { username: `after-${round}`, database: "main", role: "ReadOnly" } as const;
+    const start = performance.now();
+    await changeAccessFile(file, () => [{ kind: "add-grant", grant: ghost }]);
+    t.ok(performance.now() - start < 5000, "the lock is free");
+    t.strictSame(await usersIn(file), before);
+  }
+  t.match(await readFile(file, "utf8"), /^# kept\n/);
+  const left = (await readdir(path.dirname(file))).filter((name) => name.endsWith(".new"));
+  t.strictSame(left, [], "nor is anything half written left");
+});
+
+t.test("a directory that may not be written refuses the change and is left as it is", async (t) => {
+  const file = accessFile(t, text);
+  const isRoot = process.getuid?.() === 0;
+  await chmod(file, 0o644);
+  await chmod(path.dirname(file), 0o555);
+  const flags = [script, file, "x", "1", ...(isRoot ? [String(NOBODY)] : [])];
+  const { stdout, status } = spawnSync(process.execPath, flags, { encoding: "utf8" });
+  await chmod(path.dirname(file), 0o755);
+  t.strictSame([status, stdout], [1, "access_file_read_only"]);
+  t.equal(await readFile(file, "utf8"), text);
+  t.strictSame(await readdir(path.dirname(file)), [path.basename(file)]);
+});
+
+/** Runs `commands` in a name space of mounts of their own; undefined where there can be none. */
+function withMounts(commands: string): { status: number | null; stdout: string } | undefined {
+  const own = ["--map-root-user", "--mount", "sh", "-e", "-c"];
+  const isPossible = spawnSync("unshare", [...own, "mount -t tmpfs none /mnt"]).status === 0;
+  return isPossible ? spawnSync("unshare", [...own, commands], { encoding: "utf8" }) : undefined;
+}
+
+const canMount = withMounts("true") !== undefined;
+const whyNot = canMount ? false : "this system lets nobody mount here";
+
+t.test("a read-only file system refuses the change", { skip: whyNot }, async (t) => {
+  const file = accessFile(t, text);
+  const directory = path.dirname(file);
+  const result = withMounts(
+    `mount --bind ${directory} ${directory}
+     mount -o remount,bind,ro ${directory}
+     ${process.execPath} ${script} ${file} x 1`,
+  );
+  t.match(result, { status: 1, stdout: "access_file_read_only" });
+  t.strictSame(await readdir(directory), [path.basename(file)]);
+});
+
+t.test("a file that is a mount of its own refuses the change", { skip: whyNot }, async (t) => {
+  const file = accessFile(t, text);
+  const directory = path.dirname(file);
+  const result = withMounts(
+    `mount --bind ${file} ${file}
+     ${process.execPath} ${script} ${file} x 1`,
+  );
+  t.match(result, { status: 1, stdout: "access_file_read_only" });
+  t.equal(await readFile(file, "utf8"), text);
+  const left = (await readdir(directory)).filter((name) => name.endsWith(".new"));
+  t.strictSame(left, [], "nothing half written is left");
+});

@@ -1,0 +1,106 @@
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { grant } from "../access/kit.ts";
+import { runCommand } from "../kit/process.ts";
+import { done, install, installNothing, people } from "./kit.ts";
+
+t.test("config check names every file that is in order", async (t) => {
+  const gatehouse = install(t);
+  const { version } = gatehouse.snapshot;
+  t.strictSame(
+    await gatehouse.run("config check"),
+    done(
+      `configuration  ok  ${gatehouse.home}/gateway.toml`,
+      `access file    ok  ${gatehouse.accessFile} (3 users, 4 grants, version ${version})`,
+    ),
+  );
+});
+
+t.test("config check before the first start makes nothing", async (t) => {
+  const gatehouse = installNothing(t);
+  const { code, stdout } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.match(stdout, "access_control.toml is made by the first start");
+  t.throws(() => gatehouse.text, { code: "ENOENT" });
+});
+
+t.test("config check says which key of the configuration is wrong, and where", async (t) => {
+  const gatehouse = install(t);
+  writeFileSync(path.join(gatehouse.home, "gateway.toml"), "[server]\nport = 70000\nhots = 1\n");
+  const { code, stdout, stderr } = await gatehouse.run("config check");
+  t.strictSame([code, stdout], [1, ""]);
+  t.match(stderr, /^gatehouse: .*gateway\.toml:2: server\.port: .*\n/);
+  t.match(stderr, /\ngatehouse: .*gateway\.toml:3: server\.hots: /, "every line says who speaks");
+});
+
+t.test("config check says which line of the access file is wrong", async (t) => {
+  const gatehouse = install(
+    t,
+    `${people}[[acl]]\nusername = "alice"\ndatabase = "x"\nrole = "No"\n`,
+  );
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 1);
+  t.match(stderr, /access_control\.toml:\d+: `role` must be one of Owner, /);
+});
+
+t.test("config check says how to mend permissions that are too wide", async (t) => {
+  const gatehouse = install(t);
+  chmodSync(gatehouse.accessFile, 0o644);
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 1);
+  t.match(stderr, `others may read it; mend it with: chmod 600 ${gatehouse.accessFile}`);
+});
+
+t.test("config check warns of names with grants but without a record", async (t) => {
+  const gatehouse = install(t, people + grant("ghost", "main", "ReadOnly"));
+  const { code, stderr } = await gatehouse.run("config check");
+  t.strictSame([code, stderr], [0, "warning: there are grants for ghost, but no record\n"]);
+});
+
+t.test("config check says that keys without an access file want it back", async (t) => {
+  const gatehouse = installNothing(t);
+  mkdirSync(path.join(gatehouse.home, "keys"), { mode: 0o700 });
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 1);
+  t.match(stderr, /access_control\.toml: is missing: .*`gatehouse user add <name> --admin`/);
+});
+
+const readers = [
+  "user list",
+  "user add carol --no-password",
+  "user remove carol",
+  "access list",
+  "access grant alice logs ReadOnly",
+  "access revoke alice logs",
+  "access check alice Select main",
+  "config check",
+];
+t.test("every command reads the configuration that --config names", async (t) => {
+  const gatehouse = install(t);
+  const elsewhere = install(t, undefined);
+  const configuration = path.join(gatehouse.home, "other.toml");
+  writeFileSync(configuration, `[auth]\naccess_control_file = "./access_control.toml"\n`, {
+    mode: 0o600,
+  });
+  // One after another, since some take back what others did.
+  for (const command of readers) {
+    const flags = [...command.split(" "), "--config", configuration];
+    const result = await runCommand(elsewhere.home, flags);
+    t.strictSame([result.code, result.stderr], [0, ""], command);
+  }
+  const password = ["user", "password", "alice", "--password-stdin", "--config", configuration];
+  t.equal((await runCommand(elsewhere.home, password, { input: "a long password" })).code, 0);
+});
+
+t.test(
+  "a configuration that --config names and that is not there fails every command",
+  async (t) => {
+    const gatehouse = install(t);
+    for (const command of [...readers, "serve", "engine"]) {
+      const { code, stderr } = await gatehouse.run(`${command} --config missing.toml`);
+      t.equal(code, 1, command);
+      t.match(stderr, /^gatehouse: .*missing\.toml/);
+    }
+  },
+);

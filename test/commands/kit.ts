@@ -1,0 +1,102 @@
+/** A service directory for commands, with costs that are cheap. */
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import type { Test } from "tap";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import type { Snapshot } from "../../src/access/snapshot.ts";
+import { grant, user } from "../access/kit.ts";
+import { temporaryHome } from "../kit/gateway.ts";
+import { type CommandResult, runCommand } from "../kit/process.ts";
+
+const configuration = `[auth]
+argon2_memory_cost = 64
+argon2_time_cost = 1
+argon2_parallelism = 1
+`;
+
+/** An access file with an administrator and two users. */
+export const people = [
+  "# who may do what\n",
+  user("root"),
+  user("alice"),
+  user("bob", 'email = "bob@example.com"\ndisabled = true'),
+  grant("root", "*", "Owner"),
+  grant("alice", "main", "ReadWrite"),
+  grant("alice", "*", "ReadOnly"),
+  grant("bob", "main", "ReadOnly"),
+].join("");
+
+/** A service directory in which commands run. */
+export class Installation {
+  readonly home: string;
+
+  constructor(home: string) {
+    this.home = home;
+  }
+
+  get accessFile(): string {
+    return path.join(this.home, "access_control.toml");
+  }
+
+  get text(): string {
+    return readFileSync(this.accessFile, "utf8");
+  }
+
+  get snapshot(): Snapshot {
+    return parseAccessFile(this.text, this.accessFile);
+  }
+
+  /** Runs `gatehouse <flags>`, the words of `command` first. */
+  run(command: string, input?: string, ...more: string[]): Promise<CommandResult> {
+    const flags = [...command.split(" "), ...more];
+    return runCommand(this.home, flags, input === undefined ? {} : { input });
+  }
+
+  /** Runs commands that change nothing, some at a time; the results are in their order. */
+  runAll(commands: readonly string[]): Promise<CommandResult[]> {
+    return inParallel(commands, (command) => this.run(command));
+  }
+}
+
+/** Works on the items, three at a time; the results are in the items' order. */
+export async function inParallel<T, R>(
+  items: readonly T[],
+  work: (item: T) => Promise<R>,
+): Promise<R[]> {
+  const results: R[] = [];
+  const waiting = [...items.entries()];
+  const workOn = async () => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+      const [index, item] = next;
+      results[index] = await work(item);
+    }
+  };
+  await Promise.all([workOn(), workOn(), workOn()]);
+  return results;
+}
+
+/** A service directory with `text` as its access file; without one if it is undefined. */
+export function install(t: Test, text: string | undefined = people): Installation {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), configuration, { mode: 0o600 });
+  const installation = new Installation(home);
+  if (text !== undefined) writeFileSync(installation.accessFile, text, { mode: 0o600 });
+  return installation;
+}
+
+/** A service directory in which nothing was ever started. */
+export function installNothing(t: Test): Installation {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), configuration, { mode: 0o600 });
+  return new Installation(home);
+}
+
+/** What a command says when it does what it was told, on standard output alone. */
+export function done(...lines: string[]): CommandResult {
+  return { code: 0, stdout: lines.map((line) => `${line}\n`).join(""), stderr: "" };
+}
+
+/** What a command says that fails, on standard error alone. */
+export function failed(code: number, ...lines: string[]): CommandResult {
+  return { code, stdout: "", stderr: lines.map((line) => `gatehouse: ${line}\n`).join("") };
+}

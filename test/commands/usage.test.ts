@@ -1,0 +1,85 @@
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import { version } from "../../src/version.ts";
+import { cleanEnvironment } from "../kit/process.ts";
+import { done, install, installNothing } from "./kit.ts";
+
+const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+
+t.test("help is asked for and given on standard output", async (t) => {
+  const gatehouse = installNothing(t);
+  const helps: Record<string, RegExp> = {
+    "--help": /^Usage: gatehouse \[options] \[command].*\n {2}serve .*\n {2}user .*\n {2}access /s,
+    help: /^Usage: gatehouse/,
+    "user --help": /^Usage: gatehouse user .*add .*list .*password .*remove /s,
+    "user add --help": /--email.*--admin.*--password-stdin.*--no-password/s,
+    "access --help": /grant .*revoke .*list .*check /s,
+    "access grant --help": /choices: "Owner",\s+"DbAdmin",\s+"ReadWrite",\s+"ReadOnly"/,
+    "config check --help": /change nothing/,
+    "serve --help": /--host <host>.*--port <port>/s,
+    "engine --help": /--url <url>.*--listen <address>.*\$GATEHOUSE_ENGINE_AUTHORIZATION/s,
+  };
+  const results = await gatehouse.runAll(Object.keys(helps));
+  for (const [index, [flags, text]] of Object.entries(helps).entries()) {
+    const result = results[index];
+    t.match(result, { code: 0, stderr: "", stdout: text }, flags);
+  }
+});
+
+t.test("every command takes --config", async (t) => {
+  const gatehouse = installNothing(t);
+  const commands = ["serve", "engine", "config check", "user add", "user list", "user password"];
+  commands.push("user remove", "access grant", "access revoke", "access list", "access check");
+  const results = await gatehouse.runAll(commands.map((command) => `${command} --help`));
+  for (const [index, command] of commands.entries()) {
+    t.match(results[index]?.stdout, /--config <file>/, command);
+  }
+});
+
+t.test("the version is that of the package", async (t) => {
+  t.strictSame(await installNothing(t).run("--version"), done(version));
+});
+
+t.test("a command line that makes no sense ends with 2 and says what is allowed", async (t) => {
+  const gatehouse = install(t);
+  const senseless: Record<string, RegExp> = {
+    fly: /unknown command 'fly'/,
+    "user fly": /unknown command 'fly'/,
+    "serve --prot 1": /unknown option '--prot'/,
+    "serve --port 70000": /allowed: a whole number from 0 to 65535/,
+    "user list --config": /option '--config <file>' argument missing/,
+    "access list --jsno": /unknown option '--jsno'/,
+  };
+  for (const [flags, text] of Object.entries(senseless)) {
+    const { code, stdout, stderr } = await gatehouse.run(flags);
+    t.strictSame([code, stdout], [2, ""], flags);
+    t.match(stderr, text);
+    t.notMatch(stderr, /at .*\.ts:\d+/s, "no stack trace");
+  }
+  for (const flags of ["user", "access", "config"]) {
+    const { code, stdout, stderr } = await gatehouse.run(flags);
+    t.strictSame([code, stdout], [2, ""], flags);
+    t.match(stderr, /^Usage: gatehouse/);
+  }
+});
+
+t.test("on an old Node it says so in one sentence and ends with 1", (t) => {
+  const gatehouse = installNothing(t);
+  const preload = path.join(gatehouse.home, "old-node.cjs");
+  writeFileSync(
+    preload,
+    `Object.defineProperty(process, "version", { value: "v18.20.4" });
+     Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.4" } });`,
+  );
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ["--require", preload, program, "user", "list"],
+    { cwd: gatehouse.home, env: cleanEnvironment(gatehouse.home), encoding: "utf8" },
+  );
+  t.strictSame([status, stdout], [1, ""]);
+  t.equal(stderr, "gatehouse needs Node 24 or newer, but this is v18.20.4\n");
+  t.end();
+});

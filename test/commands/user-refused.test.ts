@@ -1,0 +1,47 @@
+import t from "tap";
+import { inParallel, install, people } from "./kit.ts";
+
+const PASSWORD = "correct horse battery";
+
+const refused: [flags: string, input: string | undefined, code: number, stderr: RegExp][] = [
+  ["user add alice --password-stdin", PASSWORD, 1, /^gatehouse: User already exists\n$/],
+  ["user add carol --password-stdin", "short\n", 1, /^gatehouse: Password must be at least 8 char/],
+  ["user add carol --password-stdin", "", 1, /^gatehouse: Password must be at least 8 char/],
+  [
+    "user add carol --password-stdin",
+    "é".repeat(513),
+    1,
+    /^gatehouse: Password must be at most 1024/,
+  ],
+  ["user add a/b --password-stdin", PASSWORD, 1, /^gatehouse: Invalid username: 1 to 64 of/],
+  ["user add github:x --password-stdin", PASSWORD, 1, /^gatehouse: Invalid username/],
+  [
+    `user add carol --email ${"e".repeat(255)} --no-password`,
+    undefined,
+    1,
+    /^gatehouse: Invalid email/,
+  ],
+  ["user add carol --no-password --password-stdin", PASSWORD, 2, /cannot be used with option/],
+  [
+    "user add carol",
+    undefined,
+    2,
+    /^gatehouse: there is no terminal to ask on: give the password with --password-stdin\n$/,
+  ],
+  ["user password alice", undefined, 2, /give the password with --password-stdin/],
+  ["user password nobody --password-stdin", PASSWORD, 1, /^gatehouse: User not found\n$/],
+  ["user password alice --password-stdin", "short", 1, /^gatehouse: Password must be at least/],
+  ["user remove nobody", undefined, 1, /^gatehouse: User not found\n$/],
+  ["user add", undefined, 2, /missing required argument 'username'/],
+  ["user add carol extra --no-password", undefined, 2, /too many arguments/],
+];
+t.test("what may not be is refused with a reason, and nothing is written", async (t) => {
+  const gatehouse = install(t);
+  const results = await inParallel(refused, ([flags, input]) => gatehouse.run(flags, input));
+  for (const [index, [flags, input, code, stderr]] of refused.entries()) {
+    t.match(results[index], { code, stdout: "", stderr }, flags.slice(0, 60));
+    const secret = input?.trim();
+    if (secret) t.notOk(results[index]?.stderr.includes(secret), "the password is not echoed");
+  }
+  t.equal(gatehouse.text, people);
+});

@@ -1,0 +1,132 @@
+import { readdirSync, statSync, writeFileSync } from "node:fs";
+import t from "tap";
+import { verifyPassword } from "../../src/identity/password.ts";
+import { done, install, installNothing } from "./kit.ts";
+
+const PASSWORD = "correct horse battery";
+
+t.test("user add writes the user with a hash of the configured costs", async (t) => {
+  const gatehouse = install(t);
+  const before = gatehouse.text;
+  const flags = "user add carol --email carol@example.com --password-stdin";
+  const result = await gatehouse.run(flags, `${PASSWORD}\nignored\n`);
+  t.strictSame(
+    result,
+    done("Added carol.", "Next, give it a role:  gatehouse access grant carol main ReadOnly"),
+  );
+  const carol = gatehouse.snapshot.users.get("carol");
+  t.match(carol?.passwordHash, /^\$argon2id\$v=19\$m=64,t=1,p=1\$/);
+  t.match(carol, { email: "carol@example.com", disabled: false, tokensValidAfter: 0 });
+  t.notOk(gatehouse.snapshot.grants.has("carol"), "and no grant");
+  const [kept = "", rest = ""] = before.split(/(?=\[\[acl]])/, 2);
+  t.ok(gatehouse.text.startsWith(kept) && gatehouse.text.includes(rest), "the rest is as it was");
+  t.notMatch(gatehouse.text, new RegExp(PASSWORD));
+});
+
+t.test("a password that was set opens, and its line's end is not part of it", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("user add carol --password-stdin", `${PASSWORD}\r\n`);
+  await gatehouse.run("user password alice --password-stdin", "another password");
+  const { users } = gatehouse.snapshot;
+  const costs = { memory: 64, time: 1, parallelism: 1 };
+  const opens = (name: string, password: string) =>
+    verifyPassword(password, users.get(name)?.passwordHash, costs);
+  t.ok(await opens("carol", PASSWORD));
+  t.ok(await opens("alice", "another password"));
+  t.notOk(await opens("alice", PASSWORD));
+});
+
+t.test("user add --admin makes an administrator", async (t) => {
+  const gatehouse = install(t);
+  const result = await gatehouse.run("user add carol --admin --password-stdin", PASSWORD);
+  t.strictSame(result, done("Added carol, an administrator."));
+  t.strictSame([...(gatehouse.snapshot.grants.get("carol") ?? [])], [["*", "Owner"]]);
+});
+
+t.test("user add --admin makes the access file where there is none", async (t) => {
+  const gatehouse = installNothing(t);
+  const first = await gatehouse.run("user add carol --admin --password-stdin", PASSWORD);
+  t.strictSame(first, done("Added carol, an administrator."));
+  t.equal(statSync(gatehouse.accessFile).mode & 0o777, 0o600);
+  t.strictSame([...gatehouse.snapshot.users.keys()], ["carol"]);
+  t.match(gatehouse.text, /^# Who may do what\./);
+  const second = await gatehouse.run("user add dave --admin --password-stdin", PASSWORD);
+  t.strictSame(second, done("Added dave, an administrator."));
+  t.strictSame([...gatehouse.snapshot.users.keys()], ["carol", "dave"]);
+});
+
+t.test("user add without --admin makes no access file", async (t) => {
+  const gatehouse = installNothing(t);
+  const result = await gatehouse.run("user add carol --password-stdin", PASSWORD);
+  t.match(result, { code: 1, stdout: "", stderr: /^gatehouse: The access file is missing/ });
+  t.notOk(readdirSync(gatehouse.home).includes("access_control.toml"));
+});
+
+t.test("user add --no-password is for machines and external users", async (t) => {
+  const gatehouse = install(t);
+  const start = Math.floor(Date.now() / 1000);
+  t.equal((await gatehouse.run("user add backup --no-password")).code, 0);
+  t.equal((await gatehouse.run("user add github:carol --no-password")).code, 0);
+  for (const name of ["backup", "github:carol"]) {
+    const added = gatehouse.snapshot.users.get(name);
+    t.equal(added?.passwordHash, undefined);
+    t.ok((added?.tokensValidAfter ?? 0) >= start, "a token of an earlier one is refused");
+  }
+});
+
+t.test("user password sets a password and changes nothing else", async (t) => {
+  const gatehouse = install(t);
+  const before = gatehouse.text;
+  const old = gatehouse.snapshot.users.get("alice")?.passwordHash ?? "";
+  const result = await gatehouse.run("user password alice --password-stdin", PASSWORD);
+  t.strictSame(
+    result,
+    done("Set a new password for alice; every token of the old one has stopped working."),
+  );
+  const hash = gatehouse.snapshot.users.get("alice")?.passwordHash ?? "";
+  t.not(hash, old);
+  const [root = "", alice = "", ...rest] = before.split(
+    /(?=\[\[users]]\nusername = "(?:alice|bob)")/,
+  );
+  t.equal(gatehouse.text, [root, alice.replace(old, hash), ...rest].join(""));
+});
+
+t.test("user list shows everybody, and no hash", async (t) => {
+  const gatehouse = install(t);
+  t.strictSame(
+    await gatehouse.run("user list"),
+    done(
+      "USERNAME  EMAIL            STATE     ACCESS",
+      "root      -                active    *:Owner",
+      "alice     -                active    main:ReadWrite *:ReadOnly",
+      "bob       bob@example.com  disabled  main:ReadOnly",
+    ),
+  );
+  const { code, stdout, stderr } = await gatehouse.run("user list --json");
+  t.strictSame([code, stderr], [0, ""]);
+  t.match(JSON.parse(stdout), [
+    { username: "root", email: null, disabled: false, access: [{ database: "*", role: "Owner" }] },
+    { username: "alice" },
+    { username: "bob", email: "bob@example.com", disabled: true },
+  ]);
+  t.notMatch(stdout, /argon2|hash/);
+});
+
+t.test("a broken access file is not changed, and its line is named", async (t) => {
+  const gatehouse = install(t);
+  writeFileSync(gatehouse.accessFile, `${gatehouse.text}[[users]]\nusername = "hunter2!"\n`);
+  const before = gatehouse.text;
+  const line = before.split("\n").length - 1;
+  const commands = [
+    "user list",
+    "user remove alice",
+    "user add carol --no-password",
+    "access list",
+  ];
+  for (const { code, stdout, stderr } of await gatehouse.runAll(commands)) {
+    t.strictSame([code, stdout], [1, ""]);
+    t.match(stderr, `access_control.toml:${line}: \`username\` must be 1 to 64`);
+    t.notMatch(stderr, /hunter2/);
+  }
+  t.equal(gatehouse.text, before);
+});

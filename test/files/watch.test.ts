@@ -1,0 +1,103 @@
+import { EventEmitter, once } from "node:events";
+import { mkdir, rename, symlink, unlink, utimes, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { watchFile } from "../../src/files/watch.ts";
+import { temporaryDirectory } from "../config/support.ts";
+
+/** Longer than a poll and the time to settle, in milliseconds. */
+const QUIET_MS = 800;
+
+function watched(t: Test, file: string) {
+  const emitter = new EventEmitter();
+  let count = 0;
+  const watch = watchFile(file, () => {
+    count += 1;
+    emitter.emit("settled");
+  });
+  t.teardown(() => watch.close());
+  return {
+    close: () => watch.close(),
+    count: () => count,
+    settled: () => once(emitter, "settled", { signal: AbortSignal.timeout(1000) }),
+  };
+}
+
+t.test("a change is told once, and none is not", async (t) => {
+  const file = path.join(temporaryDirectory(t), "file");
+  await writeFile(file, "1");
+  const watch = watched(t, file);
+  await delay(QUIET_MS);
+  t.equal(watch.count(), 0);
+  await Promise.all([watch.settled(), writeFile(file, "22")]);
+  await delay(QUIET_MS);
+  t.equal(watch.count(), 1);
+});
+
+t.test("a file that is made, deleted and made again is told each time", async (t) => {
+  const file = path.join(temporaryDirectory(t), "file");
+  const watch = watched(t, file);
+  await Promise.all([watch.settled(), writeFile(file, "1")]);
+  await Promise.all([watch.settled(), unlink(file)]);
+  await Promise.all([watch.settled(), writeFile(file, "1")]);
+  t.equal(watch.count(), 3);
+});
+
+t.test("other files beside it are not told of", async (t) => {
+  const directory = temporaryDirectory(t);
+  const file = path.join(directory, "file");
+  await writeFile(file, "1");
+  const watch = watched(t, file);
+  await writeFile(path.join(directory, "other"), "1");
+  await mkdir(path.join(directory, "more"));
+  await delay(QUIET_MS);
+  t.equal(watch.count(), 0);
+});
+
+t.test("a directory that is swapped further up is told of", async (t) => {
+  const directory = temporaryDirectory(t);
+  for (const [name, text] of [
+    ["one", "1"],
+    ["two", "2"],
+  ] as const) {
+    await mkdir(path.join(directory, name));
+    await writeFile(path.join(directory, name, "file"), text);
+  }
+  await symlink("one", path.join(directory, "current"));
+  const watch = watched(t, path.join(directory, "current", "file"));
+  await symlink("two", path.join(directory, "next"));
+  await Promise.all([
+    watch.settled(),
+    rename(path.join(directory, "next"), path.join(directory, "current")),
+  ]);
+  t.equal(watch.count(), 1);
+});
+
+t.test("a directory that is not there yet is no hindrance", async (t) => {
+  const directory = path.join(temporaryDirectory(t), "later");
+  const watch = watched(t, path.join(directory, "file"));
+  await mkdir(directory);
+  await Promise.all([watch.settled(), writeFile(path.join(directory, "file"), "1")]);
+  t.equal(watch.count(), 1);
+});
+
+t.test("a change of the time alone is told, since the content may differ", async (t) => {
+  const file = path.join(temporaryDirectory(t), "file");
+  await writeFile(file, "1");
+  const watch = watched(t, file);
+  await Promise.all([watch.settled(), utimes(file, 1, 1)]);
+  t.equal(watch.count(), 1);
+});
+
+t.test("after it is closed nothing is told, not even what was about to settle", async (t) => {
+  const file = path.join(temporaryDirectory(t), "file");
+  await writeFile(file, "1");
+  const watch = watched(t, file);
+  await writeFile(file, "2");
+  await delay(50);
+  await watch.close();
+  await writeFile(file, "33");
+  await delay(QUIET_MS);
+  t.equal(watch.count(), 0);
+});
