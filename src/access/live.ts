@@ -1,4 +1,4 @@
-import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
+import { readGuardedBytes, UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import { inSlices } from "../slices.ts";
 import { type AccessDiff, diffSteps } from "./diff.ts";
@@ -44,8 +44,7 @@ async function load(
   checkRead: boolean,
   earlier?: ParsedAccess,
 ): Promise<ParsedAccess> {
-  const text = await readGuarded(file, { checkRead });
-  return readAgain(text, file, earlier);
+  return readAgain(await readGuardedBytes(file, { checkRead }), file, earlier);
 }
 
 function asFailure(file: string, error: unknown): ReloadEvent {

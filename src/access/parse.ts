@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { decodeText } from "../files/guarded.ts";
 import { inOneGo, inSlices, type Steps } from "../slices.ts";
 import { outline } from "../toml/outline.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
@@ -26,6 +27,8 @@ export class AccessFileError extends Error {
 /** An access file, read. */
 export interface ParsedAccess {
   readonly text: string;
+  /** SHA-256 of the content, by which the same content is known without reading it as text. */
+  readonly digest: string;
   readonly records: AccessRecords;
   readonly snapshot: Snapshot;
   /** Present if the file is written plainly: what the next reading may use again. */
@@ -34,15 +37,18 @@ export interface ParsedAccess {
 
 const HASHED_PER_STEP = 1 << 20;
 
-/** A short hash by which the contents of two files can be told apart. */
-function* contentVersion(text: string): Steps<string> {
+/** The digest of a file's content, in hexadecimal digits. */
+export function* digestSteps(bytes: Buffer): Steps<string> {
   const hash = createHash("sha256");
-  for (let at = 0; at < text.length; at += HASHED_PER_STEP) {
-    hash.update(text.slice(at, at + HASHED_PER_STEP));
+  for (let at = 0; at < bytes.length; at += HASHED_PER_STEP) {
+    hash.update(bytes.subarray(at, at + HASHED_PER_STEP));
     yield;
   }
-  return hash.digest("hex").slice(0, 12);
+  return hash.digest("hex");
 }
+
+/** Digits of the digest that make the version: enough to tell two files apart. */
+const VERSION_DIGITS = 12;
 
 /** The line of the record that is wrong, or of its key, or of what may not stand at the top. */
 function lineOf(text: string, { table, index, key }: RecordError): number | undefined {
@@ -79,9 +85,9 @@ export function* parseSteps(
     if (users.length === 0 && grants.length === 0) {
       throw new AccessFileError(file, undefined, "holds no user and no grant: taken as truncated");
     }
-    const version = yield* contentVersion(text);
-    const snapshot = yield* buildSnapshot(records, version);
-    return { text, records, snapshot, plain };
+    const digest = yield* digestSteps(Buffer.from(text));
+    const snapshot = yield* buildSnapshot(records, digest.slice(0, VERSION_DIGITS));
+    return { text, digest, records, snapshot, plain };
   } catch (error) {
     if (error instanceof TomlSyntaxError) throw new AccessFileError(file, error.line, error.reason);
     if (!(error instanceof RecordError)) throw error;
@@ -90,17 +96,18 @@ export function* parseSteps(
 }
 
 /**
- * Reads the access file in slices, between which requests are served. A text that is the same as
- * an earlier one is not read again.
+ * Reads the access file's bytes in slices, between which requests are served. Content that is the
+ * same as an earlier one's is not read again.
  *
- * @throws AccessFileError
+ * @throws AccessFileError, or UnsafeFileError if the bytes are no text
  */
 export async function readAgain(
-  text: string,
+  bytes: Buffer,
   file: string,
   earlier: ParsedAccess | undefined,
 ): Promise<ParsedAccess> {
-  return text === earlier?.text ? earlier : inSlices(parseSteps(text, file, earlier));
+  const isSame = earlier !== undefined && (await inSlices(digestSteps(bytes))) === earlier.digest;
+  return isSame ? earlier : inSlices(parseSteps(decodeText(file, bytes), file, earlier));
 }
 
 /** Reads the access file's text as records in their order. @throws AccessFileError */

@@ -1,14 +1,14 @@
 import { realpath, stat } from "node:fs/promises";
 import { isDeepStrictEqual } from "node:util";
 import { replaceFile } from "../files/atomic.ts";
-import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
+import { readGuardedBytes, UnsafeFileError } from "../files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
 import { inSlices, type Steps, visitEach } from "../slices.ts";
 import { applyChange, type Change } from "./change.ts";
 import { editSteps } from "./edit.ts";
 import { requireSuccession } from "./guards.ts";
-import { AccessFileError, type ParsedAccess, parseSteps, readAgain } from "./parse.ts";
+import { AccessFileError, digestSteps, type ParsedAccess, parseSteps, readAgain } from "./parse.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { UneditableError } from "./text-editor.ts";
@@ -98,12 +98,13 @@ async function attempt(
   plan: Plan,
   { force = false, earlier, beforeWrite }: ChangeOptions,
 ): Promise<ParsedAccess | undefined> {
-  const current = await readAgain(await readGuarded(target, anyReader), file, earlier);
+  const current = await readAgain(await readGuardedBytes(target, anyReader), file, earlier);
   const changes = plan(current.snapshot);
   if (changes.length === 0) return current;
   const next = await inSlices(editAndVerify(current, file, changes));
   if (!force) await inSlices(requireSuccession(current.snapshot, next.snapshot));
-  if ((await readGuarded(target, anyReader)) !== current.text) return undefined;
+  const found = await inSlices(digestSteps(await readGuardedBytes(target, anyReader)));
+  if (found !== current.digest) return undefined;
   await beforeWrite?.();
   await replaceFile(target, next.text, await stat(target));
   return next;

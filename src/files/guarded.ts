@@ -15,7 +15,8 @@ export class UnsafeFileError extends Error {
   }
 }
 
-function decoded(file: string, bytes: Buffer): string {
+/** The bytes as text. @throws UnsafeFileError if they are not UTF-8 */
+export function decodeText(file: string, bytes: Buffer): string {
   try {
     // A byte-order mark stays, so that the text is the file's own to the last byte.
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -29,10 +30,13 @@ function decoded(file: string, bytes: Buffer): string {
  * checked is what is read.
  *
  * @param options.checkRead also refuse a file that others may read
- * @throws UnsafeFileError if it is no regular file, its permissions are too wide or it is no UTF-8,
- *   and the error of the file system if it cannot be read
+ * @throws UnsafeFileError if it is no regular file or its permissions are too wide, and the error
+ *   of the file system if it cannot be read
  */
-export async function readGuarded(file: string, options: { checkRead: boolean }): Promise<string> {
+export async function readGuardedBytes(
+  file: string,
+  options: { checkRead: boolean },
+): Promise<Buffer> {
   // Without O_NONBLOCK, opening a FIFO in the file's place would hang for ever.
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -42,8 +46,13 @@ export async function readGuarded(file: string, options: { checkRead: boolean })
     if (problem !== undefined) {
       throw new UnsafeFileError(file, `${problem.reason}; mend it with: ${problem.remedy}`);
     }
-    return decoded(file, await handle.readFile());
+    return await handle.readFile();
   } finally {
     await handle.close();
   }
+}
+
+/** Reads such a file as text. @throws UnsafeFileError also if it is not UTF-8 */
+export async function readGuarded(file: string, options: { checkRead: boolean }): Promise<string> {
+  return decodeText(file, await readGuardedBytes(file, options));
 }
