@@ -14,6 +14,7 @@ const table = {
   role_insufficient: [403, "Insufficient permissions for this operation"],
   database_case_mismatch: [403, "Insufficient permissions for this operation"],
   token_database: [403, "Insufficient permissions for this operation"],
+  token_read_only: [403, "Insufficient permissions for this operation"],
   batch_member_denied: [403, "Insufficient permissions for this operation"],
   administration_disabled: [403, "Administration needs authentication, which is switched off"],
   host_not_allowed: [403, "This Host may not be used while authentication is switched off"],

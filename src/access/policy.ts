@@ -8,7 +8,8 @@ export type Reason =
   | "no_grant"
   | "role_insufficient"
   | "database_case_mismatch"
-  | "token_database";
+  | "token_database"
+  | "token_read_only";
 
 /** The answer to one question of access, as data: audit, command line and HTTP show the same. */
 export interface Decision {
@@ -24,6 +25,8 @@ export interface Decision {
 export interface Subject {
   readonly username: string;
   readonly tokenDatabase: string;
+  /** True if its token is limited to reading. */
+  readonly tokenReadOnly?: boolean;
 }
 
 function deny(reason: Reason, role?: Role, entry?: string): Decision {
@@ -44,6 +47,7 @@ export function decide(
   if (subject.tokenDatabase !== EVERY_DATABASE && subject.tokenDatabase !== database) {
     return deny("token_database");
   }
+  if (subject.tokenReadOnly === true && permission !== "SELECT") return deny("token_read_only");
   const grants = grantsOf(snapshot, subject.username);
   let entry = database;
   let role = grants.get(database);

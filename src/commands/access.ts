@@ -93,6 +93,7 @@ const explanations: Record<Exclude<Answer, "allowed">, string> = {
   role_insufficient: "the role is not enough",
   database_case_mismatch: "the file names this database in another case",
   token_database: "the token is for another database",
+  token_read_only: "the token is for reading",
   user_not_found: "there is no such user",
   user_disabled: "the user is disabled",
 };
