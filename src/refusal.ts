@@ -16,6 +16,7 @@ const table = {
   token_database: [403, "Insufficient permissions for this operation"],
   token_read_only: [403, "Insufficient permissions for this operation"],
   batch_member_denied: [403, "Insufficient permissions for this operation"],
+  insufficient_scope: [403, "The token's scopes do not cover this operation"],
   administration_disabled: [403, "Administration needs authentication, which is switched off"],
   host_not_allowed: [403, "This Host may not be used while authentication is switched off"],
   origin_not_allowed: [403, "This Origin may not be used while authentication is switched off"],
@@ -37,6 +38,7 @@ const table = {
   not_found: [404, "Not found"],
   user_not_found: [404, "User not found"],
   grant_not_found: [404, "Grant not found"],
+  schema_not_found: [404, "There is no such database or table"],
   key_not_found: [404, "There is no such key, or it signs no more"],
   method_not_allowed: [405, "Method not allowed"],
   request_timeout: [408, "The request took too long to arrive"],
@@ -60,7 +62,7 @@ const table = {
   login_busy: [503, "Too many logins at one time: try again shortly"],
   revocation_failed: [503, "Nothing was revoked: the revocations file cannot be written"],
   upstream_overloaded: [503, "The database is overloaded: try again shortly"],
-  shutting_down: [503, "Shutting down"],
+  issuer_unreachable: [503, "The authorization server of this token is out of reach"],
   upstream_timeout: [504, "The database took too long to answer"],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 
@@ -80,6 +82,8 @@ export interface RefusalOptions {
   retryAfter?: number;
   /** The methods that are allowed, for 405 (RFC 9110, section 10.2.1). */
   allow?: string;
+  /** The scopes that the operation needs, separated by spaces (RFC 6750, section 3). */
+  scope?: string;
   cause?: unknown;
 }
 
@@ -89,6 +93,7 @@ export class Refusal extends Error {
   readonly detail: string | undefined;
   readonly retryAfter: number | undefined;
   readonly allow: string | undefined;
+  readonly scope: string | undefined;
 
   constructor(code: RefusalCode, options: RefusalOptions = {}) {
     super(options.message ?? table[code][1], { cause: options.cause });
@@ -97,6 +102,7 @@ export class Refusal extends Error {
     this.detail = options.detail;
     this.retryAfter = options.retryAfter;
     this.allow = options.allow;
+    this.scope = options.scope;
   }
 
   /** The HTTP status of this refusal. */

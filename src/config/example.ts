@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { renderValue } from "../toml/render.ts";
 import { withReference } from "./reference.ts";
-import { allowedBy, elementOf, membersOf, nodeAt, type SchemaNode } from "./schema-node.ts";
+import { allowedBy, type SchemaNode, type SchemaTable, schemaTables } from "./schema-node.ts";
 
 const longestLine = 98;
 
@@ -27,16 +27,13 @@ const files = {
 
 /** The text of gateway.toml.example. */
 export function exampleFile(): string {
-  const sections = membersOf(nodeAt([]) ?? {}) ?? [];
-  return [introduction, ...sections.map(([name, node]) => section(name, node))].join("\n\n");
+  return [introduction, ...schemaTables().map(section)].join("\n\n");
 }
 
-function section(name: string, node: SchemaNode): string {
-  const element = elementOf(node);
-  const header = element === undefined ? `[${name}]` : `#[[${name}]]`;
-  const keys = membersOf(element ?? node) ?? [];
-  const blocks = keys.map(([key, member]) => keyBlock(key, member, element !== undefined));
-  return [`# ${node.description}`, header, "", blocks.join("\n")].join("\n");
+function section({ name, isArray, description, keys }: SchemaTable): string {
+  const header = isArray ? `#[[${name}]]` : `[${name}]`;
+  const blocks = keys.map(([key, member]) => keyBlock(key, member, isArray));
+  return [`# ${description}`, header, "", blocks.join("\n")].join("\n");
 }
 
 /** In an array of tables, which has no elements by default, every line is a comment. */

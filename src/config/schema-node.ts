@@ -76,3 +76,36 @@ function memberOf(node: SchemaNode, name: string): SchemaNode | undefined {
 function schemaOf(schema: SchemaNode | boolean | undefined): SchemaNode | undefined {
   return typeof schema === "boolean" ? undefined : schema;
 }
+
+/** A table of the file, with the keys that stand directly in it. */
+export interface SchemaTable {
+  /** Such as `server` or `mcp.tools`. */
+  readonly name: string;
+  readonly isArray: boolean;
+  readonly node: SchemaNode;
+  readonly description: string;
+  readonly keys: readonly [name: string, node: SchemaNode][];
+}
+
+/** True for an array whose elements are tables, which get headers of their own. */
+function isArrayOfTables(node: SchemaNode): boolean {
+  return elementOf(node)?.properties !== undefined;
+}
+
+function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
+  const element = elementOf(described);
+  const node = element ?? described;
+  const members = membersOf(node) ?? [];
+  const keys = members.filter(([, member]) => !isArrayOfTables(member));
+  const inner = members.filter(([, member]) => isArrayOfTables(member));
+  const { description = "" } = described;
+  return [
+    { name, isArray: element !== undefined, node, description, keys },
+    ...inner.flatMap(([key, member]) => tablesAt(`${name}.${key}`, member)),
+  ];
+}
+
+/** Every table of the file, in order, an array of tables behind the table that it belongs to. */
+export function schemaTables(): SchemaTable[] {
+  return (membersOf(root) ?? []).flatMap(([name, node]) => tablesAt(name, node));
+}

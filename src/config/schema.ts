@@ -3,6 +3,7 @@ import { z } from "zod";
 import { isLoopback, parseListenAddress } from "./addresses.ts";
 import { filePath, refuse, text } from "./kinds.ts";
 import { auth } from "./sections/auth.ts";
+import { mcp } from "./sections/mcp.ts";
 import { query } from "./sections/query.ts";
 import { routes } from "./sections/routes.ts";
 import { server } from "./sections/server.ts";
@@ -35,13 +36,6 @@ const audit = z
   })
   .prefault({})
   .describe("The audit log: one line for each decision.");
-
-const mcp = z
-  .strictObject({
-    enabled: z.boolean().default(true).describe("Whether /mcp is served."),
-  })
-  .prefault({})
-  .describe("The Model Context Protocol endpoint.");
 
 /** The schema of gateway.toml. Descriptions, bounds and examples are public: the docs print them. */
 export const configurationSchema = z

@@ -35,3 +35,32 @@ export function isOrigin(text: string): boolean {
   const { protocol, host } = new URL(text);
   return host !== "" && text === `${protocol}//${host}`;
 }
+
+const loopbackHost = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
+
+/** True for a URL that is safe to send secrets to: https, or http that stays on this machine. */
+function isConfidential({ protocol, hostname }: URL): boolean {
+  return protocol === "https:" || (protocol === "http:" && loopbackHost.test(hostname));
+}
+
+function isPlain({ username, password, hash }: URL): boolean {
+  return username === "" && password === "" && hash === "";
+}
+
+/** True for the issuer of an authorization server (RFC 8414, section 2). */
+export function isIssuer(text: string): boolean {
+  const url = URL.parse(text);
+  return url !== null && isConfidential(url) && isPlain(url) && !/[?#]/.test(text);
+}
+
+/** True for a redirect URI of a web client or of one on this machine (RFC 8252, section 7.3). */
+export function isRedirectUri(text: string): boolean {
+  const url = URL.parse(text);
+  return url !== null && isConfidential(url) && isPlain(url) && !text.includes("#");
+}
+
+/** True for the URL of an MCP server. */
+export function isMcpUrl(text: string): boolean {
+  const url = URL.parse(text);
+  return url !== null && /^https?:$/.test(url.protocol) && isPlain(url) && !/[?#]/.test(text);
+}

@@ -4,6 +4,9 @@ import { credentialOf } from "./credential.ts";
 import type { LiveRevocations } from "./revocations.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
 
+/** What of a token is held against the files. */
+export type IdentifiedToken = Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">;
+
 /** Who is calling: a user on file, and the token it showed. */
 export interface Caller {
   readonly user: User;
@@ -28,9 +31,14 @@ export type Revocations = Pick<LiveRevocations, "isRevoked">;
 /**
  * Holds a verified token against the access file and the revocations as they are now.
  *
+ * @returns the token's user
  * @throws Refusal `user_gone` or `token_revoked`
  */
-export function identify(snapshot: Snapshot, revocations: Revocations, token: TokenClaims): Caller {
+export function identify(
+  snapshot: Snapshot,
+  revocations: Revocations,
+  token: IdentifiedToken,
+): User {
   const user = snapshot.users.get(token.username);
   if (user === undefined) throw new Refusal("user_gone");
   const revoked = (detail: string) => new Refusal("token_revoked", { detail });
@@ -38,7 +46,7 @@ export function identify(snapshot: Snapshot, revocations: Revocations, token: To
   if (revocations.isRevoked(token)) throw revoked("revocations");
   if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
   if (token.credential !== credentialOf(user)) throw revoked("password changed");
-  return { user, token };
+  return user;
 }
 
 /**
@@ -54,5 +62,5 @@ export async function authenticate(
   header: string | undefined,
 ): Promise<Caller> {
   const claims = await tokens.verify(readBearerToken(header));
-  return identify(snapshot(), revocations, claims);
+  return { user: identify(snapshot(), revocations, claims), token: claims };
 }

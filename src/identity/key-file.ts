@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import {
@@ -80,8 +81,9 @@ function fileOf(directory: string, kid: string): string {
   return path.join(directory, `${kid}.json`);
 }
 
-/** The names of the keys that have a file. */
+/** The names of the keys that have a file; none where there is no directory yet. */
 export async function listKeyNames(directory: string): Promise<string[]> {
+  if (!existsSync(directory)) return [];
   const names = await readdir(directory);
   return names.flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []);
 }

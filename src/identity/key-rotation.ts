@@ -1,3 +1,4 @@
+import { mkdir } from "node:fs/promises";
 import { epochSeconds } from "../clock.ts";
 import { withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
@@ -31,10 +32,11 @@ export function signerOf(
 }
 
 /** Everything that changes keys holds this lock and sees keys that nobody else is changing. */
-function withKeys<T>(
+async function withKeys<T>(
   directory: string,
   work: (keys: readonly StoredKey[]) => Promise<T>,
 ): Promise<T> {
+  await mkdir(directory, { recursive: true, mode: 0o700 });
   return withLock(directory, async () => work(await readKeyFiles(directory, { checkRead: false })));
 }
 

@@ -12,7 +12,7 @@ import type { TokenClaims } from "./token.ts";
 
 /** The revocations as they are in force, kept up to date with the disk. */
 export interface LiveRevocations {
-  isRevoked(token: TokenClaims): boolean;
+  isRevoked(token: Pick<TokenClaims, "tokenId" | "username" | "issuedAt">): boolean;
   /** The least `iat`, in epoch seconds, that a token of this user may have. */
   earliestIssue(username: string): number;
   /** True while the file on disk is not what is in force. */

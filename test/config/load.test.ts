@@ -54,7 +54,7 @@ t.test("without a file every key has the default of the contract", (t) => {
       routes: [],
       metrics: {},
       audit: {},
-      mcp: { enabled: true },
+      mcp: { enabled: true, row_limit: 500, tools: [], authorization_servers: [], clients: [] },
     },
   });
   t.end();

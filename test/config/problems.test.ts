@@ -1,6 +1,7 @@
 import t from "tap";
-import { elementOf, membersOf, nodeAt } from "../../src/config/schema-node.ts";
+import { schemaTables } from "../../src/config/schema-node.ts";
 import { auth } from "./broken/auth.ts";
+import { mcp } from "./broken/mcp.ts";
 import { others } from "./broken/others.ts";
 import { query } from "./broken/query.ts";
 import { routes } from "./broken/routes.ts";
@@ -8,7 +9,7 @@ import { server } from "./broken/server.ts";
 import { upstream } from "./broken/upstream.ts";
 import { load, problemsOf } from "./support.ts";
 
-const broken = { server, auth, upstream, query, routes, others };
+const broken = { server, auth, upstream, query, routes, mcp, others };
 
 for (const [name, files] of Object.entries(broken)) {
   t.test(`${name}: a broken file is refused with place, what was found, what is allowed`, (t) => {
@@ -21,10 +22,9 @@ for (const [name, files] of Object.entries(broken)) {
 
 t.test("no key is without a broken file", (t) => {
   const problems = Object.values(broken).flatMap((files) => files.map(({ problem }) => problem));
-  for (const [section, node] of membersOf(nodeAt([]) ?? {}) ?? []) {
-    const element = elementOf(node);
-    for (const [key] of membersOf(element ?? node) ?? []) {
-      const path = element === undefined ? `${section}.${key}` : `${section}[0].${key}`;
+  for (const { name, isArray, keys } of schemaTables()) {
+    for (const [key] of keys) {
+      const path = isArray ? `${name}[0].${key}` : `${name}.${key}`;
       const isThere = problems.some((problem) =>
         [":", "[", "."].some((next) => problem.includes(`: ${path}${next}`)),
       );

@@ -1,5 +1,6 @@
 import { decide } from "../../access/policy.ts";
-import { isAdministrator } from "../../access/snapshot.ts";
+import { EVERY_DATABASE } from "../../access/roles.ts";
+import { requireAdministrator } from "../../access/standing.ts";
 import type { Configuration } from "../../config/schema.ts";
 import { isPlainName } from "../../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../../query/operations.ts";
@@ -10,6 +11,7 @@ import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { databaseParameter, type Endpoint, type Router } from "../route.ts";
 import { guardStream } from "../stream-guard.ts";
+import { subjectOf } from "../subject.ts";
 
 type RouteSettings = Configuration["routes"][number];
 
@@ -17,6 +19,11 @@ type RouteSettings = Configuration["routes"][number];
 const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%2f|%5c|%2e/i;
 /** All that an upstream might take for the end of a path's first segment. */
 const separator = /[/;\\#]|%2f|%5c/i;
+
+/** True if each request on the route is about one database. */
+function namesDatabase({ path, database_header: header }: RouteSettings): boolean {
+  return header !== undefined || path.split("/").includes(":database");
+}
 
 /** The database that the request is about: of the path, or of the configured header. */
 function readDatabase(exchange: Exchange, { database_header: header }: RouteSettings): string {
@@ -33,15 +40,21 @@ function requireOnDatabase(
   permission: PermissionClass,
 ): Identity | undefined {
   const database = readDatabase(exchange, settings);
-  const { caller } = exchange;
-  if (caller === undefined) return undefined;
-  const { username } = caller.user;
-  const subject = { username, tokenDatabase: caller.token.database };
+  const subject = subjectOf(exchange);
+  if (subject === undefined) return undefined;
   const { reason, role, entry } = decide(gateway.access.snapshot, subject, permission, database);
   exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
   exchange.operationCount = 1;
   if (reason !== "allowed") throw new Refusal(reason);
-  return { username, roles: [role ?? ""], databases: [database] };
+  return { username: subject.username, roles: [role ?? ""], databases: [database] };
+}
+
+/** A token for one database opens a route about that one, and no route about anything else. */
+function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: string): void {
+  if (limit === EVERY_DATABASE) return;
+  if (!namesDatabase(settings) || readDatabase(exchange, settings) !== limit) {
+    throw new Refusal("token_database");
+  }
 }
 
 /** @throws Refusal if the caller may not use the route */
@@ -50,15 +63,13 @@ function authorize(
   exchange: Exchange,
   settings: RouteSettings,
 ): Identity | undefined {
-  const { caller } = exchange;
   const { access } = settings;
   if (isPermissionClass(access)) return requireOnDatabase(gateway, exchange, settings, access);
-  if (access === "public" || caller === undefined) return undefined;
-  const { username } = caller.user;
-  if (access === "administrator") {
-    if (caller.token.database !== "*") throw new Refusal("token_database");
-    if (!isAdministrator(gateway.access.snapshot, username)) throw new Refusal("role_insufficient");
-  }
+  const subject = subjectOf(exchange);
+  if (access === "public" || subject === undefined) return undefined;
+  const { username, tokenDatabase } = subject;
+  if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);
+  else requireTokenFor(exchange, settings, tokenDatabase);
   return { username, roles: [], databases: [] };
 }
 

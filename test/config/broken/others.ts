@@ -11,7 +11,6 @@ export const others: Broken[] = [
     '":9464"',
   ]),
   ...key("audit", "file", "a path", ['""', "1"]),
-  ...key("mcp", "enabled", "true or false", ['"true"']),
   {
     text: "[server]\nprot = 8080\n",
     problem:
@@ -24,7 +23,8 @@ export const others: Broken[] = [
   },
   {
     text: '[mcp]\n"odd\\u001b key" = 1\n',
-    problem: 'gateway.toml:2: mcp."odd\\u001b key": found "odd\\u001b key"; allowed: enabled',
+    problem:
+      'gateway.toml:2: mcp."odd\\u001b key": found "odd\\u001b key"; allowed: enabled, upstream, row_limit, tools, authorization_servers, clients',
   },
   {
     text: 'upstream = "Bearer hunter2"\n',

@@ -1,0 +1,112 @@
+import { z } from "zod";
+import { isPlainName } from "../../query/names.ts";
+import { permissionClasses } from "../../query/operations.ts";
+import { refuse, text, wholeNumber } from "../kinds.ts";
+import { isIssuer, isMcpUrl, isRedirectUri } from "../urls.ts";
+
+const prefix = text("1 to 63 letters, digits, - and _", (name) =>
+  /^[A-Za-z0-9_-]{1,63}$/.test(name),
+);
+const claim = text("the name of a claim", (name) => /^[\x21-\x7e]{1,128}$/.test(name));
+const toolName = text("1 to 128 visible ASCII characters", (name) =>
+  /^[\x21-\x7e]{1,128}$/.test(name),
+);
+const plainName = text("1 to 63 letters, digits, - and _", isPlainName);
+
+const authorizationServer = z.strictObject({
+  issuer: text("an https:// URL without query and fragment, or http:// on loopback", isIssuer).meta(
+    {
+      description:
+        "Issuer of tokens that are accepted, exactly as its tokens and metadata spell it.",
+      examples: ["https://login.example.com/realms/staff"],
+    },
+  ),
+  prefix: prefix.meta({
+    description: "Its users are `prefix:username` in the access file; no two issuers share one.",
+    examples: ["staff"],
+  }),
+  username_claim: claim
+    .default("sub")
+    .describe("Claim that holds the username; `email` counts only if `email_verified` is true."),
+});
+
+const tool = z
+  .strictObject({
+    name: toolName.meta({ description: "Name of the tool, exactly.", examples: ["run_report"] }),
+    permission: z.enum(permissionClasses).meta({
+      description: "Right that a caller of the tool needs on the database.",
+      examples: ["SELECT"],
+    }),
+    database: plainName.optional().meta({
+      description: "Database that the tool works on, if it is always the same.",
+      examples: ["main"],
+    }),
+    database_argument: toolName.optional().meta({
+      description: "Argument of the tool that names the database.",
+      examples: ["database"],
+    }),
+  })
+  .superRefine(({ database, database_argument: argument }, context) => {
+    if ((database === undefined) !== (argument === undefined)) return;
+    refuse(context, ["database"], "either database or database_argument");
+  });
+
+const client = z.strictObject({
+  client_id: toolName.meta({ description: "Identifier of the client.", examples: ["desktop"] }),
+  client_name: text("1 to 100 characters", (name) => /^\P{Cc}{1,100}$/u.test(name)).meta({
+    description: "What the consent page calls it.",
+    examples: ["Desktop assistant"],
+  }),
+  redirect_uris: z
+    .array(text("https:// URLs, or http:// on loopback, without fragment", isRedirectUri))
+    .min(1)
+    .meta({
+      description: "Where the browser may be sent back to; on loopback any port will do.",
+      examples: [["http://127.0.0.1/callback"]],
+    }),
+});
+
+/** No two elements may have the same value of a key. */
+function distinct<Key extends string>(key: Key) {
+  return (elements: Record<Key, string>[], context: z.core.$RefinementCtx): void => {
+    const seen = new Set<string>();
+    for (const [index, { [key]: value }] of elements.entries()) {
+      if (seen.has(value)) refuse(context, [index, key], "a value that no other one has");
+      seen.add(value);
+    }
+  };
+}
+
+/** `[mcp]`: the Model Context Protocol endpoint. */
+export const mcp = z
+  .strictObject({
+    enabled: z.boolean().default(true).describe("Whether /mcp is served."),
+    upstream: text("http://host[:port]/path", isMcpUrl)
+      .optional()
+      .meta({
+        description:
+          "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
+        examples: ["http://127.0.0.1:9200/mcp"],
+      }),
+    row_limit: wholeNumber(1, 100_000)
+      .default(500)
+      .describe("Rows that one call of the embedded server's select returns at most."),
+    tools: z
+      .array(tool)
+      .superRefine(distinct("name"))
+      .default([])
+      .describe("Tools of mcp.upstream that may be called; every other one is denied."),
+    authorization_servers: z
+      .array(authorizationServer)
+      .superRefine(distinct("issuer"))
+      .superRefine(distinct("prefix"))
+      .default([])
+      .describe("External authorization servers, in the place of the embedded one."),
+    clients: z
+      .array(client)
+      .superRefine(distinct("client_id"))
+      .default([])
+      .describe("Clients that the embedded authorization server knows without registration."),
+  })
+  .prefault({})
+  .describe("The Model Context Protocol endpoint.");

@@ -1,0 +1,138 @@
+import { decodeJwt } from "jose";
+import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { epochSeconds } from "../clock.ts";
+import { identify, type Revocations, readBearerToken } from "../identity/authenticate.ts";
+import type { TokenAuthority, TokenClaims } from "../identity/token.ts";
+import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.ts";
+import { Refusal } from "../refusal.ts";
+import { type McpScope, mcpScopes, type Principal } from "./principal.ts";
+
+/** What an access token of the embedded authorization server says, held to be true. */
+export interface AccessToken
+  extends Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt" | "expiresAt"> {
+  /** The only database it opens, or `*`. */
+  readonly database: string;
+  readonly readOnly: boolean;
+  readonly scopes: ReadonlySet<string>;
+}
+
+/** The embedded authorization server, as far as its tokens are concerned. */
+export interface AccessTokenVerifier {
+  readonly issuer: string;
+  /** @throws Refusal `token_invalid` or `token_expired` */
+  verify(token: string): Promise<AccessToken>;
+}
+
+/** Everything by which a token that is shown at `/mcp` can be judged. */
+export interface PrincipalSources {
+  readonly tokens: TokenAuthority;
+  /** The `iss` of login tokens. */
+  readonly loginIssuer: string;
+  readonly authorizationServer: AccessTokenVerifier | undefined;
+  readonly externalIssuers: ExternalIssuers;
+  readonly snapshot: () => Snapshot;
+  readonly revocations: Revocations & { earliestIssue(username: string): number };
+}
+
+const allScopes: ReadonlySet<McpScope> = new Set(mcpScopes);
+
+/** The issuer that a token claims; only for choosing who is to verify it. */
+function claimedIssuer(token: string): string {
+  try {
+    return decodeJwt(token).iss ?? "";
+  } catch (cause) {
+    throw new Refusal("token_invalid", { detail: "no JWT", cause });
+  }
+}
+
+function knownScopes(scopes: ReadonlySet<string>): ReadonlySet<McpScope> {
+  return new Set(mcpScopes.filter((scope) => scopes.has(scope)));
+}
+
+function requireUnexpired({ expiresAt }: { expiresAt: number }): void {
+  if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
+}
+
+/** A principal of this gateway's own users, by a login token or an access token. */
+function ownPrincipal(
+  sources: PrincipalSources,
+  token: AccessToken,
+  scopes: ReadonlySet<McpScope>,
+): Principal {
+  const requireStillGood = () => {
+    requireUnexpired(token);
+    identify(sources.snapshot(), sources.revocations, token);
+  };
+  requireStillGood();
+  const { username, database: tokenDatabase, readOnly: tokenReadOnly, tokenId, expiresAt } = token;
+  return {
+    subject: { username, tokenDatabase, tokenReadOnly },
+    scopes,
+    tokenId,
+    expiresAt,
+    requireStillGood,
+  };
+}
+
+/**
+ * An external user needs no record of its own, but a grant or a record: one that nobody has let
+ * in is nobody here.
+ *
+ * @throws Refusal `user_gone` or `token_revoked`
+ */
+function requireExternalUser(sources: PrincipalSources, token: ExternalToken): void {
+  const { username, tokenId, issuedAt } = token;
+  const snapshot = sources.snapshot();
+  const user = snapshot.users.get(username);
+  if (user === undefined && grantsOf(snapshot, username).size === 0) throw new Refusal("user_gone");
+  const earliest = Math.max(
+    sources.revocations.earliestIssue(username),
+    (user?.tokensValidAfter ?? -1) + 1,
+  );
+  const isRevoked = sources.revocations.isRevoked({ username, tokenId, issuedAt });
+  if (user?.disabled === true || issuedAt < earliest || isRevoked) {
+    throw new Refusal("token_revoked");
+  }
+}
+
+function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Principal {
+  const requireStillGood = () => {
+    requireUnexpired(token);
+    requireExternalUser(sources, token);
+  };
+  requireStillGood();
+  return {
+    subject: { username: token.username, tokenDatabase: "*" },
+    scopes: knownScopes(token.scopes),
+    tokenId: token.tokenId,
+    expiresAt: token.expiresAt,
+    requireStillGood,
+  };
+}
+
+/**
+ * Finds out who shows this Authorization header at `/mcp`: a login token opens it with all scopes,
+ * an access token with its own.
+ *
+ * @throws Refusal with one of the 401 codes, or `issuer_unreachable`
+ */
+export async function authenticatePrincipal(
+  sources: PrincipalSources,
+  header: string | undefined,
+): Promise<Principal> {
+  const token = readBearerToken(header);
+  const issuer = claimedIssuer(token);
+  const { authorizationServer, externalIssuers } = sources;
+  if (issuer === sources.loginIssuer) {
+    const claims = await sources.tokens.verify(token);
+    return ownPrincipal(sources, { ...claims, readOnly: false, scopes: allScopes }, allScopes);
+  }
+  if (issuer === authorizationServer?.issuer) {
+    const claims = await authorizationServer.verify(token);
+    return ownPrincipal(sources, claims, knownScopes(claims.scopes));
+  }
+  if (externalIssuers.knows(issuer)) {
+    return externalPrincipal(sources, await externalIssuers.verify(issuer, token));
+  }
+  throw new Refusal("token_invalid", { detail: "unknown issuer" });
+}

@@ -1,0 +1,163 @@
+import { createRemoteJWKSet, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from "jose";
+import { isUsername } from "../access/names.ts";
+import { epochSeconds } from "../clock.ts";
+import type { Log } from "../observe/log.ts";
+import { Refusal } from "../refusal.ts";
+import { discover } from "./issuer-metadata.ts";
+
+/** An authorization server whose tokens are accepted. */
+export interface IssuerSettings {
+  /** Compared as it stands. */
+  readonly issuer: string;
+  readonly prefix: string;
+  readonly username_claim: string;
+}
+
+/** What an external token says, held to be true. */
+export interface ExternalToken {
+  /** `prefix:username`. */
+  readonly username: string;
+  readonly scopes: ReadonlySet<string>;
+  readonly tokenId: string;
+  /** Epoch seconds. */
+  readonly issuedAt: number;
+  readonly expiresAt: number;
+}
+
+/** Verifies the tokens of external authorization servers. */
+export interface ExternalIssuers {
+  /** True for the issuer of one of them. */
+  knows(issuer: string): boolean;
+  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable` */
+  verify(issuer: string, token: string): Promise<ExternalToken>;
+}
+
+/** Signatures that only the issuer can make; a shared secret would be anybody's guess. */
+const algorithms = ["ES256", "ES384", "EdDSA", "PS256", "PS384", "RS256", "RS384"];
+/** Media types of an access token (RFC 9068), and what older servers write. */
+const types = new Set(["at+jwt", "application/at+jwt", "jwt"]);
+/** Milliseconds for which keys are used without asking again. */
+const KEYS_AGE_MS = 600_000;
+/** Milliseconds between two fetches for the sake of unknown keys, which anyone can make up. */
+const COOLDOWN_MS = 30_000;
+const TIMEOUT_MS = 5000;
+const MAX_LENGTH = 16_384;
+
+function invalid(detail: string, cause?: unknown): Refusal {
+  return new Refusal("token_invalid", { detail, cause });
+}
+
+/** Keeps one issuer's keys, found by discovery; a discovery that failed is tried again later. */
+class IssuerKeys {
+  readonly #issuer: string;
+  #keys: Promise<JWTVerifyGetKey> | undefined;
+  #retryAt = 0;
+
+  constructor(issuer: string) {
+    this.#issuer = issuer;
+  }
+
+  async get(): Promise<JWTVerifyGetKey> {
+    if (this.#keys === undefined) {
+      if (performance.now() < this.#retryAt) throw new Error("the issuer was not reached just now");
+      this.#retryAt = performance.now() + TIMEOUT_MS;
+      this.#keys = this.#discover();
+      this.#keys.catch(() => {
+        this.#keys = undefined;
+      });
+    }
+    return this.#keys;
+  }
+
+  async #discover(): Promise<JWTVerifyGetKey> {
+    const { jwks_uri: uri } = await discover(this.#issuer);
+    return createRemoteJWKSet(new URL(uri), {
+      cacheMaxAge: KEYS_AGE_MS,
+      cooldownDuration: COOLDOWN_MS,
+      timeoutDuration: TIMEOUT_MS,
+    });
+  }
+}
+
+function readUsername(
+  payload: JWTPayload,
+  { prefix, username_claim: claim }: IssuerSettings,
+): string {
+  const value = payload[claim];
+  if (claim === "email" && payload.email_verified !== true) throw invalid("email is not verified");
+  // A name that does not fit is refused, never cleaned: two names must not become one.
+  if (!isUsername(value)) throw invalid(`claim ${claim}`);
+  return `${prefix}:${value}`;
+}
+
+function readScopes({ scope }: JWTPayload): ReadonlySet<string> {
+  if (scope === undefined) return new Set();
+  if (typeof scope !== "string") throw invalid("claim scope");
+  return new Set(scope.split(" ").filter(Boolean));
+}
+
+function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken {
+  const { exp, iat = epochSeconds(), jti } = payload;
+  if (exp === undefined) throw invalid("claim exp");
+  return {
+    username: readUsername(payload, settings),
+    scopes: readScopes(payload),
+    tokenId: typeof jti === "string" ? jti : "",
+    issuedAt: iat,
+    expiresAt: exp,
+  };
+}
+
+function asRefusal(error: unknown): Refusal {
+  if (error instanceof Refusal) return error;
+  if (error instanceof errors.JWTExpired) return new Refusal("token_expired", { cause: error });
+  if (error instanceof errors.JWKSTimeout) return unreachable(error);
+  if (error instanceof errors.JOSEError) return invalid(error.code, error);
+  return unreachable(error);
+}
+
+function unreachable(cause: unknown): Refusal {
+  const detail = cause instanceof Error ? cause.message : "unknown";
+  return new Refusal("issuer_unreachable", { detail, cause, retryAfter: 5 });
+}
+
+/**
+ * Makes a verifier for the configured issuers.
+ *
+ * @param resource the audience that a token must be for (RFC 8707)
+ */
+export function createExternalIssuers(
+  settings: readonly IssuerSettings[],
+  resource: () => string,
+  log: Log,
+): ExternalIssuers {
+  const issuers = new Map(
+    settings.map((issuer) => [
+      issuer.issuer,
+      { settings: issuer, keys: new IssuerKeys(issuer.issuer) },
+    ]),
+  );
+  return {
+    knows: (issuer) => issuers.has(issuer),
+    async verify(issuer, token) {
+      const found = issuers.get(issuer);
+      if (found === undefined || token.length > MAX_LENGTH) throw invalid("issuer or length");
+      try {
+        const { payload, protectedHeader } = await jwtVerify(token, await found.keys.get(), {
+          algorithms,
+          issuer,
+          audience: resource(),
+        });
+        const { typ } = protectedHeader;
+        if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalid("typ");
+        return readToken(payload, found.settings);
+      } catch (error) {
+        const refusal = asRefusal(error);
+        if (refusal.code === "issuer_unreachable") {
+          log.warn({ issuer, detail: refusal.detail }, "an authorization server is out of reach");
+        }
+        throw refusal;
+      }
+    },
+  };
+}

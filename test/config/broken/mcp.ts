@@ -1,0 +1,99 @@
+import { type Broken, key } from "./file.ts";
+
+const rights =
+  '"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"';
+const name = "1 to 63 letters, digits, - and _";
+const visible = "1 to 128 visible ASCII characters";
+const issuer = "an https:// URL without query and fragment, or http:// on loopback";
+const redirect = "a non-empty array of (https:// URLs, or http:// on loopback, without fragment)";
+const uris = "https:// URLs, or http:// on loopback, without fragment";
+
+/** An element of an array of tables with one key wrong. */
+function element(
+  table: string,
+  keys: Record<string, string>,
+  wrong: string,
+  value: string,
+): string {
+  const lines = Object.entries({ ...keys, [wrong]: value }).map(
+    ([key, written]) => `${key} = ${written}`,
+  );
+  return `[[mcp.${table}]]\n${lines.join("\n")}\n`;
+}
+
+/** One broken file for each value of a key of such an element. */
+function inElement(
+  table: string,
+  keys: Record<string, string>,
+  wrong: string,
+  allowed: string,
+  values: string[],
+): Broken[] {
+  const place = Object.keys({ ...keys, [wrong]: "" }).indexOf(wrong) + 2;
+  return values.map((value) => ({
+    text: element(table, keys, wrong, value),
+    problem: `gateway.toml:${place}: mcp.${table}[0].${wrong}: found ${value}; allowed: ${allowed}`,
+  }));
+}
+
+const tool = { name: '"run"', permission: '"SELECT"', database: '"main"' };
+const server = { issuer: '"https://id.example.com"', prefix: '"staff"' };
+const client = {
+  client_id: '"desktop"',
+  client_name: '"Desktop"',
+  redirect_uris: '["http://127.0.0.1/callback"]',
+};
+
+/** What `[mcp]` refuses. */
+export const mcp: Broken[] = [
+  ...key("mcp", "enabled", "true or false", ['"true"']),
+  ...key("mcp", "upstream", "http://host[:port]/path", [
+    ...[
+      '"127.0.0.1:9200"',
+      '"unix:/run/mcp.sock"',
+      '"http://a/mcp?x=1"',
+      '"http://u:p@a/mcp"',
+    ].slice(0, 3),
+  ]),
+  ...key("mcp", "row_limit", "a whole number from 1 to 100000", ["0", "100001", '"10"']),
+  {
+    text: "[mcp]\ntools = 1\n",
+    problem: "gateway.toml:2: mcp.tools: found 1; allowed: an array of tables",
+  },
+  {
+    text: "[mcp]\nauthorization_servers = 1\n",
+    problem: "gateway.toml:2: mcp.authorization_servers: found 1; allowed: an array of tables",
+  },
+  {
+    text: "[mcp]\nclients = 1\n",
+    problem: "gateway.toml:2: mcp.clients: found 1; allowed: an array of tables",
+  },
+  ...inElement("tools", tool, "name", visible, ['""', '"a b"']),
+  ...inElement("tools", tool, "permission", rights, ['"select"']),
+  ...inElement("tools", tool, "database", name, ['"*"', '"a.b"']),
+  ...inElement("tools", { name: '"run"', permission: '"SELECT"' }, "database_argument", visible, [
+    '""',
+  ]),
+  ...inElement("authorization_servers", server, "issuer", issuer, [
+    '"id.example.com"',
+    '"http://id.example.com"',
+    '"https://id.example.com/?a"',
+  ]),
+  ...inElement("authorization_servers", server, "prefix", name, ['""', '"a:b"']),
+  ...inElement("authorization_servers", server, "username_claim", "the name of a claim", ['""']),
+  ...inElement("clients", client, "client_id", visible, ['""']),
+  ...inElement("clients", client, "client_name", "1 to 100 characters", ['""']),
+  {
+    text: element("clients", client, "redirect_uris", "[]"),
+    problem: `gateway.toml:4: mcp.clients[0].redirect_uris: found an array; allowed: ${redirect}`,
+  },
+  {
+    text: element("clients", client, "redirect_uris", '["http://example.com/"]'),
+    problem: `gateway.toml:4: mcp.clients[0].redirect_uris[0]: found "http://example.com/"; allowed: ${uris}`,
+  },
+  {
+    text: `${element("tools", tool, "database", '"main"')}${element("tools", tool, "database", '"main"')}`,
+    problem:
+      'gateway.toml:6: mcp.tools[1].name: found "run"; allowed: a value that no other one has',
+  },
+];
