@@ -18,8 +18,8 @@ const table = {
   batch_member_denied: [403, "Insufficient permissions for this operation"],
   insufficient_scope: [403, "The token's scopes do not cover this operation"],
   administration_disabled: [403, "Administration needs authentication, which is switched off"],
-  host_not_allowed: [403, "This Host may not be used while authentication is switched off"],
-  origin_not_allowed: [403, "This Origin may not be used while authentication is switched off"],
+  host_not_allowed: [403, "This Host may not be used to reach the gateway here"],
+  origin_not_allowed: [403, "Pages of this Origin may not use the gateway"],
 
   bad_request: [400, "Bad request"],
   several_authorization_headers: [400, "More than one Authorization header"],

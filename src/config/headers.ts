@@ -2,8 +2,8 @@
 
 const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
 
-/** Hop-by-hop (RFC 9110, section 7.6.1), credentials, framing, and what the gateway itself sets. */
-const refused = new Set([
+/** Headers that belong to one connection (RFC 9110, section 7.6.1) and go no further. */
+export const hopByHop: ReadonlySet<string> = new Set([
   "connection",
   "keep-alive",
   "proxy-authenticate",
@@ -13,6 +13,11 @@ const refused = new Set([
   "trailer",
   "transfer-encoding",
   "upgrade",
+]);
+
+/** Hop-by-hop headers, credentials, framing, and what the gateway itself sets. */
+const refused = new Set([
+  ...hopByHop,
   "authorization",
   "cookie",
   "host",

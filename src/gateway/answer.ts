@@ -1,4 +1,4 @@
-import type { RefusalCode } from "../refusal.ts";
+import { challengeOf, isChallenged } from "./challenge.ts";
 import type { Exchange } from "./exchange.ts";
 
 /** The headers that every answer carries: names and values in turn. */
@@ -44,24 +44,13 @@ export interface Rejection {
   readonly allow?: string | undefined;
 }
 
-/** Refusals that mean the token shown is no good (RFC 6750, section 3.1). */
-const badToken: ReadonlySet<string> = new Set<RefusalCode>([
-  "token_invalid",
-  "token_expired",
-  "token_revoked",
-  "user_gone",
-]);
-
-function challenge(code: string): string {
-  const realm = 'Bearer realm="gatehouse"';
-  return badToken.has(code) ? `${realm}, error="invalid_token"` : realm;
-}
-
 /** Sends a refusal in the documented shape: the only place where errors become answers. */
 export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, retryAfter, allow } = rejection;
   const headers: string[] = [];
-  if (status === 401) headers.push("WWW-Authenticate", challenge(code));
+  if (isChallenged(code, status)) {
+    headers.push("WWW-Authenticate", challengeOf(code, exchange.resource));
+  }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);
   const body = { status: "error", message, code, request_id: exchange.requestId };

@@ -1,7 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Caller } from "../identity/authenticate.ts";
+import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
+import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
 
 /** One request and its answer, on their way through the gateway. */
@@ -20,6 +22,10 @@ export class Exchange {
   route = "unknown";
   /** Who is calling; undefined on public routes and while authentication is off. */
   caller: Caller | undefined;
+  /** Who is calling `/mcp`. */
+  principal: Principal | undefined;
+  /** Set on a protected resource: what a challenge there must say. */
+  resource: ResourceChallenge | undefined;
   /** The user that the audit names. */
   username: string | undefined;
   decision: "allow" | "deny" | undefined;

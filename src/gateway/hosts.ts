@@ -13,23 +13,44 @@ function isLocalName(host: string | undefined): boolean {
   return host !== undefined && (host === "localhost" || isLoopbackAddress(host));
 }
 
+/** True if an authority names this machine, or the gateway as clients are told to reach it. */
+function isOwn(gateway: Gateway, authority: string | undefined): boolean {
+  const host = authority === undefined ? undefined : hostname(authority);
+  return isLocalName(host) || (host !== undefined && host === hostname(gateway.publicUrl));
+}
+
 /**
- * While authentication is off, keeps web pages from using the gateway through a browser on the
- * same machine: a rebound name shows in `Host`, a foreign page in `Origin`.
+ * Keeps foreign web pages from using the gateway through a browser.
+ *
+ * @throws Refusal `origin_not_allowed`
+ */
+export function requireOwnOrigin(gateway: Gateway, { request }: Exchange): void {
+  const { origin } = request.headers;
+  const isAllowed =
+    origin === undefined ||
+    isOwn(gateway, origin) ||
+    gateway.configuration.server.allowed_origins.includes(origin);
+  if (!isAllowed) throw new Refusal("origin_not_allowed");
+}
+
+/**
+ * Keeps out pages that have had their own name rebound to this machine's address.
+ *
+ * @throws Refusal `host_not_allowed`
+ */
+export function requireOwnHost(gateway: Gateway, { request }: Exchange): void {
+  if (!isOwn(gateway, request.headers.host)) throw new Refusal("host_not_allowed");
+}
+
+/**
+ * While authentication is off, nothing but `Host` and `Origin` tells a local program from a web
+ * page in a browser on the same machine.
  *
  * @throws Refusal `host_not_allowed` or `origin_not_allowed`
  */
-export function requireLocal(gateway: Gateway, { request }: Exchange): void {
-  const { auth, server } = gateway.configuration;
+export function requireLocal(gateway: Gateway, exchange: Exchange): void {
+  const { auth } = gateway.configuration;
   if (auth.enabled || auth.insecure_allow_remote) return;
-  const own = hostname(gateway.publicUrl);
-  const isAllowed = (authority: string | undefined) => {
-    const host = authority === undefined ? undefined : hostname(authority);
-    return isLocalName(host) || (host !== undefined && host === own);
-  };
-  if (!isAllowed(request.headers.host)) throw new Refusal("host_not_allowed");
-  const { origin } = request.headers;
-  const isForeign =
-    origin !== undefined && !isAllowed(origin) && !server.allowed_origins.includes(origin);
-  if (isForeign) throw new Refusal("origin_not_allowed");
+  requireOwnHost(gateway, exchange);
+  requireOwnOrigin(gateway, exchange);
 }

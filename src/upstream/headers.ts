@@ -1,17 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-
-/** Headers that belong to one connection (RFC 9110, section 7.6.1) and go no further. */
-const hopByHop = new Set([
-  "connection",
-  "keep-alive",
-  "proxy-authenticate",
-  "proxy-authorization",
-  "proxy-connection",
-  "te",
-  "trailer",
-  "transfer-encoding",
-  "upgrade",
-]);
+import { hopByHop } from "../config/headers.ts";
 
 /** What a query may take along, besides `Accept*` and what is configured. */
 const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);

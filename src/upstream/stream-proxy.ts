@@ -1,13 +1,21 @@
 import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import { Agent } from "node:http";
-import { pipeline } from "node:stream";
+import { pipeline, Readable, type Transform } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import type { UpstreamTarget } from "./target.ts";
 
-/** A request on a configured route, checked and ready to go up. */
+/** What becomes of an upstream's answer on its way to the client. */
+export interface Reception {
+  /** The answer's headers, names and values in turn; hop-by-hop ones are dropped afterwards. */
+  readonly rawHeaders: readonly string[];
+  /** What the body goes through, if it does not go as it is. */
+  readonly filter: Transform | undefined;
+}
+
+/** A request that was checked and is ready to go up. */
 export interface StreamForward {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -15,9 +23,19 @@ export interface StreamForward {
   readonly headers: NodeJS.Dict<string | string[]>;
   /** Headers that the gateway adds to the answer: names and values in turn. */
   readonly answerHeaders: readonly string[];
+  /** The path and query to ask for, if they are not the client's. */
+  readonly path?: string;
+  /** The body, if it was read already. */
+  readonly body?: Buffer;
+  /**
+   * Judges the head of the answer; without it, the answer goes as it is.
+   *
+   * @throws Refusal if it may not reach the client
+   */
+  readonly receive?: (answer: IncomingMessage) => Reception;
 }
 
-/** Carries requests of configured routes to the upstream, streaming both ways. */
+/** Carries requests to the upstream, streaming both ways. */
 export interface StreamProxy {
   /**
    * Resolves when the answer has gone out or broken off.
@@ -49,19 +67,23 @@ function proxyTarget({ origin, socketPath }: UpstreamTarget) {
 }
 
 function passOn(answer: IncomingMessage, { stream, fail }: Underway): void {
-  const { response, answerHeaders: added } = stream;
+  const { response, receive, answerHeaders: added } = stream;
+  let filter: Transform | undefined;
   try {
-    const headers = [...answerHeaders(answer.rawHeaders), ...added];
+    const reception = receive?.(answer);
+    filter = reception?.filter;
+    const headers = [...answerHeaders(reception?.rawHeaders ?? answer.rawHeaders), ...added];
     response.writeHead(answer.statusCode ?? 0, headers);
   } catch (cause) {
     answer.destroy();
-    fail(new Refusal("upstream_broken", { cause }));
+    fail(cause instanceof Refusal ? cause : new Refusal("upstream_broken", { cause }));
     return;
   }
   // A stream's head is worth something by itself, long before its first event.
   response.flushHeaders();
   // Half an answer must not look like a whole one: when one side breaks, so does the other.
-  pipeline(answer, response, () => {});
+  if (filter === undefined) pipeline(answer, response, () => {});
+  else pipeline(answer, filter, response, () => {});
 }
 
 /** Opens the proxy; nothing is connected until it is needed. */
@@ -85,7 +107,9 @@ export function createStreamProxy({
   });
   // Set this late, the headers are what goes up: the proxy would tell a DELETE's body as empty.
   proxy.on("start", (request) => {
-    request.headers = underway.get(request)?.stream.headers ?? {};
+    const { headers = {}, path = request.url } = underway.get(request)?.stream ?? {};
+    request.headers = headers;
+    request.url = path ?? "";
   });
   proxy.on("proxyReq", (upward: ClientRequest, request, response) => {
     // However the answer ends, also with a refusal, nothing more goes up.
@@ -112,7 +136,13 @@ export function createStreamProxy({
       };
       underway.set(request, { stream, fail });
       response.once("close", resolve);
-      proxy.web(request, response, {}, fail);
+      const { body } = stream;
+      proxy.web(
+        request,
+        response,
+        body === undefined ? {} : { buffer: Readable.from([body]) },
+        fail,
+      );
       await promise;
     },
     close() {
