@@ -100,6 +100,8 @@ function* readParts(text: string, earlier: PlainFile | undefined): Steps<PlainFi
   const { first, last, from, to } = findReusable(text, earlier);
   const isPlain = first.length > 0 || isBlankUntil(text, from);
   if (!isPlain || hasLongStrings(text.slice(from, to))) return undefined;
+  // Comments too have characters that may not stand in them.
+  if (first.length === 0) parseToml(text.slice(0, from), "");
   const middle = yield* blocksBetween(text, from, to);
   if (middle === undefined) return undefined;
   const blocks = [...first, ...(yield* readBlocks(text, middle)), ...last];

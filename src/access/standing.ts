@@ -95,7 +95,8 @@ function requireOutranked(
 export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
   if (actor === "operator") return;
   requireTokenFor(actor, grant.database);
-  const held = effectiveRole(snapshot, actor.username, grant.database);
+  // Only an entry of one's own can be given up: one behind `*` would bring a new name into the file.
+  const held = grantsOf(snapshot, actor.username).get(grant.database);
   const givesUp =
     grant.username === actor.username && held !== undefined && outranks(held, grant.role);
   if (!givesUp) requireGrantable(snapshot, actor, grant);
@@ -145,7 +146,11 @@ export function requireMayRemove(snapshot: Snapshot, actor: Actor, username: str
   requireUnlimitedToken(actor);
   if (isAdministrator(snapshot, actor.username)) return;
   const grants = grantsOf(snapshot, username);
-  if (grants.size === 0 || username === actor.username) throw new Refusal("role_insufficient");
+  // To remove a disabled user and make it again would enable it, which is for administrators.
+  const isDisabled = snapshot.users.get(username)?.disabled === true;
+  if (grants.size === 0 || username === actor.username || isDisabled) {
+    throw new Refusal("role_insufficient");
+  }
   for (const database of grants.keys()) requireMayRevoke(snapshot, actor, username, database);
 }
 

@@ -19,9 +19,14 @@ interface Splice {
   readonly text: string;
 }
 
-/** A TOML basic string; JSON's escapes are TOML's, but for DEL. */
+/**
+ * A TOML basic string; JSON's escapes are TOML's, but for DEL. Quotes that look like the start of
+ * a string of several lines are escaped too, so that the file stays plain.
+ */
 function quote(text: string): string {
-  return JSON.stringify(text).replaceAll("\u007f", "\\u007f");
+  return JSON.stringify(text)
+    .replaceAll("\u007f", "\\u007f")
+    .replaceAll("'''", "\\u0027\\u0027\\u0027");
 }
 
 function scalar(value: Scalar): string {

@@ -6,7 +6,7 @@ import { credentialOf } from "../identity/credential.ts";
 import { openKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
 import { isTokenId, LONGEST_TOKEN_LIFETIME, readRevocations } from "../identity/revocation-file.ts";
-import { earliestIssue, revocationOfUser, revoke } from "../identity/revocations.ts";
+import { earliestIssue, revoke, revokeTokensOf } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
 import { tokenRole } from "../identity/token-role.ts";
 import { isPlainName } from "../query/names.ts";
@@ -81,7 +81,7 @@ async function revokeTokens(
   const file = loaded.configuration.auth.revocations_file;
   if (username !== undefined) {
     if (!(await readAccess(loaded)).users.has(username)) throw new Refusal("user_not_found");
-    await revoke(file, revocationOfUser(username));
+    await revokeTokensOf(file, username);
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
     // When it expires is not known from its id alone, so it is kept for as long as any token lives.

@@ -17,7 +17,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { hashPassword } from "../identity/password.ts";
-import { revocationOfUser, revoke } from "../identity/revocations.ts";
+import { revokeTokensOf } from "../identity/revocations.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print, printJson, printTable } from "./outcome.ts";
@@ -85,7 +85,7 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
 
 /** Ends the tokens that a user has by now for good, also should an older access file come back. */
 function endTokens({ auth }: Configuration, username: string): Promise<void> {
-  return revoke(auth.revocations_file, revocationOfUser(username));
+  return revokeTokensOf(auth.revocations_file, username);
 }
 
 async function setPassword(

@@ -3,35 +3,11 @@ import type { IncomingMessage } from "node:http";
 import { parse } from "content-type";
 import type * as z from "zod";
 import { Refusal } from "../refusal.ts";
+import { type BodyBudget, BodyCollector, bodyTooLarge } from "./body-collector.ts";
 import type { Exchange } from "./exchange.ts";
 
 /** Bytes that a body may have on routes that the gateway answers itself. */
 export const SMALL_BODY_BYTES = 16 * 1024;
-
-/** Counts the request bodies that are held in memory, so that together they stay within a bound. */
-export class BodyBudget {
-  readonly #limit: number;
-  #held = 0;
-
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
-
-  /** @throws Refusal `busy` if the bytes would exceed the bound */
-  take(exchange: Exchange, bytes: number): void {
-    if (this.#held + bytes > this.#limit) {
-      throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
-    }
-    this.#held += bytes;
-    exchange.heldBytes += bytes;
-  }
-
-  /** Gives back what the exchange holds. */
-  release(exchange: Exchange): void {
-    this.#held -= exchange.heldBytes;
-    exchange.heldBytes = 0;
-  }
-}
 
 /** `application/json` with parameters as RFC 9110, section 8.3.1, writes them. */
 const jsonType =
@@ -55,12 +31,6 @@ export function requireJson({ headers }: IncomingMessage): void {
   if (!isPlain || !isJsonType(headers["content-type"])) throw new Refusal("unsupported_media_type");
 }
 
-function tooLarge(limit: number): Refusal {
-  return new Refusal("body_too_large", {
-    message: `Request body too large: the limit is ${limit} bytes`,
-  });
-}
-
 /**
  * Reads the whole body.
  *
@@ -73,17 +43,13 @@ export async function readBody(
   budget: BodyBudget,
 ): Promise<Buffer> {
   const { request, response } = exchange;
-  if (Number(request.headers["content-length"] ?? 0) > limit) throw tooLarge(limit);
+  if (Number(request.headers["content-length"] ?? 0) > limit) throw bodyTooLarge(limit);
   if (request.headers.expect !== undefined) response.writeContinue();
-  const chunks: Buffer[] = [];
-  let length = 0;
+  const collector = new BodyCollector(exchange, limit, budget);
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  const onData = (chunk: Buffer): void => {
-    length += chunk.length;
+  const onData = (piece: Buffer): void => {
     try {
-      if (length > limit) throw tooLarge(limit);
-      budget.take(exchange, chunk.length);
-      chunks.push(chunk);
+      collector.add(piece);
     } catch (error) {
       request.off("data", onData);
       // The rest is read and dropped, so that the client gets to see the answer.
@@ -92,17 +58,23 @@ export async function readBody(
     }
   };
   request.on("data", onData);
-  request.once("end", () => {
-    const [only] = chunks;
-    resolve(chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks, length));
-  });
+  request.once("end", () => resolve(collector.body));
   request.once("error", reject);
   return promise;
 }
 
-function describe(issue: z.core.$ZodIssue | undefined): string {
-  const where = issue?.path.join(".") ?? "";
-  return where === "" ? (issue?.message ?? "") : `${where}: ${issue?.message ?? ""}`;
+/** What is wrong with a body, in the terms of its fields; an unknown field is named first. */
+function describe(issues: readonly z.core.$ZodIssue[]): string {
+  const unknown = issues.find((issue) => issue.code === "unrecognized_keys");
+  if (unknown !== undefined)
+    return `unknown field ${unknown.keys.map((key) => JSON.stringify(key)).join(", ")}`;
+  const [issue] = issues;
+  if (issue === undefined) return "not as expected";
+  const field = issue.path.join(".");
+  if (issue.code !== "invalid_type")
+    return field === "" ? issue.message : `${field}: ${issue.message}`;
+  if (field === "") return `${issue.expected} expected`;
+  return issue.input === undefined ? `${field} is missing` : `${field} must be a ${issue.expected}`;
 }
 
 /**
@@ -118,8 +90,8 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   } catch (cause) {
     throw new Refusal("invalid_body", { message: "Request body is not valid JSON", cause });
   }
-  const parsed = shape.safeParse(content);
+  const parsed = shape.safeParse(content, { reportInput: true });
   if (parsed.success) return parsed.data;
-  const message = `Invalid request body: ${describe(parsed.error.issues[0])}`;
+  const message = `Invalid request body: ${describe(parsed.error.issues)}`;
   throw new Refusal("invalid_body", { message });
 }

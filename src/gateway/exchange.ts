@@ -6,6 +6,11 @@ import type { AuditedOperation } from "../observe/audit.ts";
 import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
 
+/** Listeners of an answer that are no leak. */
+const MAX_LISTENERS = 24;
+/** The route of a path that fits none. */
+export const UNKNOWN_ROUTE = "unknown";
+
 /** One request and its answer, on their way through the gateway. */
 export class Exchange {
   readonly request: IncomingMessage;
@@ -19,7 +24,7 @@ export class Exchange {
   /** The values of the route's path parameters, decoded. */
   parameters: Readonly<Record<string, string>> = {};
   /** The route's pattern: the metric's label, bounded in number. */
-  route = "unknown";
+  route = UNKNOWN_ROUTE;
   /** Who is calling; undefined on public routes and while authentication is off. */
   caller: Caller | undefined;
   /** Who is calling `/mcp`. */
@@ -42,6 +47,8 @@ export class Exchange {
   constructor(request: IncomingMessage, response: ServerResponse, peer: Peer) {
     this.request = request;
     this.response = response;
+    // Each room on a stream's way wants to know its end: more than the warning's usual ten.
+    response.setMaxListeners(MAX_LISTENERS);
     this.peer = peer;
     this.requestId = peer.requestId ?? randomUUID();
     const target = request.url ?? "";

@@ -12,7 +12,7 @@ import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { QueryClient } from "../upstream/query-client.ts";
 import type { StreamProxy } from "../upstream/stream-proxy.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
-import type { BodyBudget } from "./body.ts";
+import type { BodyBudget } from "./body-collector.ts";
 
 /** All that a request may need on its way: what lives as long as the gateway does. */
 export interface Gateway {

@@ -1,7 +1,8 @@
 import path from "node:path";
-import type { LiveAccess, ReloadEvent } from "../access/live.ts";
+import type { LiveAccess } from "../access/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/costs.ts";
+import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
@@ -20,16 +21,6 @@ export interface Identity {
 /** What an error may show in a log. */
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";
-}
-
-/**
- * Users without a password that were taken out of the file: nothing else would keep their tokens
- * dead, should the name be made again.
- */
-function removedMachines(event: ReloadEvent): string[] {
-  if (event.kind === "failed") return [];
-  const { previous, diff } = event;
-  return diff.usersRemoved.filter((name) => previous.users.get(name)?.passwordHash === undefined);
 }
 
 /** Where the signing keys lie. */
@@ -64,13 +55,10 @@ export async function openIdentity(
       ),
   });
   opened.defer(() => revocations.close());
-  access.subscribe((event) => {
-    for (const name of removedMachines(event)) {
-      revocations.revokeUser(name).catch((error: unknown) => {
-        log.error({ user: name, reason: reasonOf(error) }, "tokens could not be revoked");
-      });
-    }
-  });
+  const stop = makeHandEditsLast(access, revocations, (user, error) =>
+    log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good"),
+  );
+  opened.defer(stop);
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
   const login: LoginContext = {
     snapshot: () => access.snapshot,

@@ -109,5 +109,6 @@ export function usernameParameter(exchange: Exchange): string {
 export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
   const name = decode(exchange.parameters.database ?? "");
   if (name !== undefined && (isPlainName(name) || others.includes(name))) return name;
-  throw new Refusal("invalid_database");
+  const allowed = [...others.map((other) => `'${other}'`), "1 to 63 of letters, digits, '_', '-'"];
+  throw new Refusal("invalid_database", { message: `Invalid database: ${allowed.join(" or ")}` });
 }

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { refuseWithoutHost } from "./broken-request.ts";
 import { Connections } from "./connections.ts";
 import { corsHeaders } from "./cors.ts";
-import { Exchange } from "./exchange.ts";
+import { Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader } from "./peer.ts";
@@ -45,7 +45,8 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     requestId,
     address: exchange.peer.address,
     method: request.method ?? "",
-    path: exchange.path,
+    // A path that is none of the gateway's may hold anything, a pasted token too.
+    path: exchange.route === UNKNOWN_ROUTE ? undefined : exchange.path,
     user: exchange.username,
     tokenId: caller?.token.tokenId,
     operations: exchange.operations,

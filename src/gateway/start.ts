@@ -7,7 +7,7 @@ import type { Log } from "../observe/log.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { createGrammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
-import { BodyBudget } from "./body.ts";
+import { BodyBudget } from "./body-collector.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./first-start.ts";
 import type { Gateway } from "./gateway.ts";
 import { keysDirectoryOf, openIdentity } from "./open-identity.ts";

@@ -13,6 +13,7 @@ import * as z from "zod";
 import { epochSeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
+import { giveToDirectoryOwner } from "../files/ownership.ts";
 
 /** The signing algorithms that may be configured (RFC 7518, RFC 8037). */
 export const signingAlgorithms = ["ES256", "EdDSA", "RS256", "HS256"] as const;
@@ -116,7 +117,9 @@ async function nameKey(jwk: JWK): Promise<string> {
 
 /** Puts a key into its file, new or in the place of the old one. The caller holds the lock. */
 export async function writeKeyFile(directory: string, key: StoredKey): Promise<void> {
-  await replaceFile(fileOf(directory, key.kid), `${JSON.stringify(key, null, 2)}\n`);
+  const file = fileOf(directory, key.kid);
+  await replaceFile(file, `${JSON.stringify(key, null, 2)}\n`);
+  await giveToDirectoryOwner(file);
 }
 
 /** Takes a key's file away for good. The caller holds the lock. */
@@ -127,8 +130,13 @@ export async function deleteKeyFile(directory: string, kid: string): Promise<voi
 
 /** Makes a key and puts it into `directory` with mode 0600. The caller holds the lock. */
 export async function createKeyFile(directory: string, alg: SigningAlgorithm): Promise<StoredKey> {
-  const jwk = await generate(alg);
-  const kid = await nameKey(jwk);
+  let jwk = await generate(alg);
+  let kid = await nameKey(jwk);
+  // A command line would take such a name for an option, just when a leaked key must be revoked.
+  while (kid.startsWith("-")) {
+    jwk = await generate(alg);
+    kid = await nameKey(jwk);
+  }
   const stored = keyFileShape.parse({ kid, alg, created: epochSeconds(), jwk });
   await writeKeyFile(directory, stored);
   return stored;

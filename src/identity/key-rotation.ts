@@ -1,6 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { epochSeconds } from "../clock.ts";
 import { withLock } from "../files/lock.ts";
+import { giveToDirectoryOwner } from "../files/ownership.ts";
 import { Refusal } from "../refusal.ts";
 import {
   createKeyFile,
@@ -36,7 +37,8 @@ async function withKeys<T>(
   directory: string,
   work: (keys: readonly StoredKey[]) => Promise<T>,
 ): Promise<T> {
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const made = await mkdir(directory, { recursive: true, mode: 0o700 });
+  if (made !== undefined) await giveToDirectoryOwner(directory);
   return withLock(directory, async () => work(await readKeyFiles(directory, { checkRead: false })));
 }
 

@@ -7,6 +7,7 @@ import { epochSeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
+import { giveToDirectoryOwner } from "../files/ownership.ts";
 
 /** Seconds for which the longest token lives: a revocation older than that has nothing to revoke. */
 export const LONGEST_TOKEN_LIFETIME = 366 * 24 * 3600;
@@ -102,6 +103,7 @@ async function append(file: string, revocation: Revocation): Promise<void> {
   const isNew = !existsSync(file);
   const handle = await open(file, "a", 0o600);
   try {
+    if (isNew) await giveToDirectoryOwner(file);
     await handle.writeFile(toLine(revocation));
     await handle.sync();
   } finally {
@@ -129,6 +131,7 @@ export async function addRevocation(
     if (isTorn || isMostlyPast || lost.length > 0) {
       const lines = new Set([...kept, ...lost, revocation].map(toLine));
       await replaceFile(file, [...lines].join(""));
+      await giveToDirectoryOwner(file);
     } else await append(file, revocation);
   });
 }

@@ -24,11 +24,12 @@ export interface LiveRevocations {
    */
   revokeToken(token: Pick<TokenClaims, "tokenId" | "expiresAt">): Promise<void>;
   /**
-   * Revokes every token that a user has by now.
+   * Revokes every token that a user has by now, or those issued before a moment.
    *
+   * @param before epoch seconds
    * @throws Refusal `revocation_failed`: then none is revoked
    */
-  revokeUser(username: string): Promise<void>;
+  revokeUser(username: string, before?: number): Promise<void>;
   reload(): Promise<void>;
   close(): Promise<void>;
 }
@@ -56,9 +57,13 @@ export function earliestIssue(revocations: readonly Revocation[], username: stri
   return indexOf(revocations).users.get(username) ?? 0;
 }
 
-/** A revocation of every token that `user` has by now, those of this very second among them. */
-export function revocationOfUser(user: string): Revocation {
-  return { user, before: epochSeconds() + 1 };
+/**
+ * A revocation of every token that `user` has by now, those of this very second among them.
+ *
+ * @param earliest the least `iat` so far, which tokens after an earlier revocation may have
+ */
+function revocationOfUser(user: string, earliest: number): Revocation {
+  return { user, before: Math.max(epochSeconds(), earliest) + 1 };
 }
 
 /**
@@ -84,6 +89,18 @@ export async function revoke(
 function missingFrom(others: readonly Revocation[], some: readonly Revocation[]): Revocation[] {
   const held = new Set(others.map(toLine));
   return some.filter((revocation) => !isPast(revocation) && !held.has(toLine(revocation)));
+}
+
+/**
+ * Revokes in the file every token that a user has by now, for whoever has no live revocations.
+ *
+ * @throws Refusal `revocation_failed`
+ */
+export async function revokeTokensOf(file: string, username: string): Promise<void> {
+  const known = await readRevocations(file, { checkRead: false }).catch((cause: unknown) => {
+    throw new Refusal("revocation_failed", { detail: `${file} cannot be read`, cause });
+  });
+  await revoke(file, revocationOfUser(username, earliestIssue(known, username)));
 }
 
 /**
@@ -137,7 +154,12 @@ export async function openRevocations(
       return stale;
     },
     revokeToken: ({ tokenId, expiresAt }) => add({ jti: tokenId, until: expiresAt }),
-    revokeUser: (username) => add(revocationOfUser(username)),
+    revokeUser: (user, before) =>
+      add(
+        before === undefined
+          ? revocationOfUser(user, index.users.get(user) ?? 0)
+          : { user, before },
+      ),
     reload,
     async close() {
       await watch.close();

@@ -6,8 +6,8 @@ export interface AuditRecord {
   readonly requestId: string;
   readonly address: string;
   readonly method: string;
-  /** The path without its query string. */
-  readonly path: string;
+  /** The path without its query string; undefined if it is none of the gateway's. */
+  readonly path: string | undefined;
   readonly user: string | undefined;
   readonly tokenId: string | undefined;
   /** The operations asked for, in order; for a long Batch the first few. */

@@ -75,7 +75,8 @@ export function readJoinColumns(reader: JsonReader, draft: OperationDraft): void
   );
   for (const table of tables) {
     if (table === undefined || tables.length !== 2) {
-      const allowed = "table.column = table.column, with no space or = within a column";
+      const allowed =
+        "table.column = table.column, with one space on either side of the =, and no other space or =";
       const problem = `${quoteName(text)} joins no two columns; allowed: ${allowed}`;
       throw reader.refusal("invalid_column", problem, start);
     }

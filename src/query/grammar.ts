@@ -6,13 +6,14 @@ import type { OperationDraft } from "./operation-draft.ts";
 import { database, operationFields, table } from "./operation-fields.ts";
 import { type OperationName, operationClasses, type PermissionClass } from "./operations.ts";
 import { quoteName } from "./refusal.ts";
+import { skipUniqueKeys } from "./unique-keys.ts";
 
 /** The rights that a configured operation can be mapped to. */
 export type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
 
 /** The part of the configuration that widens the grammar. */
 export interface GrammarOptions {
-  /** Fields that every operation may have beside its own, with any JSON value. */
+  /** Fields that every operation may have beside its own, with any JSON value of unique keys. */
   readonly extraFields: readonly string[];
   /** Further operation keys, each with the right it needs. */
   readonly operations: Readonly<Record<string, ConfigurablePermission>>;
@@ -50,9 +51,7 @@ export function createGrammar(options: GrammarOptions): Grammar {
   const { extraFields, operations } = options;
   requireNewNames("extra field", extraFields, [...operationKeys, ...fieldNames]);
   requireNewNames("operation", Object.keys(operations), operationKeys);
-  const extra = extraFields.map((name) =>
-    optional<OperationDraft>(name, (reader) => reader.skipValue()),
-  );
+  const extra = extraFields.map((name) => optional<OperationDraft>(name, skipUniqueKeys));
   const known = Object.keys(operationClasses)
     .filter(isOperationName)
     .map((name) => ({

@@ -25,11 +25,13 @@ export function optional<Draft>(name: string, read: Field<Draft>["read"]): Field
 export class ObjectShape<Draft> {
   private readonly fields: readonly { readonly key: ByteText; readonly field: Field<Draft> }[];
   private readonly allowed: string;
+  private readonly needed: string;
 
   /** `alternative` says, for messages, what may stand here instead of these fields. */
   constructor(fields: readonly Field<Draft>[], alternative = "") {
     this.fields = fields.map((field) => ({ key: ByteText.from(field.name), field }));
-    this.allowed = fields.map((field) => field.name).join(", ") + alternative;
+    this.allowed = namesOf(fields) + alternative;
+    this.needed = namesOf(fields.filter((field) => field.required)) + alternative;
   }
 
   /** Reads an object of this shape into the draft. Throws `QueryRefused`. */
@@ -71,8 +73,12 @@ export class ObjectShape<Draft> {
   private requireAll(reader: JsonReader, seen: readonly Field<Draft>[], start: number): void {
     for (const { field } of this.fields) {
       if (!field.required || seen.includes(field)) continue;
-      const problem = `the field ${quoteName(field.name)} is left out; allowed: ${this.allowed}`;
+      const problem = `the field ${quoteName(field.name)} is left out; required: ${this.needed}`;
       throw reader.refusal("missing_field", problem, start);
     }
   }
+}
+
+function namesOf<Draft>(fields: readonly Field<Draft>[]): string {
+  return fields.map((field) => field.name).join(", ");
 }

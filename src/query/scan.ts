@@ -126,7 +126,7 @@ class QueryScan {
   private batchOperation(key: string, start: number): Operation {
     const operation = key === batchKey ? undefined : this.operation(key, start);
     if (operation === undefined || !operation.inBatch) {
-      const problem = `${quoteName(key)} cannot be in a Batch; only the grammar's table operations can`;
+      const problem = `${quoteName(key)} cannot be in a Batch; allowed: ${this.batchKeys()}`;
       throw this.reader.refusal("not_in_batch", problem, start);
     }
     return operation;
@@ -149,6 +149,14 @@ class QueryScan {
       start,
       end,
     };
+  }
+
+  private batchKeys(): string {
+    const operations = [...this.grammar.operations.values()];
+    return operations
+      .filter(({ inBatch }) => inBatch)
+      .map(({ name }) => name)
+      .join(", ");
   }
 
   private allowedKeys(): string {

@@ -14,7 +14,7 @@ const notPassedOn = new Set([
 ]);
 
 /** A name as an upstream sees it that folds `_` to `-`, as CGI and WSGI do. */
-function fold(name: string): string {
+export function foldHeader(name: string): string {
   return name.toLowerCase().replaceAll("_", "-");
 }
 
@@ -114,7 +114,7 @@ export function streamHeaders(
   const dropped = namedInConnection(headers.connection);
   const kept: IncomingHttpHeaders = {};
   for (const [name, value] of Object.entries(headers)) {
-    const folded = fold(name);
+    const folded = foldHeader(name);
     // A proxy writes its own spelling; another one is the client's, and an upstream may fold it.
     const isBelieved = fromTrustedPeer && name === folded;
     const isClaim = provenanceClaim.test(folded) && !isBelieved;
@@ -139,7 +139,7 @@ export function answerHeaders(raw: readonly string[]): string[] {
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = raw[at] ?? "";
-    const folded = fold(name);
+    const folded = foldHeader(name);
     if (dropped.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin(folded)) continue;
     kept.push(name, raw[at + 1] ?? "");
   }

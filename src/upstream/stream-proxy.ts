@@ -116,6 +116,11 @@ export function createStreamProxy({
     if (response.destroyed) upward.destroy();
     else response.once("close", () => upward.destroy());
     upward.once("timeout", () => underway.get(request)?.fail(new Refusal("upstream_timeout")));
+    // Nobody asked for another protocol.
+    upward.once("upgrade", (_answer, socket) => {
+      socket.destroy();
+      underway.get(request)?.fail(new Refusal("upstream_broken", { detail: "101" }));
+    });
   });
   proxy.on("proxyRes", (answer, request) => {
     const way = underway.get(request);

@@ -1,6 +1,7 @@
 /**
  * A process that adds users to an access file, for tests of writers side by side:
- * `writer.ts FILE PREFIX COUNT`, all at one time, or one after another without end if COUNT is 0.
+ * `writer.ts FILE PREFIX COUNT`, all at one time, or one after another without end if COUNT is 0;
+ * then it prints the name of each once it is on disk.
  * With a user id as a fourth argument it acts as that user.
  */
 import { planAddUser } from "../../src/access/administration.ts";
@@ -9,19 +10,20 @@ import { Refusal } from "../../src/refusal.ts";
 
 const [file = "", prefix = "", count = "1", userId] = process.argv.slice(2);
 
-async function add(number: number): Promise<void> {
+async function add(number: number): Promise<string> {
   const username = `${prefix}-${number}`;
   const user = { username, email: undefined, passwordHash: undefined, disabled: false };
   await changeAccessFile(file, (current) =>
     planAddUser(current, "operator", { ...user, tokensValidAfter: 0 }, undefined),
   );
+  return username;
 }
 
 async function run(): Promise<void> {
   if (userId !== undefined) process.seteuid?.(Number(userId));
   if (count === "0") {
     process.stdout.write("ready\n");
-    for (let number = 0; ; number += 1) await add(number);
+    for (let number = 0; ; number += 1) process.stdout.write(`${await add(number)}\n`);
   }
   await Promise.all(Array.from({ length: Number(count) }, (_, number) => add(number)));
 }

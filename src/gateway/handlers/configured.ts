@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from "node:http";
 import { decide } from "../../access/policy.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { requireAdministrator } from "../../access/standing.ts";
@@ -5,7 +6,12 @@ import type { Configuration } from "../../config/schema.ts";
 import { isPlainName } from "../../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../../query/operations.ts";
 import { Refusal } from "../../refusal.ts";
-import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/headers.ts";
+import {
+  foldHeader,
+  gatewayHeaders,
+  type Identity,
+  streamHeaders,
+} from "../../upstream/headers.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
@@ -30,7 +36,8 @@ function readDatabase(exchange: Exchange, { database_header: header }: RouteSett
   if (header === undefined) return databaseParameter(exchange);
   const name = exchange.request.headers[header.toLowerCase()];
   if (typeof name === "string" && isPlainName(name)) return name;
-  throw new Refusal("invalid_database");
+  const message = `The header ${header} must name a database: 1 to 63 of letters, digits, '_', '-'`;
+  throw new Refusal("invalid_database", { message });
 }
 
 function requireOnDatabase(
@@ -73,6 +80,22 @@ function authorize(
   return { username, roles: [], databases: [] };
 }
 
+/**
+ * The client's headers with the one that names the database exactly as it was judged: not in
+ * another spelling that an upstream may fold to its name, and also if the client had it taken off
+ * as a header of the connection.
+ */
+function withJudgedDatabase(
+  kept: IncomingHttpHeaders,
+  sent: IncomingHttpHeaders,
+  { database_header: header }: RouteSettings,
+): IncomingHttpHeaders {
+  if (header === undefined) return kept;
+  const name = header.toLowerCase();
+  const others = Object.entries(kept).filter(([other]) => foldHeader(other) !== foldHeader(name));
+  return { ...Object.fromEntries(others), [name]: sent[name] };
+}
+
 async function handle(
   gateway: Gateway,
   exchange: Exchange,
@@ -84,7 +107,11 @@ async function handle(
   const { request, response, requestId, peer } = exchange;
   const { forwardedFor, proto, host, isTrusted } = peer;
   const headers = {
-    ...streamHeaders(request.headers, gateway.headers, isTrusted),
+    ...withJudgedDatabase(
+      streamHeaders(request.headers, gateway.headers, isTrusted),
+      request.headers,
+      settings,
+    ),
     ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
   };
   if (request.headers.expect !== undefined) response.writeContinue();

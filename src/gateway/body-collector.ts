@@ -1,0 +1,79 @@
+import { Refusal } from "../refusal.ts";
+import type { Exchange } from "./exchange.ts";
+
+/** Counts the request bodies that are held in memory, so that together they stay within a bound. */
+export class BodyBudget {
+  readonly #limit: number;
+  #held = 0;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  /** @throws Refusal `busy` if the bytes would exceed the bound */
+  take(exchange: Exchange, bytes: number): void {
+    if (this.#held + bytes > this.#limit) {
+      throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
+    }
+    this.#held += bytes;
+    exchange.heldBytes += bytes;
+  }
+
+  /** Gives back what the exchange holds. */
+  release(exchange: Exchange): void {
+    this.#held -= exchange.heldBytes;
+    exchange.heldBytes = 0;
+  }
+}
+
+/** Bytes of the first buffer for a body that comes in pieces. */
+const FIRST_BYTES = 4096;
+
+/**
+ * Gathers a body in one buffer that grows as needed, so that a body in a million pieces costs no
+ * more memory than the budget is told.
+ */
+export class BodyCollector {
+  readonly #exchange: Exchange;
+  readonly #limit: number;
+  readonly #budget: BodyBudget;
+  #buffer = Buffer.alloc(0);
+  #length = 0;
+
+  /** @param limit bytes that the body may have at most */
+  constructor(exchange: Exchange, limit: number, budget: BodyBudget) {
+    this.#exchange = exchange;
+    this.#limit = limit;
+    this.#budget = budget;
+  }
+
+  /** Adds a piece. @throws Refusal `body_too_large` or `busy` */
+  add(piece: Buffer): void {
+    const length = this.#length + piece.length;
+    if (length > this.#limit) throw bodyTooLarge(this.#limit);
+    if (length > this.#buffer.length) this.#grow(length);
+    piece.copy(this.#buffer, this.#length);
+    this.#length = length;
+  }
+
+  #grow(needed: number): void {
+    const doubled = Math.max(needed, 2 * this.#buffer.length, FIRST_BYTES);
+    const capacity = Math.min(doubled, Math.max(needed, this.#limit));
+    this.#budget.take(this.#exchange, capacity - this.#buffer.length);
+    const grown = Buffer.allocUnsafeSlow(capacity);
+    this.#buffer.copy(grown, 0, 0, this.#length);
+    this.#buffer = grown;
+  }
+
+  /** The whole body so far. */
+  get body(): Buffer {
+    return this.#buffer.subarray(0, this.#length);
+  }
+}
+
+/** The refusal of a body that is larger than `limit` bytes, which it names. */
+export function bodyTooLarge(limit: number): Refusal {
+  return new Refusal("body_too_large", {
+    message: `Request body too large: the limit is ${limit} bytes`,
+  });
+}

@@ -1,0 +1,62 @@
+import type { LiveAccess, ReloadEvent } from "../access/live.ts";
+import type { User } from "../access/snapshot.ts";
+import { epochSeconds } from "../clock.ts";
+import { credentialOf } from "./credential.ts";
+import type { LiveRevocations } from "./revocations.ts";
+
+/**
+ * Milliseconds after which a hand edit counts as meant: a file that is written in pieces lacks its
+ * end for a moment, and a token that is revoked stays revoked.
+ */
+const MEANT_AFTER_MS = 2000;
+
+/** Users whose tokens a reload has ended: removed, or given another password. */
+function endedBy(event: ReloadEvent): User[] {
+  if (event.kind === "failed") return [];
+  const { previous, snapshot, diff } = event;
+  return [...diff.usersRemoved, ...diff.usersChanged].flatMap((name) => {
+    const before = previous.users.get(name);
+    const after = snapshot.users.get(name);
+    if (before === undefined) return [];
+    return after === undefined || credentialOf(after) !== credentialOf(before) ? [before] : [];
+  });
+}
+
+/**
+ * Makes lasting what hand edits of the access file end. While a user is gone or has another
+ * password its tokens are refused anyway; with this they stay so when the old file is restored.
+ *
+ * @param onFailure told when a revocation could not be written
+ * @returns ends the watching
+ */
+export function makeHandEditsLast(
+  access: LiveAccess,
+  revocations: LiveRevocations,
+  onFailure: (username: string, error: unknown) => void,
+): () => void {
+  const timers = new Set<NodeJS.Timeout>();
+
+  function revokeIfMeant(user: User, before: number): void {
+    const { username } = user;
+    const now = access.snapshot.users.get(username);
+    const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
+    // What machines change they revoke themselves.
+    if (isUndone || revocations.earliestIssue(username) >= before) return;
+    revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
+  }
+
+  access.subscribe((event) => {
+    // Tokens of this very second are among those that have ended.
+    const before = epochSeconds() + 1;
+    for (const user of endedBy(event)) {
+      const timer = setTimeout(() => {
+        timers.delete(timer);
+        revokeIfMeant(user, before);
+      }, MEANT_AFTER_MS);
+      timers.add(timer);
+    }
+  });
+  return () => {
+    for (const timer of timers) clearTimeout(timer);
+  };
+}

@@ -1,0 +1,122 @@
+import { chmodSync, chownSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { readKey, readKeys } from "../identity/forge.ts";
+import { done, failed, type Installation, install } from "./kit.ts";
+
+/** Everything in the key files that must stay in them. */
+function secretsOf({ home }: Installation): string[] {
+  return readKeys(home).flatMap(({ jwk }) =>
+    [jwk.d, jwk.k, jwk.p, jwk.q].flatMap((secret) =>
+      secret === undefined ? [] : [String(secret)],
+    ),
+  );
+}
+
+function use(gatehouse: Installation, algorithm: string): void {
+  const file = path.join(gatehouse.home, "gateway.toml");
+  writeFileSync(file, `[auth]\nsigning_algorithm = "${algorithm}"\n`);
+}
+
+t.test("where there are no keys yet, none are listed and none is revoked", async (t) => {
+  const gatehouse = install(t);
+  t.strictSame(await gatehouse.run("key list --json"), done("[]"));
+  const result = await gatehouse.run("key revoke unknown");
+  t.strictSame(result, failed(1, "There is no such key, or it signs no more"));
+});
+
+t.test("key rotate makes the first key, and then a new one each time", async (t) => {
+  const gatehouse = install(t);
+  const first = await gatehouse.run("key rotate");
+  const { kid } = readKey(gatehouse.home);
+  t.strictSame(first, done(`New tokens are signed by ${kid}; nobody is logged out.`));
+  const file = path.join(gatehouse.home, "keys", `${kid}.json`);
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  t.equal((await gatehouse.run("key rotate")).code, 0);
+  t.equal(readKeys(gatehouse.home).length, 2);
+});
+
+t.test("key list says what each key is good for, and never what it is", async (t) => {
+  const gatehouse = install(t);
+  for (const algorithm of ["RS256", "EdDSA", "HS256", "ES256"]) {
+    use(gatehouse, algorithm);
+    t.equal((await gatehouse.run("key rotate")).code, 0);
+  }
+  t.equal((await gatehouse.run("key rotate")).code, 0);
+  const secrets = secretsOf(gatehouse);
+  t.equal(secrets.length, 7, "RSA keys have three of the members that are looked for");
+
+  const { code, stdout: table } = await gatehouse.run("key list");
+  t.equal(code, 0);
+  const [head = "", ...rows] = table.trimEnd().split("\n");
+  t.match(head, /^KID +ALG +STATE +CREATED +VERIFIES UNTIL$/);
+  t.equal(rows.length, 5);
+  t.equal(rows.filter((row) => / signs .* -$/.test(row)).length, 4);
+  t.equal(rows.filter((row) => / ES256 +verifies +\S+Z +\S+Z$/.test(row)).length, 1);
+
+  const { stdout: json } = await gatehouse.run("key list --json");
+  const keys = JSON.parse(json);
+  t.strictSame(
+    keys.map((key: { kid: string }) => key.kid).sort(),
+    readKeys(gatehouse.home)
+      .map(({ kid }) => kid)
+      .sort(),
+  );
+  for (const key of keys) {
+    t.strictSame(Object.keys(key), ["kid", "alg", "state", "created", "verifies_until"]);
+  }
+  for (const secret of secrets) t.notOk(`${table}${json}`.includes(secret));
+});
+
+const whyNot = process.getuid?.() === 0 ? false : "only root can make files for others";
+
+t.test(
+  "what root makes belongs to whom the service directory does",
+  { skip: whyNot },
+  async (t) => {
+    const gatehouse = install(t);
+    const service = 65_534;
+    chownSync(gatehouse.home, service, service);
+    t.equal((await gatehouse.run("key rotate")).code, 0);
+    t.equal((await gatehouse.run("token revoke --user alice")).code, 0);
+    const { kid } = readKey(gatehouse.home);
+    for (const name of ["keys", `keys/${kid}.json`, "revocations"]) {
+      t.equal(statSync(path.join(gatehouse.home, name)).uid, service, name);
+    }
+  },
+);
+
+t.test("key revoke deletes a key, and makes another one if it was the signer", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("key rotate");
+  const { kid } = readKey(gatehouse.home);
+  const result = await gatehouse.run(`key revoke ${kid}`);
+  t.strictSame(result, done(`Deleted ${kid}: every token that it has signed stops working.`));
+  t.not(readKey(gatehouse.home).kid, kid);
+});
+
+t.test("key revoke of what is no key changes nothing", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("key rotate");
+  const before = readKeys(gatehouse.home);
+  for (const kid of ["unknown", "../access_control", `${before[0]?.kid}.json`]) {
+    const result = await gatehouse.run("key revoke", undefined, kid);
+    t.strictSame(result, failed(1, "There is no such key, or it signs no more"));
+  }
+  t.strictSame(readKeys(gatehouse.home), before);
+});
+
+t.test("a key file that cannot be trusted is named, and nothing of it shown", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("key rotate");
+  const directory = path.join(gatehouse.home, "keys");
+  const [name = ""] = readdirSync(directory).filter((entry) => entry.endsWith(".json"));
+  const file = path.join(directory, name);
+  chmodSync(file, 0o666);
+  for (const command of ["key list", "key rotate"]) {
+    const { code, stdout, stderr } = await gatehouse.run(command);
+    t.strictSame([code, stdout], [1, ""], command);
+    t.match(stderr, `chmod 600 ${file}`);
+    for (const secret of secretsOf(gatehouse)) t.notOk(stderr.includes(secret));
+  }
+});

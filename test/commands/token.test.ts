@@ -1,0 +1,157 @@
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { grant, user } from "../access/kit.ts";
+import { decodePart, readKey } from "../identity/forge.ts";
+import { failed, type Installation, install, people } from "./kit.ts";
+
+const DAY = 86_400;
+const robots = [
+  user("robot", ""),
+  user("idp:robot", ""),
+  grant("robot", "main", "ReadWrite"),
+  grant("idp:robot", "main", "ReadOnly"),
+].join("");
+
+function installRobots(t: Test): Installation {
+  return install(t, `${people}${robots}`);
+}
+
+function now(): number {
+  return Math.floor(Date.now() / 1000);
+}
+
+/** Issues a token that must be issued. */
+async function issue(gatehouse: Installation, flags: string): Promise<string> {
+  const { code, stdout, stderr } = await gatehouse.run(`token issue ${flags}`);
+  if (code !== 0) throw new Error(stderr);
+  return stdout;
+}
+
+function revocationsIn(gatehouse: Installation): Record<string, unknown>[] {
+  const lines = readFileSync(path.join(gatehouse.home, "revocations"), "utf8").trimEnd();
+  return lines.split("\n").map((line) => JSON.parse(line));
+}
+
+t.test(
+  "token issue prints a token for a machine, and nothing else on standard output",
+  async (t) => {
+    const gatehouse = installRobots(t);
+    const start = now();
+    const { code, stdout, stderr } = await gatehouse.run("token issue robot --database main");
+    t.equal(code, 0);
+    t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/);
+    const claims = decodePart(stdout.trim(), 1);
+    t.strictSame(Object.keys(claims).sort(), [
+      ...["aud", "cred", "database", "exp", "iat", "iss", "jti", "role", "sub"],
+    ]);
+    t.match(claims, { sub: "robot", database: "main", role: "ReadWrite", cred: "" });
+    t.match(claims, { iss: "gatehouse", aud: "gatehouse" });
+    t.ok(Number(claims.iat) >= start && Number(claims.iat) <= now());
+    t.equal(Number(claims.exp) - Number(claims.iat), 90 * DAY);
+    t.match(decodePart(stdout.trim(), 0), { typ: "JWT", kid: readKey(gatehouse.home).kid });
+    t.match(stderr, `Token ${claims.jti} of robot for main, until `);
+    t.match(stderr, `gatehouse token revoke ${claims.jti}`);
+    t.notMatch(stderr, stdout.trim());
+  },
+);
+
+t.test("the claims follow the user and the options", async (t) => {
+  const gatehouse = installRobots(t);
+  const cases: [flags: string, claims: Record<string, unknown>][] = [
+    ["robot", { database: "*", role: "ReadWrite" }],
+    ["robot --database *", { database: "*", role: "ReadWrite" }],
+    ["alice", { database: "*", role: "ReadWrite", cred: /^[\w-]{11}$/ }],
+    ["alice --database other", { database: "other", role: "ReadOnly" }],
+    ["idp:robot --database main", { sub: "idp:robot", role: "ReadOnly", cred: "" }],
+    ["root --database anything", { role: "Owner" }],
+  ];
+  for (const [flags, claims] of cases) {
+    t.match(decodePart(await issue(gatehouse, flags), 1), claims, flags);
+  }
+});
+
+t.test("--expires takes seconds, minutes, hours and days, up to 366 days", async (t) => {
+  const gatehouse = installRobots(t);
+  const lifetimes: [text: string, seconds: number][] = [
+    ["1s", 1],
+    ["30m", 1800],
+    ["12h", 12 * 3600],
+    ["366d", 366 * DAY],
+  ];
+  for (const [text, seconds] of lifetimes) {
+    const { iat, exp } = decodePart(await issue(gatehouse, `robot --expires ${text}`), 1);
+    t.equal(Number(exp) - Number(iat), seconds, text);
+  }
+  for (const text of ["367d", "31622401s", "0d", "1.5d", "90"]) {
+    const { code, stdout, stderr } = await gatehouse.run(
+      "token issue robot",
+      "",
+      "--expires",
+      text,
+    );
+    t.strictSame([code, stdout], [2, ""], text);
+    t.match(stderr, /--expires.*at most 366d/s);
+  }
+});
+
+t.test("no token is issued to who could not use it", async (t) => {
+  const gatehouse = installRobots(t);
+  const denied = "Insufficient permissions for this operation";
+  const refused: [flags: string, reason: string][] = [
+    ["nobody", "User not found"],
+    ["idp:nobody", "User not found"],
+    ["bob", "bob is disabled: enable it first"],
+    ["robot --database other", denied],
+    ["robot --database MAIN", denied],
+    ["robot --database a.b", "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
+  ];
+  for (const [flags, reason] of refused) {
+    t.strictSame(await gatehouse.run(`token issue ${flags}`), failed(1, reason), flags);
+  }
+});
+
+t.test("a new token is later than what is revoked by then", async (t) => {
+  const gatehouse = installRobots(t);
+  t.equal((await gatehouse.run("token revoke --user robot")).code, 0);
+  const [{ before = 0 } = {}] = revocationsIn(gatehouse);
+  t.ok(Number(decodePart(await issue(gatehouse, "robot"), 1).iat) >= Number(before));
+
+  const ahead = now() + 1000;
+  const text = gatehouse.text.replace('"robot"\n', `"robot"\ntokens_valid_after = ${ahead}\n`);
+  writeFileSync(gatehouse.accessFile, text);
+  t.equal(decodePart(await issue(gatehouse, "robot"), 1).iat, ahead + 1);
+});
+
+t.test("token revoke writes down one token, or all of a user", async (t) => {
+  const gatehouse = installRobots(t);
+  const { jti } = decodePart(await issue(gatehouse, "robot"), 1);
+  const one = await gatehouse.run(`token revoke ${jti}`);
+  t.strictSame(one, { code: 0, stdout: `Revoked the token ${jti}.\n`, stderr: "" });
+  const all = await gatehouse.run("token revoke --user robot");
+  t.match(all, { code: 0, stdout: "Revoked every token that robot has by now.\n" });
+  const [first, second] = revocationsIn(gatehouse);
+  t.equal(first?.jti, jti);
+  t.ok(Number(first?.until) >= now() + 365 * DAY, "for as long as any token can live");
+  t.equal(second?.user, "robot");
+  t.ok(Number(second?.before) > now() - 60);
+  t.equal(statSync(path.join(gatehouse.home, "revocations")).mode & 0o777, 0o600);
+});
+
+t.test("token revoke refuses what would revoke nothing", async (t) => {
+  const gatehouse = installRobots(t);
+  const token = (await issue(gatehouse, "robot")).trim();
+  const refused: [flags: string[], code: number, stderr: RegExp][] = [
+    [[], 2, /give either the id of a token/],
+    [["x", "--user", "robot"], 2, /give either the id of a token/],
+    [[token], 2, /give the token's jti, not the token itself/],
+    [[""], 2, /no token's id/],
+    [["--user", "nobody"], 1, /User not found/],
+  ];
+  for (const [flags, code, stderr] of refused) {
+    const result = await gatehouse.run("token revoke", "", ...flags);
+    t.match(result, { code, stdout: "", stderr });
+    t.notMatch(result.stderr, token);
+  }
+  t.throws(() => revocationsIn(gatehouse), { code: "ENOENT" }, "nothing was written");
+});

@@ -1,0 +1,178 @@
+import { execFileSync } from "node:child_process";
+import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { readRevocations } from "../../src/identity/revocation-file.ts";
+import { openSetting } from "../gateway/kit.ts";
+import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../journeys/staff.ts";
+import { eventually } from "../kit/eventually.ts";
+import type { TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { decodePart } from "./forge.ts";
+
+function revocationsOf({ home }: TestGateway): string {
+  return path.join(home, "revocations");
+}
+
+async function untilStale(gateway: TestGateway, expected: "stale" | "fresh"): Promise<void> {
+  await eventually(`revocations are ${expected}`, async () => {
+    const { status, body } = await gateway.request("/readyz");
+    return status === 200 && body.revocations === expected;
+  });
+}
+
+t.test("what cannot be written down is not revoked, and that is said", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const [root, bob] = [await tokenOf(gateway, "root"), await tokenOf(gateway, "bob")];
+  const text = textOf(gateway);
+  const file = revocationsOf(gateway);
+  const obstacles: [what: string, put: () => void][] = [
+    ["a directory in its place", () => mkdirSync(file)],
+    ["a pipe in its place", () => execFileSync("mkfifo", ["-m", "600", file])],
+    ["a line that is none", () => writeFileSync(file, "hunter2\n", { mode: 0o600 })],
+    [
+      "a file that others may write",
+      () => {
+        writeFileSync(file, "");
+        chmodSync(file, 0o666);
+      },
+    ],
+  ];
+  for (const [what, put] of obstacles) {
+    put();
+    const before = statSync(file).isFile() ? readFileSync(file, "utf8") : undefined;
+    const acts: [method: string, route: string, content: unknown, token: string][] = [
+      ["POST", "/logout", undefined, bob],
+      ["DELETE", "/api/users/bob/tokens", undefined, root],
+      ["DELETE", "/api/users/bob", undefined, root],
+      ["PUT", "/api/users/bob/password", { new_password: "a new password" }, root],
+    ];
+    for (const [method, route, content, token] of acts) {
+      const answer = await gateway.send(method, route, content, token);
+      t.equal(answer.status, 503, `${what}: ${method} ${route}`);
+      t.equal(answer.body.code, "revocation_failed");
+      t.match(answer.body.message, "Nothing was revoked");
+    }
+    for (const flags of ["token revoke some-id", "user remove bob"]) {
+      const { code, stderr } = await runCommand(gateway.home, flags.split(" "));
+      t.equal(code, 1, `${what}: ${flags}`);
+      t.match(stderr, "Nothing was revoked");
+      t.notMatch(stderr, "hunter2");
+    }
+    t.equal(await insertRefusal(gateway, bob), undefined, "the token still works");
+    t.equal(textOf(gateway), text, "the access file is as it was");
+    if (before !== undefined) t.equal(readFileSync(file, "utf8"), before);
+    rmSync(file, { recursive: true });
+  }
+});
+
+t.test("a torn last line takes nothing with it", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const file = revocationsOf(gateway);
+  const [first, second] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "bob")];
+  await succeed(gateway.send("POST", "/logout", undefined, first));
+  const whole = readFileSync(file, "utf8");
+  await gateway.service.stop();
+  writeFileSync(file, `${whole}{"jti":"half`);
+
+  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  t.equal(await insertRefusal(restarted, first), "token_revoked");
+  t.equal((await restarted.request("/readyz")).body.revocations, "fresh");
+  await succeed(restarted.send("POST", "/logout", undefined, second));
+  t.equal(await insertRefusal(restarted, second), "token_revoked");
+  const lines = readFileSync(file, "utf8").trimEnd().split("\n");
+  t.equal(lines.length, 2, "the torn line is gone");
+  t.ok(lines.every((line) => JSON.parse(line).jti !== "half"));
+  t.equal(statSync(file).mode & 0o777, 0o600);
+});
+
+t.test("an invalid line stops the start, and changes nothing in a running gateway", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const file = revocationsOf(gateway);
+  const [dead, alive] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "bob")];
+  await succeed(gateway.send("POST", "/logout", undefined, dead));
+  const good = readFileSync(file, "utf8");
+
+  writeFileSync(file, `${good}{"jti": "hunter2"}\n`);
+  await untilStale(gateway, "stale");
+  const logged = await gateway.service.logged(({ msg }) =>
+    String(msg).startsWith("revocations refused"),
+  );
+  t.match(logged.reason, `${file}:2: `);
+  t.notMatch(gateway.service.output, "hunter2");
+  t.equal(await insertRefusal(gateway, dead), "token_revoked", "the last good state is in force");
+  t.equal(await insertRefusal(gateway, alive), undefined);
+
+  writeFileSync(file, good);
+  await untilStale(gateway, "fresh");
+  await gateway.service.stop();
+  const wrong = [
+    '{"jti": "x"}',
+    '{"jti": 1, "until": 2}',
+    '{"jti": "x", "until": "2"}',
+    '{"jti": "x", "until": -1}',
+    '{"jti": "x", "until": 2, "more": 3}',
+    '{"user": "a b", "before": 1}',
+    '{"user": "bob", "until": 1}',
+    "[]",
+    "null",
+    "hunter2",
+  ];
+  for (const line of wrong) {
+    writeFileSync(file, `${good}${line}\n${good}`);
+    const reading = readRevocations(file, { checkRead: true });
+    await t.rejects(reading, { name: "RevocationFileError", file, line: 2 }, line);
+  }
+  const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", "0"]);
+  t.equal(code, 1);
+  t.match(stdout + stderr, `${file}:2: `);
+  t.notMatch(stdout + stderr, "hunter2");
+});
+
+t.test("a revocations file that others may read or write stops the start", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner"]);
+  await gateway.service.stop();
+  const file = revocationsOf(gateway);
+  writeFileSync(file, "");
+  for (const mode of [0o644, 0o666]) {
+    chmodSync(file, mode);
+    const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", "0"]);
+    t.equal(code, 1, mode.toString(8));
+    t.match(stdout + stderr, `chmod 600 ${file}`);
+  }
+});
+
+for (const [how, takeAway] of [
+  ["deleted", (file: string) => rmSync(file)],
+  ["emptied", (file: string) => writeFileSync(file, "")],
+] as const) {
+  t.test(`a revocations file that is ${how} under a running gateway revives nothing`, async (t) => {
+    const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+    const file = revocationsOf(gateway);
+    const [first, second, third] = [
+      await tokenOf(gateway, "bob"),
+      await tokenOf(gateway, "bob"),
+      await tokenOf(gateway, "bob"),
+    ];
+    await succeed(gateway.send("POST", "/logout", undefined, first));
+    takeAway(file);
+    await untilStale(gateway, "stale");
+    t.equal(await insertRefusal(gateway, first), "token_revoked");
+    t.equal(await insertRefusal(gateway, second), undefined);
+
+    const { jti } = decodePart(second, 1);
+    t.equal((await runCommand(gateway.home, ["token", "revoke", String(jti)])).code, 0);
+    await soon(t, "the command line's revocation is in force", async () => {
+      return (await insertRefusal(gateway, second)) === "token_revoked";
+    });
+    t.equal(await insertRefusal(gateway, first), "token_revoked", "and the lost one still is");
+    t.equal((await gateway.request("/readyz")).body.revocations, "stale");
+
+    await succeed(gateway.send("POST", "/logout", undefined, third));
+    await untilStale(gateway, "fresh");
+    const written = readFileSync(file, "utf8").trimEnd().split("\n");
+    const ids = written.map((line) => JSON.parse(line).jti).sort();
+    const all = [first, second, third].map((token) => decodePart(token, 1).jti).sort();
+    t.strictSame(ids, all, "the next revocation writes down what was lost");
+  });
+}

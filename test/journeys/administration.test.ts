@@ -1,0 +1,300 @@
+import t, { type Test } from "tap";
+import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
+
+const staff = [
+  ...["root * Owner", "rex * Owner"],
+  ...["olga main Owner", "otto main Owner", "dora main DbAdmin", "dirk main DbAdmin"],
+  ...["wim main ReadWrite", "rita main ReadOnly", "ruth main ReadOnly", "solo side Owner"],
+  ...["wide * DbAdmin", "dana * DbAdmin", "dana main ReadOnly", "vera * ReadWrite"],
+  ...["nick * ReadWrite", "nick main ReadOnly", "nora * DbAdmin", "nora main ReadOnly"],
+  ...["ulla main ReadOnly", "ulla side ReadOnly"],
+];
+const noel = '[[users]]\nusername = "noel"\n';
+
+/** `<method> <user> [<database> [<role>] | tokens | disabled | email]`. */
+async function act(gateway: TestGateway, request: string, token: string): Promise<Answer> {
+  const [method = "", name = "", what, role] = request.split(" ").map(encodeURIComponent);
+  if (method === "PATCH") {
+    const fields = what === "email" ? { email: "new@example.com" } : { disabled: true };
+    return gateway.send(method, `/api/users/${name}`, fields, token);
+  }
+  if (what === undefined || what === "tokens") {
+    const route = what === undefined ? name : `${name}/tokens`;
+    return gateway.send(method, `/api/users/${route}`, undefined, token);
+  }
+  const content = role === undefined ? undefined : { role };
+  return gateway.send(method, `/api/access/${name}/${what}`, content, token);
+}
+
+type Rule = [rule: string, caller: string, request: string, expected: string];
+
+const grants: Rule[] = [
+  ["an administrator raises", "root", "PUT wim main DbAdmin", "200"],
+  ["an administrator makes another one", "root", "PUT rita * Owner", "200"],
+  ["an administrator lowers another one", "root", "PUT rex * ReadOnly", "200"],
+  ["an administrator lowers an Owner", "root", "PUT olga main ReadOnly", "200"],
+  ["an administrator removes a narrowing entry", "root", "DELETE nora main", "200"],
+  ["an administrator gives a new database away", "root", "PUT rita fresh Owner", "200"],
+  ["an Owner makes another Owner", "olga", "PUT wim main Owner", "200"],
+  ["an Owner changes no other Owner", "olga", "PUT otto main ReadOnly", "role_insufficient"],
+  ["an Owner removes no other Owner", "olga", "DELETE otto main", "role_insufficient"],
+  ["an Owner narrows no administrator", "olga", "PUT rex main ReadOnly", "role_insufficient"],
+  ["an Owner lowers a DbAdmin", "olga", "PUT dirk main ReadOnly", "200"],
+  ["an Owner narrows a DbAdmin of *", "olga", "PUT wide main ReadOnly", "200"],
+  ["an Owner undoes such a narrowing", "olga", "DELETE nora main", "200"],
+  ["an Owner gives nothing elsewhere", "olga", "PUT wim side ReadOnly", "no_grant"],
+  ["an Owner gives nothing on *", "olga", "PUT wim * ReadOnly", "no_grant"],
+  ["an Owner gives up its own", "olga", "DELETE olga main", "200"],
+  ["an Owner lowers itself", "olga", "PUT olga main ReadOnly", "200"],
+  ["a DbAdmin gives what is below it", "dora", "PUT rita main ReadWrite", "200"],
+  ["a DbAdmin gives not its own role", "dora", "PUT rita main DbAdmin", "role_insufficient"],
+  ["a DbAdmin gives not more", "dora", "PUT rita main Owner", "role_insufficient"],
+  ["a DbAdmin does not raise itself", "dora", "PUT dora main Owner", "role_insufficient"],
+  ["a DbAdmin changes no equal", "dora", "PUT dirk main ReadOnly", "role_insufficient"],
+  ["a DbAdmin removes no equal", "dora", "DELETE dirk main", "role_insufficient"],
+  ["a DbAdmin changes no better", "dora", "PUT olga main ReadOnly", "role_insufficient"],
+  ["a DbAdmin removes no better", "dora", "DELETE olga main", "role_insufficient"],
+  ["a DbAdmin removes what is below it", "dora", "DELETE rita main", "200"],
+  ["a DbAdmin undoes a narrowing to what it gives", "dora", "DELETE nick main", "200"],
+  ["a DbAdmin undoes no other narrowing", "dora", "DELETE nora main", "role_insufficient"],
+  ["a DbAdmin raises no narrowed equal", "dora", "PUT nora main DbAdmin", "role_insufficient"],
+  ["a ReadWrite gives nothing", "wim", "PUT rita main ReadOnly", "role_insufficient"],
+  ["a ReadWrite takes nothing", "wim", "DELETE rita main", "role_insufficient"],
+  ["a ReadWrite does not raise itself", "wim", "PUT wim main DbAdmin", "role_insufficient"],
+  ["a ReadWrite gives up writing", "wim", "PUT wim main ReadOnly", "200"],
+  ["a ReadOnly gives up all", "rita", "DELETE rita main", "200"],
+  ["a DbAdmin of * gives everywhere", "wide", "PUT rita fresh ReadWrite", "200"],
+  ["a DbAdmin of * gives on *", "wide", "PUT rita * ReadWrite", "200"],
+  ["a DbAdmin of * takes on *", "wide", "DELETE vera *", "200"],
+  ["a DbAdmin of * takes no administration", "wide", "DELETE rex *", "role_insufficient"],
+  ["where it is narrowed it gives nothing", "dana", "PUT rita main ReadWrite", "role_insufficient"],
+  ["elsewhere it does", "dana", "PUT rita fresh ReadWrite", "200"],
+  ["on *, which reaches there, it does not", "dana", "PUT rita * ReadOnly", "role_insufficient"],
+  ["nor does it take on *", "dana", "DELETE vera *", "role_insufficient"],
+  ["nor raise itself there", "dana", "PUT dana main DbAdmin", "role_insufficient"],
+  ["nor by removing the entry", "dana", "DELETE dana main", "role_insufficient"],
+  ["it gives up * and stays narrowed", "dana", "DELETE dana *", "200"],
+  ["a limited token acts on its database", "olga for main", "PUT wim main Owner", "200"],
+  ["and not on another", "root for main", "PUT wim side ReadOnly", "token_database"],
+  ["and not on *", "root for main", "PUT wim * ReadOnly", "token_database"],
+  ["nor does it take there", "root for main", "DELETE vera *", "token_database"],
+  ["nobody gives to a name without a record", "root", "PUT ghost main ReadOnly", "user_not_found"],
+  ["who may not give is not told of it", "wim", "PUT ghost main ReadOnly", "role_insufficient"],
+  ["an external name needs no record", "dora", "PUT idp:alice main ReadOnly", "200"],
+  ["another case is a conflict", "root", "PUT rita MAIN ReadOnly", "database_case_conflict"],
+  ["also for a DbAdmin of it", "dora", "PUT rita Main ReadOnly", "database_case_conflict"],
+  ["what is not there is not taken", "root", "DELETE rita side", "grant_not_found"],
+  ["nor from nobody", "root", "DELETE ghost side", "user_not_found"],
+];
+
+const users: Rule[] = [
+  ["an administrator removes anybody", "root", "DELETE otto", "200"],
+  ["an administrator removes who has no grant", "root", "DELETE noel", "200"],
+  ["nobody is there to be removed", "root", "DELETE ghost", "user_not_found"],
+  ["an Owner removes whom it outranks", "olga", "DELETE dirk", "200"],
+  ["an Owner removes no equal", "olga", "DELETE otto", "role_insufficient"],
+  ["an Owner removes no administrator", "olga", "DELETE rex", "no_grant"],
+  ["an Owner removes nobody with a grant elsewhere", "olga", "DELETE ulla", "no_grant"],
+  ["an Owner removes nobody without a grant", "olga", "DELETE noel", "role_insufficient"],
+  ["an Owner does not remove itself", "olga", "DELETE olga", "role_insufficient"],
+  ["a DbAdmin removes whom it outranks", "dora", "DELETE ruth", "200"],
+  ["a DbAdmin removes no equal", "dora", "DELETE dirk", "role_insufficient"],
+  ["who may not is not told who is there", "dora", "DELETE ghost", "role_insufficient"],
+  ["a ReadWrite removes nobody", "wim", "DELETE ruth", "role_insufficient"],
+  ["a DbAdmin of * outranks everywhere", "wide", "DELETE ulla", "200"],
+  ["but not where it is narrowed", "dana", "DELETE ulla", "role_insufficient"],
+  ["a limited token removes nobody", "root for main", "DELETE ruth", "token_database"],
+  ["an administrator disables", "root", "PATCH ruth disabled", "200"],
+  ["an Owner does not", "olga", "PATCH ruth disabled", "role_insufficient"],
+  ["not even itself", "olga", "PATCH olga disabled", "role_insufficient"],
+  ["a limited token does not", "root for main", "PATCH ruth disabled", "token_database"],
+  ["anybody sets its own email", "rita", "PATCH rita email", "200"],
+  ["and nobody else's", "olga", "PATCH rita email", "role_insufficient"],
+  ["an administrator sets anybody's", "root", "PATCH rita email", "200"],
+  ["an administrator revokes anybody's tokens", "root", "DELETE ruth tokens", "200"],
+  ["but not nobody's", "root", "DELETE ghost tokens", "user_not_found"],
+  ["anybody revokes its own", "vera", "DELETE vera tokens", "200"],
+  ["and nobody else's", "olga", "DELETE ruth tokens", "role_insufficient"],
+  ["a limited token revokes none", "root for main", "DELETE ruth tokens", "token_database"],
+  ["not even its own user's", "rita for main", "DELETE rita tokens", "token_database"],
+];
+
+const statuses: Record<string, number> = {
+  user_not_found: 404,
+  grant_not_found: 404,
+  database_case_conflict: 409,
+};
+
+/** Each rule over HTTP, on the same state each time. */
+async function checkRules(t: Test, gateway: TestGateway, rules: readonly Rule[]): Promise<void> {
+  const text = textOf(gateway);
+  const tokens = new Map<string, string>();
+  for (const [rule, caller, request, expected] of rules) {
+    const [name = "", database] = caller.split(" for ");
+    const token = tokens.get(caller) ?? (await tokenOf(gateway, name, database));
+    tokens.set(caller, token);
+    const answer = await act(gateway, request, token);
+    const sentence = `${rule}: ${caller}, ${request}`;
+    if (expected === "200") {
+      t.equal(answer.status, 200, `${sentence}: ${answer.body.code}`);
+      checkDone(t, gateway, request);
+      await putInForce(gateway, text);
+    } else {
+      t.equal(answer.body.code, expected, sentence);
+      t.equal(answer.status, statuses[expected] ?? 403);
+      t.equal(textOf(gateway), text, "nothing was written");
+    }
+    t.notMatch(answer.text, /argon2/);
+  }
+}
+
+/** Holds the file against what was allowed. */
+function checkDone(t: Test, gateway: TestGateway, request: string): void {
+  const [method, name = "", what = "", role] = request.split(" ");
+  const snapshot = snapshotOn(gateway);
+  if (method === "PUT") t.equal(snapshot.grants.get(name)?.get(what), role);
+  else if (method === "PATCH") {
+    const { email, disabled } = snapshot.users.get(name) ?? {};
+    t.ok(what === "email" ? email === "new@example.com" : disabled === true);
+  } else if (what === "") {
+    t.notOk(snapshot.users.has(name) || snapshot.grants.has(name), "the user and its grants");
+  } else if (what !== "tokens") t.notOk(snapshot.grants.get(name)?.has(what));
+}
+
+t.test("grants are given and taken by who may, and by nobody else", async (t) => {
+  const { gateway } = await openStaffed(t, staff, { more: noel });
+  await checkRules(t, gateway, grants);
+});
+
+t.test("users are managed by who may, and by nobody else", async (t) => {
+  const { gateway } = await openStaffed(t, staff, { more: noel });
+  await checkRules(t, gateway, users);
+});
+
+t.test("each sees those whom it may grant to, and never a hash", async (t) => {
+  const { gateway } = await openStaffed(t, staff, { more: noel });
+  const everybody = [...new Set(staff.map((entry) => entry.split(" ")[0])), "noel"].sort();
+  const onMain = staff.filter((entry) => entry.split(" ")[1] === "main");
+  const people = (entries: string[]) => [...new Set(entries.map((e) => e.split(" ")[0]))].sort();
+  const narrowed = staff.filter((entry) => entry.split(" ")[1] !== "main");
+  const views: [caller: string, entries: string[], users: (string | undefined)[]][] = [
+    ["root", staff, everybody],
+    ["olga", onMain, people(onMain)],
+    ["dora", onMain, people(onMain)],
+    ["dora for main", onMain, people(onMain)],
+    ["root for main", onMain, people(onMain)],
+    ["wide", staff, people(staff)],
+    ["dana", narrowed, people(narrowed)],
+  ];
+  for (const [caller, entries, users] of views) {
+    const [name = "", database] = caller.split(" for ");
+    const headers = { authorization: `Bearer ${await tokenOf(gateway, name, database)}` };
+    const access = await gateway.request("/api/access", { headers });
+    const listed = JSON.parse(access.text).access.map(
+      (entry: Record<string, string>) => `${entry.username} ${entry.database} ${entry.role}`,
+    );
+    t.strictSame(listed.sort(), [...entries].sort(), `${caller}: grants`);
+    const known = await gateway.request("/api/users", { headers });
+    const names = JSON.parse(known.text).users.map((user: { username: string }) => user.username);
+    t.strictSame(names.sort(), users, `${caller}: users`);
+    t.notMatch(access.text + known.text, /argon2|hash/);
+  }
+  for (const caller of ["wim", "rita", "vera"]) {
+    const headers = { authorization: `Bearer ${await tokenOf(gateway, caller)}` };
+    for (const route of ["/api/access", "/api/users"]) {
+      t.equal((await gateway.request(route, { headers })).body.code, "role_insufficient");
+    }
+  }
+});
+
+t.test("everybody is told who it is and what its token opens", async (t) => {
+  const { gateway } = await openStaffed(t, staff);
+  const me = async (name: string, database?: string) => {
+    const headers = { authorization: `Bearer ${await tokenOf(gateway, name, database)}` };
+    return (await gateway.request("/api/me", { headers })).body;
+  };
+  const own = { username: "ulla", email: null, disabled: false };
+  const main = { database: "main", role: "ReadOnly" };
+  const side = { database: "side", role: "ReadOnly" };
+  t.match(await me("ulla"), { status: "success", user: own, token: { database: "*" } });
+  t.strictSame((await me("ulla")).access, [main, side]);
+  t.match(await me("ulla", "side"), { token: { expires: Number, database: "side" } });
+  t.strictSame((await me("ulla", "side")).access, [side]);
+  t.notMatch(JSON.stringify(await me("root")), /argon2|hash/);
+});
+
+t.test("a percent-encoded name is decoded once, and must be a name then", async (t) => {
+  const { gateway } = await openStaffed(t, staff);
+  const root = await tokenOf(gateway, "root");
+  const put = (route: string) =>
+    gateway.send("PUT", `/api/access/${route}`, { role: "ReadOnly" }, root);
+  for (const route of ["rita/%2A", "rita/*", "r%69ta/s%69de", "idp%3Aalice/main", "ruth/%2a"]) {
+    t.equal((await put(route)).status, 200, route);
+  }
+  t.strictSame([...(snapshotOn(gateway).grants.get("rita")?.keys() ?? [])], ["main", "*", "side"]);
+  t.equal(snapshotOn(gateway).grants.get("idp:alice")?.get("main"), "ReadOnly");
+  const refused: [route: string, code: string][] = [
+    ["rita/%252A", "invalid_database"],
+    ["rita/a%2Fb", "invalid_database"],
+    ["rita/**", "invalid_database"],
+    ["rita/%", "invalid_database"],
+    ["%252E%252E/main", "invalid_username"],
+    ["a%20b/main", "invalid_username"],
+    ["%ff/main", "invalid_username"],
+    ["*/main", "invalid_username"],
+    ["idp%3A/main", "invalid_username"],
+    ["constructor/main", "user_not_found"],
+  ];
+  for (const [route, code] of refused) {
+    t.equal((await put(route)).body.code, code, route);
+  }
+});
+
+t.test("the last Owner and the last administrator stay, unless the operator insists", async (t) => {
+  const few = ["root * Owner", "solo side Owner", "deputy * DbAdmin"];
+  const { gateway } = await openStaffed(t, few, {
+    more:
+      '[[users]]\nusername = "machine"\n\n[[acl]]\nusername = "machine"\ndatabase = "*"\n' +
+      'role = "Owner"\n',
+  });
+  const text = textOf(gateway);
+  const [root, solo] = [await tokenOf(gateway, "root"), await tokenOf(gateway, "solo")];
+  const refused: [token: string, request: string, code: string][] = [
+    [root, "PUT solo side DbAdmin", "last_owner"],
+    [root, "DELETE solo side", "last_owner"],
+    [root, "DELETE solo", "last_owner"],
+    [root, "PATCH solo disabled", "last_owner"],
+    [solo, "DELETE solo side", "last_owner"],
+    [root, "PUT root * DbAdmin", "last_administrator"],
+    [root, "DELETE root *", "last_administrator"],
+    [root, "DELETE root", "last_administrator"],
+    [root, "PATCH root disabled", "last_administrator"],
+  ];
+  for (const [token, request, code] of refused) {
+    const answer = await act(gateway, request, token);
+    t.equal(answer.status, 409, request);
+    t.equal(answer.body.code, code);
+  }
+  const commands = [
+    "access revoke solo side",
+    "access grant solo side ReadOnly",
+    "user remove solo",
+    "user disable solo",
+    "access revoke root *",
+    "user remove root",
+    "user disable root",
+  ];
+  for (const command of commands) {
+    const { code, stderr } = await runCommand(gateway.home, command.split(" "));
+    t.equal(code, 1, command);
+    t.match(stderr, /^gatehouse: The last (Owner|administrator)/);
+  }
+  t.equal(textOf(gateway), text, "nothing was written");
+  t.equal((await act(gateway, "DELETE machine", root)).status, 200, "nor was a token revoked");
+  for (const command of ["user disable root", "access revoke solo side"]) {
+    const { code } = await runCommand(gateway.home, [...command.split(" "), "--force"]);
+    t.equal(code, 0, command);
+  }
+});

@@ -1,0 +1,45 @@
+import { Agent, type IncomingMessage, request } from "node:http";
+import { json } from "node:stream/consumers";
+
+/** What came back on a kept connection. */
+export interface KeptAnswer {
+  readonly status: number;
+  /** The refusal's code, if it is one. */
+  readonly code: string | undefined;
+  /** True if no new connection was made for it. */
+  readonly isReused: boolean;
+}
+
+function codeOf(body: unknown): string | undefined {
+  const hasCode = typeof body === "object" && body !== null && "code" in body;
+  return hasCode ? String(body.code) : undefined;
+}
+
+/** One connection that is kept open, on which requests go one after another. */
+export class KeptConnection {
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  readonly #url: string;
+
+  constructor(url: string) {
+    this.#url = url;
+  }
+
+  async send(method: string, path: string, token: string, body?: string): Promise<KeptAnswer> {
+    const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+    const sent = request(`${this.#url}${path}`, {
+      method,
+      agent: this.#agent,
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      signal: AbortSignal.timeout(20_000),
+    });
+    sent.once("response", resolve).once("error", reject);
+    sent.end(body);
+    const answer = await promise;
+    const code = codeOf(await json(answer));
+    return { status: answer.statusCode ?? 0, code, isReused: sent.reusedSocket };
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}

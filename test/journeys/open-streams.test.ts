@@ -1,0 +1,129 @@
+import type { ServerResponse } from "node:http";
+import t from "tap";
+import type { Setting } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import type { TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+import { ways } from "./losses.ts";
+import { openStaffed, soon, succeed, tokenOf } from "./staff.ts";
+
+const config = `
+[[routes]]
+path = "/public/events"
+access = "public"
+[[routes]]
+path = "/events"
+access = "authenticated"
+[[routes]]
+path = "/admin/events"
+access = "administrator"
+[[routes]]
+path = "/db/:database/events"
+access = "INSERT"
+`;
+
+/** Lets the upstream answer with streams that it keeps open; returns them. */
+function keepOpen({ upstream }: Setting): ServerResponse[] {
+  const streams: ServerResponse[] = [];
+  upstream.answer = (_, response) => {
+    response.writeHead(200, { "Content-Type": "text/event-stream" });
+    response.write("data: first\n\n");
+    streams.push(response);
+  };
+  return streams;
+}
+
+/** A stream on `route` whose first event has arrived. */
+async function openStream(gateway: TestGateway, route: string, token?: string): Promise<Wire> {
+  const wire = await Wire.open(gateway.url);
+  const headers: Record<string, string> = token ? { Authorization: `Bearer ${token}` } : {};
+  wire.send(wireRequest(`GET ${route}`, headers));
+  await wire.until(/data: first/);
+  return wire;
+}
+
+/** Sends another event to everybody who is still there. */
+function sendMore(streams: readonly ServerResponse[]): void {
+  for (const stream of streams) stream.write("data: more\n\n");
+}
+
+t.test("a stream is cut when its right is lost, and no other stream is", async (t) => {
+  const names = ways.map((_, number) => `user-${number}`);
+  const grants = ["root * Owner", "eve main ReadWrite", ...names.map((n) => `${n} main ReadWrite`)];
+  const setting = await openStaffed(t, grants, { config });
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const root = await tokenOf(gateway, "root");
+  const others = [
+    await openStream(gateway, "/db/main/events", await tokenOf(gateway, "eve")),
+    await openStream(gateway, "/admin/events", root),
+    await openStream(gateway, "/public/events"),
+  ];
+  for (const [number, way] of ways.entries()) {
+    const name = names[number] ?? "";
+    const token = await tokenOf(gateway, name);
+    const stream = await openStream(gateway, "/db/main/events", token);
+    const upstreamSide = streams.at(-1);
+    await way.act({ gateway, name, token, root });
+    await soon(t, `cut: ${way.how}`, () => stream.isClosed);
+    t.notMatch(stream.text, /\r\n0\r\n\r\n$/, "it does not look as if it had ended");
+    await eventually("the upstream sees it", () => upstreamSide?.destroyed === true);
+  }
+  const cut = gateway.service.log.filter(({ msg }) => msg === "an open stream is cut");
+  t.strictSame(
+    cut.map(({ code }) => code),
+    ways.map(({ code }) => code),
+    "the log says why",
+  );
+  sendMore(streams);
+  for (const stream of others) {
+    t.notOk(stream.isClosed);
+    await stream.until(/data: more/);
+    stream.cut();
+  }
+});
+
+t.test("a stream is cut when its token expires", async (t) => {
+  const setting = await openStaffed(t, ["root * Owner", "bob main ReadWrite"], { config });
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const lasting = await openStream(gateway, "/events", await tokenOf(gateway, "bob"));
+  const flags = ["token", "issue", "bob", "--expires", "4s"];
+  const { stdout } = await runCommand(gateway.home, flags);
+  const { exp } = JSON.parse(Buffer.from(stdout.split(".")[1] ?? "", "base64url").toString());
+  const stream = await openStream(gateway, "/events", stdout.trim());
+  await stream.untilClosed();
+  const late = Date.now() / 1000 - exp;
+  t.ok(late >= 0, "not before its time");
+  t.ok(late < 2, "and soon after");
+  sendMore(streams);
+  await lasting.until(/data: more/);
+  lasting.cut();
+});
+
+t.test("only what a stream needs is missed: another token, another grant are not", async (t) => {
+  const grants = ["root * Owner", "rex * Owner", "bob main ReadWrite", "bob side ReadOnly"];
+  const setting = await openStaffed(t, grants, { config });
+  const { gateway } = setting;
+  const streams = keepOpen(setting);
+  const [root, rex] = [await tokenOf(gateway, "root"), await tokenOf(gateway, "rex")];
+  const [kept, dropped] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "bob")];
+  const lasting = await openStream(gateway, "/db/main/events", kept);
+  const anyUser = await openStream(gateway, "/events", kept);
+  const administrator = await openStream(gateway, "/admin/events", rex);
+  const doomed = await openStream(gateway, "/events", dropped);
+
+  await succeed(gateway.send("POST", "/logout", undefined, dropped));
+  await succeed(gateway.send("DELETE", "/api/access/bob/side", undefined, root));
+  await succeed(gateway.send("PUT", "/api/access/rex/*", { role: "DbAdmin" }, root));
+  await soon(t, "the token that logged out", () => doomed.isClosed);
+  await soon(t, "the administrator that is none any more", () => administrator.isClosed);
+  sendMore(streams);
+  for (const stream of [lasting, anyUser]) await stream.until(/data: more/);
+
+  await succeed(gateway.send("DELETE", "/api/access/bob/main", undefined, root));
+  await soon(t, "the grant that the stream needs", () => lasting.isClosed);
+  t.notOk(anyUser.isClosed, "a route for everybody needs no grant");
+  anyUser.cut();
+});

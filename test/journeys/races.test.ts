@@ -1,0 +1,209 @@
+import { appendFileSync } from "node:fs";
+import t from "tap";
+import { isAdministrator, type Snapshot } from "../../src/access/snapshot.ts";
+import { changeAccessFile } from "../../src/access/write.ts";
+import { accessFile, grant, refusedBy, user } from "../access/kit.ts";
+import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import {
+  insertRefusal,
+  openStaffed,
+  passwordOf,
+  putInForce,
+  snapshotOn,
+  succeed,
+  textOf,
+  tokenOf,
+  untilInForce,
+} from "./staff.ts";
+
+/** The administrators who can act. */
+function administratorsIn(snapshot: Snapshot): string[] {
+  return [...snapshot.users.values()]
+    .filter(({ username, disabled }) => !disabled && isAdministrator(snapshot, username))
+    .map(({ username }) => username);
+}
+
+/** Rids the token's holder of another administrator, in one of four ways. */
+function oust(way: number, gateway: TestGateway, token: string, name: string): Promise<Answer> {
+  switch (way % 4) {
+    case 0:
+      return gateway.send("PUT", `/api/access/${name}/*`, { role: "ReadOnly" }, token);
+    case 1:
+      return gateway.send("DELETE", `/api/access/${name}/*`, undefined, token);
+    case 2:
+      return gateway.send("DELETE", `/api/users/${name}`, undefined, token);
+    default:
+      return gateway.send("PATCH", `/api/users/${name}`, { disabled: true }, token);
+  }
+}
+
+t.test("two administrators who oust each other leave one", async (t) => {
+  const { gateway } = await openStaffed(t, ["ann * Owner", "ben * Owner"]);
+  const text = textOf(gateway);
+  for (let round = 0; round < 20; round++) {
+    const [ann, ben] = [await tokenOf(gateway, "ann"), await tokenOf(gateway, "ben")];
+    const answers = await Promise.all([
+      oust(round, gateway, ann, "ben"),
+      oust(round + Math.floor(round / 4), gateway, ben, "ann"),
+    ]);
+    const statuses = answers.map(({ status }) => status);
+    t.equal(statuses.filter((status) => status === 200).length, 1, `round ${round}: ${statuses}`);
+    t.equal(administratorsIn(snapshotOn(gateway)).length, 1);
+    await putInForce(gateway, text);
+  }
+});
+
+t.test("two administrators who give up at one moment leave one", async (t) => {
+  const { gateway } = await openStaffed(t, ["ann * Owner", "ben * Owner"]);
+  const text = textOf(gateway);
+  const [ann, ben] = [await tokenOf(gateway, "ann"), await tokenOf(gateway, "ben")];
+  for (let round = 0; round < 10; round++) {
+    const answers = await Promise.all([
+      gateway.send("DELETE", "/api/access/ann/*", undefined, ann),
+      gateway.send("DELETE", "/api/access/ben/*", undefined, ben),
+    ]);
+    t.strictSame(answers.map(({ status }) => status).sort(), [200, 409]);
+    t.equal(administratorsIn(snapshotOn(gateway)).length, 1);
+    await putInForce(gateway, text);
+  }
+});
+
+t.test("who is demoted while it grants has granted nothing after that", async (t) => {
+  const names = Array.from({ length: 24 }, (_, number) => `user-${number}`);
+  const grants = [
+    "root * Owner",
+    "dora main DbAdmin",
+    ...names.map((name) => `${name} side ReadOnly`),
+  ];
+  const { gateway } = await openStaffed(t, grants);
+  const text = textOf(gateway);
+  const dora = await tokenOf(gateway, "dora");
+  const give = (name: string) =>
+    gateway.send("PUT", `/api/access/${name}/main`, { role: "ReadWrite" }, dora);
+  const between = { passed: 0, refused: 0 };
+  for (let round = 0; round < 5; round++) {
+    const early = names.slice(0, 12).map(give);
+    await Promise.race(early);
+    // The marker is written together with the demotion, so that its place says what came later.
+    const demotion = changeAccessFile(gateway.accessFile, () => [
+      { kind: "set-role", username: "dora", database: "main", role: "ReadOnly" },
+      { kind: "add-grant", grant: { username: "idp:marker", database: "main", role: "ReadOnly" } },
+    ]);
+    const answers = await Promise.all([...early, ...names.slice(12).map(give)]);
+    await demotion;
+    const { grants: written } = snapshotOn(gateway);
+    const lines = textOf(gateway).split("\n");
+    const marker = lines.indexOf('username = "idp:marker"');
+    for (const [number, { status }] of answers.entries()) {
+      const name = names[number] ?? "";
+      const role = written.get(name)?.get("main");
+      t.equal(role !== undefined, status === 200, "what was answered is what was done");
+      if (role !== undefined) t.ok(lines.lastIndexOf(`username = "${name}"`) < marker, name);
+      between[status === 200 ? "passed" : "refused"]++;
+    }
+    t.equal((await give("user-0")).status, 403, "and nothing is granted from then on");
+    await putInForce(gateway, text);
+  }
+  t.ok(between.passed > 0 && between.refused > 0, "the demotion fell between grants");
+});
+
+t.test("a login during a change of password is dead, or of the new password", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const root = await tokenOf(gateway, "root");
+  let password = passwordOf("bob");
+  for (let round = 0; round < 6; round++) {
+    const next = `password number ${round}`;
+    const logIn = (tried: string) =>
+      gateway.send("POST", "/login", { username: "bob", password: tried });
+    const change = () =>
+      gateway.send("PUT", "/api/users/bob/password", { new_password: next }, root);
+    const byHand = () =>
+      runCommand(gateway.home, ["user", "password", "bob", "--password-stdin"], { input: next });
+    const olds = Array.from({ length: 3 }, () => logIn(password));
+    const changing = round % 3 === 2 ? byHand() : change();
+    olds.push(logIn(password), logIn(password));
+    const news = [logIn(next), logIn(next)];
+    await changing;
+    const [before, after] = [await Promise.all(olds), await Promise.all(news)];
+    await untilInForce(gateway);
+    for (const { body } of before) {
+      if (body.token === undefined) continue;
+      t.equal(await insertRefusal(gateway, String(body.token)), "token_revoked");
+    }
+    t.equal((await logIn(password)).status, 401, "the old password opens nothing");
+    for (const { status } of after) t.ok(status === 200 || status === 401);
+    const fresh = String((await logIn(next)).body.token);
+    t.equal(await insertRefusal(gateway, fresh), undefined, "a login after the change is good");
+    password = next;
+  }
+});
+
+t.test("a name made again at the moment of its removal has a new holder", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const root = await tokenOf(gateway, "root");
+  const account = { username: "bob", password: passwordOf("bob"), role: "ReadWrite" };
+  const make = () => gateway.send("POST", "/api/users", account, root);
+  for (let round = 0; round < 8; round++) {
+    const earlier = await tokenOf(gateway, "bob");
+    const [removed, made] = await Promise.all([
+      gateway.send("DELETE", "/api/users/bob", undefined, root),
+      make(),
+      insertRefusal(gateway, earlier),
+    ]);
+    t.equal(removed.status, 200);
+    if (made.status !== 201) t.equal((await make()).status, 201, "at the latest afterwards");
+    t.equal(await insertRefusal(gateway, earlier), "token_revoked");
+    t.equal(await insertRefusal(gateway, await tokenOf(gateway, "bob")), undefined);
+  }
+});
+
+t.test("the command line and the API at one time lose nothing", async (t) => {
+  const names = Array.from({ length: 5 }, (_, number) => `user-${number}`);
+  const grants = ["root * Owner", ...names.map((name) => `${name} side ReadOnly`)];
+  const { gateway } = await openStaffed(t, grants);
+  const root = await tokenOf(gateway, "root");
+  const commands = names.map((name) =>
+    runCommand(gateway.home, ["access", "grant", name, "main", "DbAdmin"]),
+  );
+  const made: string[] = [];
+  let isDone = false;
+  const finished = Promise.all(commands).finally(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    const username = `made-${made.length}`;
+    const account = { username, password: passwordOf(username), role: "ReadOnly" };
+    const answer = await gateway.send("POST", "/api/users", account, root);
+    t.equal(answer.status, 201);
+    made.push(username);
+  }
+  for (const { code, stderr } of await finished) t.equal(code, 0, stderr);
+  const { grants: written } = snapshotOn(gateway);
+  for (const name of names) t.equal(written.get(name)?.get("main"), "DbAdmin");
+  for (const name of made) t.equal(written.get(name)?.get("main"), "ReadOnly");
+  await untilInForce(gateway);
+  await succeed(gateway.request("/api/access", { headers: { authorization: `Bearer ${root}` } }));
+});
+
+t.test("what an operator saves while a machine is writing is not overwritten", async (t) => {
+  const file = accessFile(t, user("root") + grant("root", "*", "Owner"));
+  const added = { username: "idp:alice", database: "main", role: "ReadOnly" } as const;
+  let judged = 0;
+  const written = await changeAccessFile(file, () => {
+    // The file has been read by now, and is saved by hand before it is replaced.
+    if (judged++ === 0) appendFileSync(file, "# saved meanwhile\n");
+    return [{ kind: "add-grant", grant: added }];
+  });
+  t.equal(judged, 2, "the change is judged again, by what was saved");
+  t.match(written.text, "# saved meanwhile\n");
+  t.equal(written.snapshot.grants.get("idp:alice")?.get("main"), "ReadOnly");
+
+  const refusal = await refusedBy(
+    changeAccessFile(file, () => {
+      appendFileSync(file, "# saved again\n");
+      return [{ kind: "remove-grant", username: "idp:alice", database: "main" }];
+    }),
+  );
+  t.equal(refusal.code, "busy", "a file that never stands still is left to its operator");
+});

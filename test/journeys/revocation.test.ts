@@ -1,0 +1,114 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { openSetting } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { runCommand } from "../kit/process.ts";
+import { insert } from "../kit/queries.ts";
+import { KeptConnection } from "./kept-connection.ts";
+import { type Loss, type Way, ways } from "./losses.ts";
+import {
+  insertRefusal,
+  openStaffed,
+  passwordOf,
+  putInForce,
+  soon,
+  succeed,
+  textOf,
+  tokenOf,
+  untilInForce,
+} from "./staff.ts";
+
+/** One way, from a token that works to one that is refused wherever it is shown. */
+async function checkLoss(t: Test, way: Way, loss: Loss): Promise<void> {
+  const { gateway, token } = loss;
+  const kept = new KeptConnection(gateway.url);
+  t.teardown(() => kept.close());
+  t.equal((await kept.send("POST", "/query", token, insert)).status, 200);
+  await way.act(loss);
+  await soon(t, "the token is refused on the connection that was open", async () => {
+    const { code, isReused } = await kept.send("POST", "/query", token, insert);
+    if (!isReused) throw new Error("the connection was not kept");
+    return code === way.code;
+  });
+  t.equal(await insertRefusal(gateway, token), way.code, "and on a new one");
+}
+
+t.test("a lost right is refused at once, after a restart, and for good", async (t) => {
+  const names = ways.map((_, number) => `user-${number}`);
+  const grants = ["root * Owner", ...names.map((name) => `${name} main ReadWrite`)];
+  const { gateway } = await openStaffed(t, grants);
+  const original = textOf(gateway);
+  const root = await tokenOf(gateway, "root");
+  const tokens = await Promise.all(names.map((name) => tokenOf(gateway, name)));
+  for (const [number, way] of ways.entries()) {
+    const loss = { gateway, name: names[number] ?? "", token: tokens[number] ?? "", root };
+    await t.test(way.how, (t) => checkLoss(t, way, loss));
+  }
+  await gateway.service.stop();
+
+  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  for (const [number, { how, code }] of ways.entries()) {
+    t.equal(await insertRefusal(restarted, tokens[number] ?? ""), code, `after a restart: ${how}`);
+  }
+  await putInForce(restarted, original);
+  for (const [number, { how, afterRestore }] of ways.entries()) {
+    if (afterRestore === undefined) continue;
+    const refusal = await insertRefusal(restarted, tokens[number] ?? "");
+    t.equal(refusal, afterRestore, `with an old access file put back: ${how}`);
+  }
+});
+
+t.test("a user removed and made again has none of its earlier tokens", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const root = await tokenOf(gateway, "root");
+  const run = async (flags: string) => {
+    const { code, stdout, stderr } = await runCommand(gateway.home, flags.split(" "));
+    if (code !== 0) throw new Error(`${flags}: ${stderr}`);
+    return stdout.trim();
+  };
+  const dead: string[] = [await tokenOf(gateway, "bob")];
+  const checkDead = async (after: string) => {
+    for (const token of dead) t.equal(await insertRefusal(gateway, token), "token_revoked", after);
+  };
+  const account = { username: "bob", password: passwordOf("bob"), role: "ReadWrite" };
+
+  await succeed(gateway.send("DELETE", "/api/users/bob", undefined, root));
+  t.equal((await gateway.send("POST", "/api/users", account, root)).status, 201);
+  await checkDead("the API made it again, with the same password");
+  const second = await tokenOf(gateway, "bob");
+  t.equal(await insertRefusal(gateway, second), undefined, "a new token works at once");
+  dead.push(second);
+
+  await run("user remove bob");
+  await run("user add bob --no-password");
+  await run("access grant bob main ReadWrite");
+  await untilInForce(gateway);
+  await checkDead("the command line made it again, without a password");
+  const machine = await run("token issue bob");
+  t.equal(await insertRefusal(gateway, machine), undefined);
+  dead.push(machine);
+
+  await succeed(gateway.send("DELETE", "/api/users/bob", undefined, root));
+  await gateway.edit(
+    (text) =>
+      `${text}\n[[users]]\nusername = "bob"\n\n[[acl]]\nusername = "bob"\ndatabase = "main"\nrole = "ReadWrite"\n`,
+  );
+  await untilInForce(gateway);
+  await checkDead("an operator made it again by hand, without a password");
+
+  const another = await run("token issue bob");
+  await eventually("it works", async () => (await insertRefusal(gateway, another)) === undefined);
+  dead.push(another);
+  await gateway.edit((text) => text.replace(/\[\[users]]\nusername = "bob"\n/, ""));
+  await eventually(
+    "it is gone",
+    async () => (await insertRefusal(gateway, another)) === "user_gone",
+  );
+  await eventually("that is on disk", () =>
+    readFileSync(path.join(gateway.home, "revocations"), "utf8").includes('"user":"bob"'),
+  );
+  await gateway.edit((text) => `${text}\n[[users]]\nusername = "bob"\n`);
+  await untilInForce(gateway);
+  await checkDead("it was taken out of the file and put back");
+});
