@@ -62,6 +62,17 @@ export function decide(
   return { allowed: true, reason: "allowed", role, entry };
 }
 
+/** True if there is any database on which the subject may use `permission`. */
+export function mayUseAnywhere(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+): boolean {
+  const { username, tokenDatabase } = subject;
+  const databases = [tokenDatabase, ...grantsOf(snapshot, username).keys()];
+  return databases.some((database) => decide(snapshot, subject, permission, database).allowed);
+}
+
 /** The decision on a whole query: allowed only if every access in it is. */
 export interface QueryDecision {
   readonly allowed: boolean;

@@ -1,5 +1,5 @@
 import { Refusal } from "../refusal.ts";
-import { decide, type Subject } from "./policy.ts";
+import { decide, mayUseAnywhere, type Subject } from "./policy.ts";
 import { EVERY_DATABASE, mayGrant, outranks, type Role } from "./roles.ts";
 import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
 
@@ -172,7 +172,5 @@ export function maySeeGrants(snapshot: Snapshot, actor: Subject, database: strin
 
 /** @throws Refusal `role_insufficient` unless the actor may grant on some database */
 export function requireManager(snapshot: Snapshot, actor: Subject): void {
-  const databases = [actor.tokenDatabase, ...grantsOf(snapshot, actor.username).keys()];
-  const manages = databases.some((database) => maySeeGrants(snapshot, actor, database));
-  if (!manages) throw new Refusal("role_insufficient");
+  if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
 }

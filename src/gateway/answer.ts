@@ -44,6 +44,14 @@ export interface Rejection {
   readonly allow?: string | undefined;
 }
 
+/** The body of a refusal, in the documented shape. */
+export function refusalBody(
+  { requestId }: Exchange,
+  { code, message }: Pick<Rejection, "code" | "message">,
+): object {
+  return { status: "error", message, code, request_id: requestId };
+}
+
 /** Sends a refusal in the documented shape: the only place where errors become answers. */
 export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, retryAfter, allow } = rejection;
@@ -53,6 +61,5 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);
-  const body = { status: "error", message, code, request_id: exchange.requestId };
-  sendJson(exchange, status, body, headers);
+  sendJson(exchange, status, refusalBody(exchange, { code, message }), headers);
 }

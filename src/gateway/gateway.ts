@@ -13,6 +13,7 @@ import type { QueryClient } from "../upstream/query-client.ts";
 import type { StreamProxy } from "../upstream/stream-proxy.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 import type { BodyBudget } from "./body-collector.ts";
+import type { McpEndpoint } from "./mcp-endpoint.ts";
 
 /** All that a request may need on its way: what lives as long as the gateway does. */
 export interface Gateway {
@@ -30,6 +31,8 @@ export interface Gateway {
   readonly headers: HeaderPolicy;
   readonly queries: QueryClient;
   readonly streams: StreamProxy;
+  /** What stands behind `/mcp`; resolves once the gateway listens. */
+  readonly mcp: () => Promise<McpEndpoint>;
   readonly log: Log;
   readonly audit: Audit;
   readonly metrics: Metrics;

@@ -1,4 +1,4 @@
-import { authenticatePrincipal, type PrincipalSources } from "../mcp/authenticate.ts";
+import { authenticatePrincipal } from "../mcp/authenticate.ts";
 import { mcpScopes } from "../mcp/principal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -23,17 +23,14 @@ function isLocalOnly({ request }: Exchange): boolean {
  *
  * @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes
  */
-export async function authenticateMcp(
-  gateway: Gateway,
-  sources: PrincipalSources,
-  exchange: Exchange,
-): Promise<void> {
+export async function authenticateMcp(gateway: Gateway, exchange: Exchange): Promise<void> {
   const metadata = `${gateway.publicUrl}${metadataPath}/mcp`;
   exchange.resource = { metadata, scope: mcpScopes.join(" ") };
   if (isLocalOnly(exchange) && !exchange.peer.isTrusted) requireOwnHost(gateway, exchange);
   requireOwnOrigin(gateway, exchange);
   if (!gateway.configuration.auth.enabled) return;
   const { authorization } = exchange.request.headers;
+  const { sources } = await gateway.mcp();
   exchange.principal = await authenticatePrincipal(sources, authorization);
   exchange.username = exchange.principal.subject.username;
 }

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { BlockList, isIP, isIPv6 } from "node:net";
+import type { LoginOrigin } from "../identity/throttle.ts";
 
 /** Where a request comes from, as far as it can be believed. */
 export interface Peer {
@@ -102,4 +103,9 @@ export function createPeerReader(trustedProxies: readonly string[]): PeerReader 
       isUntrustedFront: false,
     };
   };
+}
+
+/** Where a login comes from, for the throttle. */
+export function loginOrigin({ address, isUntrustedFront }: Peer): LoginOrigin {
+  return { address, isShared: isUntrustedFront };
 }

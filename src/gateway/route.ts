@@ -6,9 +6,10 @@ import type { Gateway } from "./gateway.ts";
 
 /**
  * Who may use an endpoint: anyone; whoever shows a token, or anyone while authentication is off;
- * whoever shows a token, and nobody while authentication is off.
+ * whoever shows a token, and nobody while authentication is off; whoever shows a token for the
+ * protected resource, or anyone while authentication is off.
  */
-export type Door = "public" | "data" | "administration";
+export type Door = "public" | "data" | "administration" | "mcp";
 
 /** What the gateway does for one method on one path. */
 export interface Endpoint {
@@ -20,7 +21,10 @@ export interface Endpoint {
   handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void;
 }
 
-/** A path and what it answers to. A segment `:name` stands for one segment of any value. */
+/**
+ * A path and what it answers to. A segment `:name` stands for one segment of any value, and a last
+ * segment `*` for one or more.
+ */
 export interface Route {
   readonly pattern: string;
   readonly methods: ReadonlyMap<string, Endpoint>;
@@ -39,10 +43,13 @@ function matchSegments(
   pattern: readonly string[],
   segments: readonly string[],
 ): Record<string, string> | undefined {
-  if (pattern.length !== segments.length) return undefined;
+  const isOpen = pattern.at(-1) === "*";
+  const fits = isOpen ? segments.length >= pattern.length : segments.length === pattern.length;
+  if (!fits) return undefined;
   const parameters: Record<string, string> = {};
   for (const [at, expected] of pattern.entries()) {
     const found = segments[at] ?? "";
+    if (expected === "*") return parameters;
     if (!expected.startsWith(":")) {
       if (found !== expected) return undefined;
     } else if (found === "") return undefined;
@@ -53,7 +60,7 @@ function matchSegments(
 
 /** Makes a router: a map for fixed paths, and a list for those with parameters. */
 export function createRouter(routes: readonly Route[]): Router {
-  const isFixed = ({ pattern }: Route) => !pattern.includes("/:");
+  const isFixed = ({ pattern }: Route) => !pattern.includes("/:") && !pattern.endsWith("/*");
   const fixed = new Map(
     routes.filter(isFixed).map((route) => [route.pattern, { route, parameters: {} }]),
   );

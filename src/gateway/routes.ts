@@ -3,12 +3,14 @@ import { deleteAccess, listAccess, putAccess } from "./handlers/access.ts";
 import { configuredRoute } from "./handlers/configured.ts";
 import { healthz, readyz } from "./handlers/health.ts";
 import { login } from "./handlers/login.ts";
+import { authorizationServer, mcpMessage, mcpSession } from "./handlers/mcp.ts";
 import { me } from "./handlers/me.ts";
 import { changePassword } from "./handlers/password.ts";
 import { query } from "./handlers/query.ts";
 import { logout, revokeTokens } from "./handlers/tokens.ts";
 import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
 import { jwks, protectedResource } from "./handlers/well-known.ts";
+import { metadataPath } from "./mcp-door.ts";
 import type { Endpoint, Route } from "./route.ts";
 
 function route(pattern: string, methods: Record<string, Endpoint>): Route {
@@ -27,6 +29,24 @@ function configuredRoutes({ routes }: Configuration): Route[] {
   return Array.from(byPattern, ([pattern, methods]) => ({ pattern, methods }));
 }
 
+/** The protected resource, its metadata at both places, and the embedded authorization server. */
+function mcpRoutes({ server, mcp }: Configuration): Route[] {
+  const all = { GET: authorizationServer, POST: authorizationServer, OPTIONS: authorizationServer };
+  const own = ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"];
+  return [
+    route("/mcp", {
+      POST: mcpMessage(server.max_body_bytes),
+      GET: mcpSession,
+      DELETE: mcpSession,
+    }),
+    route(metadataPath, { GET: protectedResource }),
+    route(`${metadataPath}/mcp`, { GET: protectedResource }),
+    ...(mcp.authorization_servers.length === 0
+      ? [...own.map((path) => route(path, { GET: authorizationServer })), route("/oauth/*", all)]
+      : []),
+  ];
+}
+
 /** Every path that the gateway answers. */
 export function routeTable(configuration: Configuration): Route[] {
   const { server, mcp } = configuration;
@@ -42,9 +62,7 @@ export function routeTable(configuration: Configuration): Route[] {
     route("/api/access", { GET: listAccess }),
     route("/api/access/:username/:database", { PUT: putAccess, DELETE: deleteAccess }),
     route("/.well-known/jwks.json", { GET: jwks }),
-    ...(mcp.enabled
-      ? [route("/.well-known/oauth-protected-resource", { GET: protectedResource })]
-      : []),
+    ...(mcp.enabled ? mcpRoutes(configuration) : []),
     route("/healthz", { GET: healthz }),
     route("/readyz", { GET: readyz }),
     ...configuredRoutes(configuration),

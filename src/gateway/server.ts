@@ -1,13 +1,14 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import type { LoginOrigin } from "../identity/throttle.ts";
 import { refuseWithoutHost } from "./broken-request.ts";
 import { Connections } from "./connections.ts";
 import { corsHeaders } from "./cors.ts";
 import { Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { refuseAmbiguousPaths } from "./handlers/configured.ts";
-import { createPeerReader } from "./peer.ts";
+import { createPeerReader, loginOrigin } from "./peer.ts";
 import { createRouter } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import { walk } from "./walk.ts";
@@ -26,6 +27,8 @@ const CLIENT_GONE = 499;
 export interface Front {
   /** The port that was taken. */
   readonly port: number;
+  /** Where a request comes from, for the throttle of logins. */
+  originOf(request: IncomingMessage): LoginOrigin;
   /**
    * Takes no more connections and lets requests in flight finish.
    *
@@ -48,7 +51,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     // A path that is none of the gateway's may hold anything, a pasted token too.
     path: exchange.route === UNKNOWN_ROUTE ? undefined : exchange.path,
     user: exchange.username,
-    tokenId: caller?.token.tokenId,
+    tokenId: caller?.token.tokenId ?? exchange.principal?.tokenId,
     operations: exchange.operations,
     operationCount: exchange.operationCount,
     decision: exchange.decision,
@@ -116,7 +119,11 @@ export async function openFront(gateway: Gateway): Promise<Front> {
   server.listen(settings.port, settings.host);
   await once(server, "listening");
 
-  return { port: portOf(server), drain: (grace) => connections.drain(grace) };
+  return {
+    port: portOf(server),
+    originOf: (request) => loginOrigin(readPeer(request)),
+    drain: (grace) => connections.drain(grace),
+  };
 }
 
 function isAddressInfo(address: AddressInfo | string | null): address is AddressInfo {

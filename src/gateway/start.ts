@@ -10,7 +10,9 @@ import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./first-start.ts";
 import type { Gateway } from "./gateway.ts";
+import type { McpEndpoint } from "./mcp-endpoint.ts";
 import { keysDirectoryOf, openIdentity } from "./open-identity.ts";
+import { openMcp } from "./open-mcp.ts";
 import { openUpstream } from "./open-upstream.ts";
 import { reportReload, warnOfNamesWithoutRecord } from "./reload-report.ts";
 import { openFront } from "./server.ts";
@@ -89,6 +91,7 @@ async function open(
   const access = await openAccess(configuration, { log, audit, metrics }, opened);
   const identity = await openIdentity(loaded, access, log, opened);
   const { dataDirectory, ...upstream } = await openUpstream(loaded, log, opened);
+  const mcp = Promise.withResolvers<McpEndpoint>();
 
   // Known once a free port was taken; no request comes before that.
   let publicUrl = server.public_url;
@@ -100,6 +103,7 @@ async function open(
     access,
     ...identity,
     ...upstream,
+    mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
     grammar: createGrammar({
       extraFields: configuration.query.extra_fields,
@@ -110,10 +114,16 @@ async function open(
     audit,
     metrics,
   };
+  // Opened after the front, since it needs the gateway's URL, but closed only when that has drained.
+  const behindFront = opened.use(new AsyncDisposableStack());
   const front = await openFront(gateway);
   const url = `http://${displayHost(server.host)}:${front.port}`;
   publicUrl ||= url;
   opened.defer(() => front.drain(server.shutdown_grace * 1000));
+  if (configuration.mcp.enabled) {
+    const isEngine = dataDirectory !== undefined;
+    mcp.resolve(await openMcp(gateway, loaded, front.originOf, isEngine, behindFront));
+  }
   if (configuration.metrics.listen !== undefined) {
     const listener = await metrics.listen(configuration.metrics.listen);
     opened.defer(() => void listener.close());

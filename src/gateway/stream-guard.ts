@@ -14,19 +14,12 @@ function requireStillIdentified(gateway: Gateway, { caller }: Exchange): void {
   identify(gateway.access.snapshot, gateway.revocations, caller.token);
 }
 
-/**
- * Cuts an open stream within a second of its token's expiry or revocation, or of the loss of the
- * grant that opened it.
- *
- * @param authorize throws a Refusal if the caller would not be let in any more
- */
-export function guardStream(gateway: Gateway, exchange: Exchange, authorize: () => void): void {
-  if (exchange.caller === undefined) return;
+/** Looks again and again whether an open answer may go on, and cuts it once it may not. */
+function cutWhen(gateway: Gateway, exchange: Exchange, requireStillAllowed: () => void): void {
   const { response, requestId } = exchange;
   const timer = setInterval(() => {
     try {
-      requireStillIdentified(gateway, exchange);
-      authorize();
+      requireStillAllowed();
     } catch (error) {
       const code = error instanceof Refusal ? error.code : "internal_error";
       gateway.log.info({ requestId, code }, "an open stream is cut");
@@ -35,4 +28,24 @@ export function guardStream(gateway: Gateway, exchange: Exchange, authorize: () 
     }
   }, INTERVAL_MS);
   response.once("close", () => clearInterval(timer));
+}
+
+/** Cuts an answer of `/mcp` within a second of its token's expiry or revocation. */
+export function guardPrincipal(gateway: Gateway, exchange: Exchange): void {
+  const { principal } = exchange;
+  if (principal !== undefined) cutWhen(gateway, exchange, () => principal.requireStillGood());
+}
+
+/**
+ * Cuts an open stream within a second of its token's expiry or revocation, or of the loss of the
+ * grant that opened it.
+ *
+ * @param authorize throws a Refusal if the caller would not be let in any more
+ */
+export function guardStream(gateway: Gateway, exchange: Exchange, authorize: () => void): void {
+  if (exchange.caller === undefined) return;
+  cutWhen(gateway, exchange, () => {
+    requireStillIdentified(gateway, exchange);
+    authorize();
+  });
 }

@@ -7,6 +7,7 @@ import { isPreflight, sendPreflight } from "./cors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireLocal } from "./hosts.ts";
+import { authenticateMcp } from "./mcp-door.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
 
 /**
@@ -57,6 +58,10 @@ async function authenticateAt(
 ): Promise<Caller | undefined> {
   requireOneAuthorization(exchange);
   if (door === "public") return undefined;
+  if (door === "mcp") {
+    await authenticateMcp(gateway, exchange);
+    return undefined;
+  }
   if (!gateway.configuration.auth.enabled) {
     if (door === "administration") throw new Refusal("administration_disabled");
     return undefined;

@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { type Dispatcher, Pool } from "undici";
 import { Refusal } from "../refusal.ts";
+import { askUpstream, type QueryAnswer, type QueryAsk } from "./query-ask.ts";
 import { QueryExchange } from "./query-exchange.ts";
 import type { QueryForward } from "./query-forward.ts";
 import { Slots } from "./slots.ts";
@@ -15,6 +16,8 @@ export interface QueryClient {
    *   `upstream_overloaded`, as long as nothing of an answer has gone out
    */
   forward(query: QueryForward): Promise<void>;
+  /** Sends a query for the gateway's own use. @throws Refusal like `forward` */
+  ask(query: QueryAsk): Promise<QueryAnswer>;
   close(): Promise<void>;
 }
 
@@ -56,17 +59,40 @@ function toBody(body: Buffer | Buffer[]): Buffer {
  * @returns false if the client went away meanwhile
  * @throws Refusal `upstream_overloaded` if too many wait, or after `maxWait` milliseconds
  */
-async function takeSlot(slots: Slots, response: ServerResponse, maxWait: number): Promise<boolean> {
+/** @param onGone has `leave` called when the asker goes away; returns what undoes that */
+async function takeSlot(
+  slots: Slots,
+  maxWait: number,
+  onGone: (leave: () => void) => () => void,
+): Promise<boolean> {
   if (slots.tryTake()) return true;
   if (slots.isFull) throw overloaded();
   const { turn, leave } = slots.wait();
+  let isGone = false;
+  const forget = onGone(() => {
+    isGone = true;
+    leave();
+  });
   const timer = setTimeout(leave, maxWait);
-  response.once("close", leave);
   const hasTurn = await turn;
   clearTimeout(timer);
-  response.off("close", leave);
-  if (!hasTurn && !response.destroyed) throw overloaded();
+  forget();
+  if (!hasTurn && !isGone) throw overloaded();
   return hasTurn;
+}
+
+function whenClosed(response: ServerResponse): (leave: () => void) => () => void {
+  return (leave) => {
+    response.once("close", leave);
+    return () => response.off("close", leave);
+  };
+}
+
+function whenAborted(signal: AbortSignal): (leave: () => void) => () => void {
+  return (leave) => {
+    signal.addEventListener("abort", leave, { once: true });
+    return () => signal.removeEventListener("abort", leave);
+  };
 }
 
 function overloaded(): Refusal {
@@ -91,12 +117,21 @@ export function createQueryClient(options: QueryClientOptions): QueryClient {
 
   return {
     async forward(query) {
-      if (!(await takeSlot(slots, query.response, responseTimeout))) return;
+      if (!(await takeSlot(slots, responseTimeout, whenClosed(query.response)))) return;
       try {
         if (query.response.destroyed) return;
         const body = toBody(query.body);
         const isAnswered = await attempt(pool, query, body);
         if (!isAnswered) await attempt(fresh, { ...query, isRead: false }, body);
+      } finally {
+        slots.release();
+      }
+    },
+    async ask(query) {
+      const hasTurn = await takeSlot(slots, responseTimeout, whenAborted(query.signal));
+      if (!hasTurn) throw new Refusal("upstream_broken", { detail: "given up" });
+      try {
+        return await askUpstream(pool, query);
       } finally {
         slots.release();
       }

@@ -1,13 +1,13 @@
 import * as z from "zod";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { logIn } from "../../identity/login.ts";
-import type { LoginOrigin } from "../../identity/throttle.ts";
 import { isPlainName } from "../../query/names.ts";
 import { Refusal } from "../../refusal.ts";
 import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
+import { loginOrigin } from "../peer.ts";
 import type { Endpoint } from "../route.ts";
 
 const shape = z.strictObject({
@@ -15,11 +15,6 @@ const shape = z.strictObject({
   password: z.string(),
   database: z.string().optional(),
 });
-
-/** Where a login comes from, for the throttle. */
-export function loginOrigin({ peer }: Exchange): LoginOrigin {
-  return { address: peer.address, isShared: peer.isUntrustedFront };
-}
 
 /** The user as the audit may show it: text that is no user's name may be a mistyped password. */
 function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): void {
@@ -42,7 +37,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
   auditAttempt(gateway, exchange, username);
   const request = { username, password, database: limit };
-  const { token, expiresIn } = await logIn(gateway.login, request, loginOrigin(exchange));
+  const { token, expiresIn } = await logIn(gateway.login, request, loginOrigin(exchange.peer));
   exchange.decision = "allow";
   sendSuccess(exchange, 200, { token, expires_in: expiresIn });
 }

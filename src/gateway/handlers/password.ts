@@ -12,8 +12,8 @@ import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
+import { loginOrigin } from "../peer.ts";
 import { type Endpoint, usernameParameter } from "../route.ts";
-import { loginOrigin } from "./login.ts";
 
 const shape = z.strictObject({
   old_password: z.string().optional(),
@@ -39,7 +39,12 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
 
   let verified: string | undefined;
   if (oldPassword !== undefined) {
-    const user = await checkPassword(gateway.login, username, oldPassword, loginOrigin(exchange));
+    const user = await checkPassword(
+      gateway.login,
+      username,
+      oldPassword,
+      loginOrigin(exchange.peer),
+    );
     verified = credentialOf(user);
   }
   const passwordHash = await hashPassword(newPassword, gateway.login.costs);

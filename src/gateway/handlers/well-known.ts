@@ -1,4 +1,6 @@
+import { mcpScopes } from "../../mcp/principal.ts";
 import { sendJson } from "../answer.ts";
+import { resourceOf } from "../mcp-door.ts";
 import type { Endpoint } from "../route.ts";
 
 /** `GET /.well-known/jwks.json`: the public keys that verify login tokens (RFC 7517). */
@@ -12,11 +14,13 @@ export const jwks: Endpoint = {
 export const protectedResource: Endpoint = {
   door: "public",
   isQuiet: true,
-  handle: (gateway, exchange) =>
+  async handle(gateway, exchange) {
+    const { issuers } = await gateway.mcp();
     sendJson(exchange, 200, {
-      resource: `${gateway.publicUrl}/mcp`,
-      authorization_servers: [gateway.publicUrl],
-      scopes_supported: ["mcp:tools", "mcp:resources"],
+      resource: resourceOf(gateway),
+      authorization_servers: issuers,
+      scopes_supported: mcpScopes,
       bearer_methods_supported: ["header"],
-    }),
+    });
+  },
 };

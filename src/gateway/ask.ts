@@ -1,0 +1,48 @@
+import { QueryRefused } from "../query/refusal.ts";
+import { scan } from "../query/scan.ts";
+import { Refusal } from "../refusal.ts";
+import { gatewayHeaders } from "../upstream/headers.ts";
+import { toOpForm } from "../upstream/op-form.ts";
+import type { QueryAnswer } from "../upstream/query-ask.ts";
+import { refusalBody } from "./answer.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { judge } from "./judge.ts";
+
+function inForm(gateway: Gateway, body: Buffer, query: ReturnType<typeof scan>): Buffer {
+  const isKeyed = gateway.configuration.upstream.query_form === "keyed";
+  return isKeyed ? body : Buffer.concat(toOpForm(body, query));
+}
+
+/**
+ * Judges, notes and forwards a query that a tool asks for its caller, exactly as `POST /query`
+ * does, and gives back the answer, or the refusal as that route would send it.
+ */
+export async function ask(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  signal: AbortSignal,
+): Promise<QueryAnswer> {
+  const { requestId, peer, principal } = exchange;
+  const { forwardedFor, proto, host } = peer;
+  try {
+    const query = scan(body, gateway.grammar);
+    const identity = judge(gateway, exchange, principal?.subject, query);
+    exchange.decision = "allow";
+    const headers = {
+      "content-type": "application/json",
+      ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+    };
+    const { authorization } = gateway.headers;
+    if (authorization !== undefined) Object.assign(headers, { authorization });
+    return await gateway.queries.ask({ body: inForm(gateway, body, query), headers, signal });
+  } catch (error) {
+    if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;
+    const status = error instanceof Refusal ? error.status : 400;
+    exchange.reason = error.code;
+    if (status < 500) exchange.decision = "deny";
+    const { code, message } = error;
+    return { status, body: Buffer.from(JSON.stringify(refusalBody(exchange, { code, message }))) };
+  }
+}

@@ -1,0 +1,29 @@
+import type { Exchange } from "../exchange.ts";
+import type { Gateway } from "../gateway.ts";
+import type { Endpoint } from "../route.ts";
+import { guardPrincipal } from "../stream-guard.ts";
+
+async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
+  const mcp = await gateway.mcp();
+  guardPrincipal(gateway, exchange);
+  exchange.decision = "allow";
+  await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
+}
+
+/** `POST /mcp`: one message of the Model Context Protocol (Streamable HTTP). */
+export function mcpMessage(bodyLimit: number): Endpoint {
+  return { door: "mcp", bodyLimit, handle };
+}
+
+/** `GET` and `DELETE /mcp`: streams and ends of sessions, for clients of earlier revisions. */
+export const mcpSession: Endpoint = { door: "mcp", handle };
+
+/** Everything of the embedded authorization server, which writes its own answers. */
+export const authorizationServer: Endpoint = {
+  door: "public",
+  async handle(gateway, { request, response }) {
+    const { authorizationServer: server } = await gateway.mcp();
+    if (server === undefined) response.writeHead(404).end();
+    else server.handle(request, response);
+  },
+};

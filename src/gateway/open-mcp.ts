@@ -1,0 +1,192 @@
+import type { ServerResponse } from "node:http";
+import path from "node:path";
+import { type Decision, decide, mayUseAnywhere } from "../access/policy.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { checkPassword } from "../identity/login.ts";
+import type { LoginOrigin } from "../identity/throttle.ts";
+import { createEmbeddedMcp } from "../mcp/embedded.ts";
+import { type McpScope, mcpScopes, type Principal } from "../mcp/principal.ts";
+import { createMcpProxy } from "../mcp/proxy/proxy.ts";
+import type { Rights } from "../mcp/proxy/tool-policy.ts";
+import { createSchemaSource } from "../mcp/schema-source.ts";
+import { createExternalIssuers } from "../oauth/external-issuers.ts";
+import type { AuthorizationServer } from "../oauth/server/options.ts";
+import { openAuthorizationServer } from "../oauth/server/server.ts";
+import { version } from "../version.ts";
+import { commonHeaders } from "./answer.ts";
+import { ask } from "./ask.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { resourceOf } from "./mcp-door.ts";
+import type { McpEndpoint } from "./mcp-endpoint.ts";
+
+const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
+
+/** Who calls while authentication is off. */
+function everybody(): Principal {
+  return {
+    subject: { username: "", tokenDatabase: "*" },
+    scopes: everyScope,
+    tokenId: "",
+    expiresAt: Number.POSITIVE_INFINITY,
+    requireStillGood() {},
+  };
+}
+
+const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
+
+/** Who may do what, by the live access file. */
+function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) => Exchange): Rights {
+  const { auth } = gateway.configuration;
+  return {
+    decide(principal, permission, database) {
+      const { snapshot } = gateway.access;
+      const decision = auth.enabled
+        ? decide(snapshot, principal.subject, permission, database)
+        : allowed;
+      const exchange = exchangeOf(principal);
+      const { role, entry } = decision;
+      exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
+      exchange.operationCount = 1;
+      exchange.decision = decision.allowed ? "allow" : "deny";
+      return decision;
+    },
+    mayUse(principal, permission, database) {
+      if (!auth.enabled) return true;
+      const { snapshot } = gateway.access;
+      return database === undefined
+        ? mayUseAnywhere(snapshot, principal.subject, permission)
+        : decide(snapshot, principal.subject, permission, database).allowed;
+    },
+  };
+}
+
+/** Headers that the answer carries besides those of whoever writes it. */
+function setHeaders(response: ServerResponse, headers: readonly string[]): void {
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
+  }
+}
+
+type Handle = (exchange: Exchange, body: Buffer | undefined, principal: Principal) => Promise<void>;
+
+/** The server behind `/mcp`: a foreign one, or the embedded one over the database. */
+function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposableStack): Handle {
+  const exchanges = new WeakMap<Principal, Exchange>();
+  const exchangeOf = (principal: Principal): Exchange => {
+    const exchange = exchanges.get(principal);
+    if (exchange === undefined) throw new Error("a principal without its request");
+    return exchange;
+  };
+  const rights = rightsOf(gateway, exchangeOf);
+  const { mcp, upstream, auth } = gateway.configuration;
+  const connectTimeout = upstream.connect_timeout * 1000;
+  const responseTimeout = upstream.response_timeout * 1000;
+
+  if (mcp.upstream !== undefined) {
+    const proxy = createMcpProxy({
+      ...rights,
+      target: mcp.upstream,
+      policy: mcp.tools,
+      headers: gateway.headers,
+      connectTimeout,
+      responseTimeout,
+    });
+    opened.defer(() => proxy.close());
+    return async (exchange, body, principal) => {
+      exchanges.set(principal, exchange);
+      const { request, response, requestId, peer } = exchange;
+      await proxy.handle(request, response, body, principal, {
+        ...peer,
+        requestId,
+        isAuthenticated: auth.enabled,
+        answerHeaders: () => commonHeaders(exchange),
+        onDenied: (code) => {
+          exchange.reason = code;
+          exchange.decision = "deny";
+        },
+      });
+    };
+  }
+
+  const maySee = (principal: Principal, database: string) =>
+    rights.mayUse(principal, "SELECT", database);
+  const schema = isEngine
+    ? createSchemaSource({ target: gateway.target, connectTimeout, responseTimeout, maySee })
+    : undefined;
+  if (schema !== undefined) opened.defer(() => schema.close());
+  const embedded = createEmbeddedMcp({
+    ask: (principal, body, signal) => ask(gateway, exchangeOf(principal), body, signal),
+    schema,
+    rowLimit: mcp.row_limit,
+    mayUse: (principal, permission) => rights.mayUse(principal, permission),
+    serverVersion: version,
+  });
+  opened.defer(() => embedded.close());
+  return async (exchange, body, principal) => {
+    exchanges.set(principal, exchange);
+    const { request, response } = exchange;
+    setHeaders(response, commonHeaders(exchange));
+    await embedded.handle(request, response, body ?? Buffer.alloc(0), principal);
+  };
+}
+
+async function openOwnAuthorizationServer(
+  gateway: Gateway,
+  serviceDirectory: string,
+  originOf: (request: Exchange["request"]) => LoginOrigin,
+  opened: AsyncDisposableStack,
+): Promise<AuthorizationServer> {
+  const { access, audit, configuration, log, login, revocations, publicUrl } = gateway;
+  const server = await openAuthorizationServer({
+    issuer: publicUrl,
+    resource: resourceOf(gateway),
+    directory: path.join(serviceDirectory, "oauth"),
+    clients: configuration.mcp.clients,
+    tokenLifetime: Math.min(configuration.auth.token_expiration, 3600),
+    checkPassword: (username, password, origin) => checkPassword(login, username, password, origin),
+    originOf,
+    snapshot: () => access.snapshot,
+    revocations,
+    onEvent: (name, fields) => audit.event(name, fields),
+    log,
+  });
+  opened.defer(() => server.close());
+  return server;
+}
+
+/** Opens all that stands behind `/mcp`; the gateway's URL must be known. */
+export async function openMcp(
+  gateway: Gateway,
+  { serviceDirectory }: LoadedConfiguration,
+  originOf: (request: Exchange["request"]) => LoginOrigin,
+  isEngine: boolean,
+  opened: AsyncDisposableStack,
+): Promise<McpEndpoint> {
+  const { auth, mcp } = gateway.configuration;
+  const isOwn = mcp.authorization_servers.length === 0;
+  const authorizationServer = isOwn
+    ? await openOwnAuthorizationServer(gateway, serviceDirectory, originOf, opened)
+    : undefined;
+  const serve = openServer(gateway, isEngine, opened);
+  return {
+    sources: {
+      tokens: gateway.tokens,
+      loginIssuer: auth.issuer,
+      authorizationServer:
+        authorizationServer === undefined
+          ? undefined
+          : { issuer: gateway.publicUrl, verify: (token) => authorizationServer.verify(token) },
+      externalIssuers: createExternalIssuers(
+        mcp.authorization_servers,
+        () => resourceOf(gateway),
+        gateway.log,
+      ),
+      snapshot: () => gateway.access.snapshot,
+      revocations: gateway.revocations,
+    },
+    authorizationServer,
+    issuers: isOwn ? [gateway.publicUrl] : mcp.authorization_servers.map(({ issuer }) => issuer),
+    handle: (exchange, body) => serve(exchange, body, exchange.principal ?? everybody()),
+  };
+}

@@ -1,0 +1,119 @@
+import { isUtf8 } from "node:buffer";
+import type { IncomingHttpHeaders } from "node:http";
+import type { McpMessage } from "./body.ts";
+import { McpRefused } from "./json-rpc.ts";
+
+/** The revisions of the protocol, newest first, that a message may claim. */
+export const protocolVersions = [
+  "2026-07-28",
+  "2025-11-25",
+  "2025-06-18",
+  "2025-03-26",
+  "2024-11-05",
+] as const;
+
+/** The first revision without a handshake, whose headers mirror the body. */
+const firstStateless = "2026-07-28";
+
+/** `stateless`: 2026-07-28 and later; `handshake`: the revisions before, which begin by one. */
+export type Era = "stateless" | "handshake";
+
+/** Methods whose `Mcp-Name` must be there. */
+const namedMethods: ReadonlySet<string> = new Set(["tools/call", "resources/read", "prompts/get"]);
+
+/** Visible ASCII, spaces and tabs: all that may stand in a header as it is. */
+const plainValue = /^[\t\x20-\x7e]*$/;
+const encodedValue = /^=\?base64\?(?<base64>.*)\?=$/;
+
+/**
+ * What a header's value stands for: itself, or UTF-8 text in base64 between `=?base64?` and `?=`
+ * (MCP 2026-07-28, Streamable HTTP, Value Encoding).
+ *
+ * @returns undefined if it is malformed
+ */
+export function decodeHeaderValue(value: string): string | undefined {
+  if (!plainValue.test(value)) return undefined;
+  const base64 = encodedValue.exec(value)?.groups?.base64;
+  if (base64 === undefined) return value;
+  const bytes = Buffer.from(base64, "base64");
+  // Only the one canonical spelling (RFC 4648, section 3.5) stands for a text.
+  if (bytes.toString("base64") !== base64 || !isUtf8(bytes)) return undefined;
+  return bytes.toString("utf8");
+}
+
+function mismatch(message: McpMessage, problem: string): McpRefused {
+  return new McpRefused("headerMismatch", `Header mismatch: ${problem}`, { id: message.id });
+}
+
+function headerText(headers: IncomingHttpHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value.join(", ") : value;
+}
+
+/** Compares one header with what the body says, if it is there or must be. */
+function requireSame(
+  message: McpMessage,
+  name: string,
+  header: string | undefined,
+  expected: string | undefined,
+  isRequired: boolean,
+): void {
+  if (header === undefined) {
+    if (isRequired) throw mismatch(message, `${name} is missing`);
+    return;
+  }
+  const value = decodeHeaderValue(header);
+  if (value === undefined) throw mismatch(message, `${name} is malformed`);
+  if (value !== expected) throw mismatch(message, `${name} is not what the body says`);
+}
+
+/** Who claims its version in each request is told of the revisions in which that is done. */
+function supportedLike(claimed: string | undefined): readonly string[] {
+  if (claimed === undefined) return protocolVersions;
+  return protocolVersions.filter((version) => version >= firstStateless);
+}
+
+/** Which revision is spoken. @throws McpRefused if header and body differ, or for an unknown one */
+function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string | undefined {
+  const header = headerText(headers, "mcp-protocol-version");
+  const claimed = message.protocolVersion;
+  if (claimed !== undefined && header !== claimed) {
+    const problem = header === undefined ? "is missing" : "is not what the body says";
+    throw mismatch(message, `MCP-Protocol-Version ${problem}`);
+  }
+  if (header === undefined || protocolVersions.some((version) => version === header)) return header;
+  throw new McpRefused("unsupportedVersion", "Unsupported protocol version", {
+    id: message.id,
+    data: { supported: supportedLike(claimed), requested: header },
+  });
+}
+
+/**
+ * Compares `MCP-Protocol-Version`, `Mcp-Method` and `Mcp-Name` with the body. Clients before
+ * 2026-07-28 need not send the latter two; what they send must agree all the same, since a server
+ * or a proxy behind may go by it.
+ *
+ * @returns the era of the revision that is spoken
+ * @throws McpRefused `headerMismatch`, `unsupportedVersion`, or `invalidParams` for a request of
+ *   2026-07-28 that does not claim its version in the body
+ */
+export function judgeHeaders(headers: IncomingHttpHeaders, message: McpMessage): Era {
+  const version = readVersion(headers, message);
+  const isStateless = version !== undefined && version >= firstStateless;
+  const isRequest = message.kind === "request";
+  const method = headerText(headers, "mcp-method");
+  const name = headerText(headers, "mcp-name");
+  const isNamed = namedMethods.has(message.method) && message.name !== undefined;
+  const expected = message.kind === "response" ? undefined : message.method;
+  requireSame(message, "Mcp-Method", method, expected, isStateless && isRequest);
+  requireSame(message, "Mcp-Name", name, message.name, isStateless && isRequest && isNamed);
+  if (!isStateless) return "handshake";
+  if (message.kind === "response") {
+    throw new McpRefused("invalidRequest", "Invalid request: this revision has no responses");
+  }
+  if (isRequest && message.protocolVersion === undefined) {
+    const problem = "Invalid params: _meta does not name the protocol version";
+    throw new McpRefused("invalidParams", problem, { id: message.id });
+  }
+  return "stateless";
+}

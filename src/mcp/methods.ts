@@ -1,0 +1,60 @@
+import { Refusal } from "../refusal.ts";
+import type { McpMessage } from "./body.ts";
+import { McpRefused } from "./json-rpc.ts";
+import type { McpScope, Principal } from "./principal.ts";
+
+/**
+ * The protocol's methods, all revisions together, each with the scope that it needs. A method that
+ * is not here is a server's own, and nobody knows what it would do: it goes nowhere.
+ */
+const scopes: ReadonlyMap<string, McpScope | undefined> = new Map<string, McpScope | undefined>([
+  ["initialize", undefined],
+  ["ping", undefined],
+  ["server/discover", undefined],
+  ["logging/setLevel", undefined],
+  ["subscriptions/listen", undefined],
+  ["tools/list", "mcp:tools"],
+  ["tools/call", "mcp:tools"],
+  ["tasks/get", "mcp:tools"],
+  ["tasks/list", "mcp:tools"],
+  ["tasks/result", "mcp:tools"],
+  ["tasks/update", "mcp:tools"],
+  ["tasks/cancel", "mcp:tools"],
+  ["prompts/list", "mcp:resources"],
+  ["prompts/get", "mcp:resources"],
+  ["completion/complete", "mcp:resources"],
+  ["resources/list", "mcp:resources"],
+  ["resources/templates/list", "mcp:resources"],
+  ["resources/read", "mcp:resources"],
+  ["resources/subscribe", "mcp:resources"],
+  ["resources/unsubscribe", "mcp:resources"],
+]);
+
+const notifications: ReadonlySet<string> = new Set([
+  "notifications/initialized",
+  "notifications/cancelled",
+  "notifications/progress",
+  "notifications/roots/list_changed",
+  "notifications/tasks/status",
+]);
+
+/** The scope that a method needs; undefined if any token will do. */
+export function scopeOf(method: string): McpScope | undefined {
+  return scopes.get(method);
+}
+
+/**
+ * Judges a message by its method and the token's scopes.
+ *
+ * @throws McpRefused `methodNotFound`
+ * @throws Refusal `insufficient_scope`, which names the scope that is missing
+ */
+export function requireMethod(message: McpMessage, principal: Principal): void {
+  const { kind, method, id } = message;
+  if (kind === "response") return;
+  const isKnown = kind === "request" ? scopes.has(method) : notifications.has(method);
+  if (!isKnown) throw new McpRefused("methodNotFound", "Method not found", { status: 404, id });
+  const scope = scopeOf(method);
+  if (scope === undefined || principal.scopes.has(scope)) return;
+  throw new Refusal("insufficient_scope", { scope });
+}

@@ -1,0 +1,77 @@
+import type { IncomingMessage } from "node:http";
+import type { Identity } from "../../upstream/headers.ts";
+import { type McpMessage, readMessage } from "../body.ts";
+import { type Era, judgeHeaders } from "../headers.ts";
+import { McpRefused } from "../json-rpc.ts";
+import { requireMethod } from "../methods.ts";
+import type { Principal } from "../principal.ts";
+import type { Sessions } from "./sessions.ts";
+import type { ToolPolicy } from "./tool-policy.ts";
+
+/** A request that was judged and may go up. */
+export interface Judged {
+  /** Undefined for GET and DELETE. */
+  readonly message: McpMessage | undefined;
+  readonly era: Era;
+  /** The caller's own session, if it names one. */
+  readonly sessionId: string | undefined;
+  /** What the server behind is told of the caller. */
+  readonly identity: Identity;
+}
+
+/** What a request is judged by. */
+export interface Rules {
+  readonly policy: ToolPolicy;
+  readonly sessions: Sessions;
+}
+
+function sessionIdOf({ headers }: IncomingMessage): string | undefined {
+  const id = headers["mcp-session-id"];
+  return typeof id === "string" ? id : undefined;
+}
+
+/** Whose right counts is the caller's, also if the message is another one's. */
+function identify(
+  { policy }: Rules,
+  message: McpMessage | undefined,
+  principal: Principal,
+): Identity {
+  const { username } = principal.subject;
+  if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
+  const { decision, database } = policy.judge(principal, message);
+  return { username, roles: [decision.role ?? ""], databases: [database] };
+}
+
+/**
+ * Judges a request: its body, its headers against it, its session, its method, and the tool that
+ * it calls.
+ *
+ * @param body undefined for GET and DELETE
+ * @throws McpRefused for what is refused in the protocol's terms
+ * @throws Refusal `insufficient_scope`
+ */
+export function judgeRequest(
+  rules: Rules,
+  request: IncomingMessage,
+  body: Buffer | undefined,
+  principal: Principal,
+): Judged {
+  const message = body === undefined ? undefined : readMessage(body);
+  const era = message === undefined ? "handshake" : judgeHeaders(request.headers, message);
+  // Revisions without sessions ignore the header.
+  const sessionId = era === "stateless" ? undefined : sessionIdOf(request);
+  if (sessionId !== undefined && !rules.sessions.use(sessionId, principal.subject.username)) {
+    const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
+    throw new McpRefused("sessionNotFound", "Session not found", options);
+  }
+  if (message !== undefined) requireMethod(message, principal);
+  return { message, era, sessionId, identity: identify(rules, message, principal) };
+}
+
+/**
+ * True if the answer may hold a list of tools: that of `tools/list`, and the stream of a GET, on
+ * which answers are delivered again that a client has missed.
+ */
+export function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
+  return message === undefined ? method === "GET" : message.method === "tools/list";
+}

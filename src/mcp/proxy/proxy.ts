@@ -1,0 +1,123 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { gatewayHeaders, type HeaderPolicy, streamHeaders } from "../../upstream/headers.ts";
+import { createStreamProxy, type StreamForward } from "../../upstream/stream-proxy.ts";
+import { McpRefused, sendMcpRefusal } from "../json-rpc.ts";
+import type { Principal } from "../principal.ts";
+import { type Judged, judgeRequest, mayList } from "./judge.ts";
+import { receive } from "./reception.ts";
+import { noteSession } from "./session-notes.ts";
+import { Sessions } from "./sessions.ts";
+import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
+
+/** What the gateway knows of a request besides the request itself. */
+export interface McpExchange {
+  readonly requestId: string;
+  /** The addresses on the way here, the client's first. */
+  readonly forwardedFor: string;
+  readonly proto: string;
+  readonly host: string | undefined;
+  /** True if the peer's `X-Forwarded-*` headers are believed. */
+  readonly isTrusted: boolean;
+  /** False while authentication is off: then nobody is vouched for. */
+  readonly isAuthenticated: boolean;
+  /** Headers that the gateway adds to the answer, names and values in turn; asked for when it begins. */
+  readonly answerHeaders: () => readonly string[];
+  /** Told when the request is denied in the protocol's terms, with the reason's stable code. */
+  readonly onDenied?: (code: string) => void;
+}
+
+/** Stands in front of a foreign MCP server. */
+export interface McpProxy {
+  /**
+   * Judges one request and carries it to the server. Resolves when the answer has gone out or
+   * broken off.
+   *
+   * @param body the whole body of a POST; undefined for GET and DELETE
+   * @throws Refusal `insufficient_scope`, `upstream_unreachable`, `upstream_broken` or
+   *   `upstream_timeout`, as long as nothing of an answer has gone out
+   */
+  handle(
+    request: IncomingMessage,
+    response: ServerResponse,
+    body: Buffer | undefined,
+    principal: Principal,
+    exchange: McpExchange,
+  ): Promise<void>;
+  close(): void;
+}
+
+export interface McpProxyOptions extends Rights {
+  /** The server's URL, with its path. */
+  readonly target: string;
+  readonly policy: readonly ToolRule[];
+  /** The client's own credential never goes up, whatever this says. */
+  readonly headers: HeaderPolicy;
+  /** Milliseconds. */
+  readonly connectTimeout: number;
+  /** Milliseconds to the head of an answer, and between two parts of one that is no event stream. */
+  readonly responseTimeout: number;
+  readonly sessions?: Sessions;
+}
+
+/** The client's headers that go up, and the gateway's own. */
+function upwardHeaders(
+  request: IncomingMessage,
+  { era, sessionId, identity }: Judged,
+  body: Buffer | undefined,
+  policy: HeaderPolicy,
+  exchange: McpExchange,
+): StreamForward["headers"] {
+  const kept = streamHeaders(request.headers, policy, exchange.isTrusted);
+  const headers: NodeJS.Dict<string | string[]> = {
+    ...kept,
+    // Lists are looked at on their way back, which an encoding would hinder.
+    "accept-encoding": "identity",
+    ...gatewayHeaders({ ...exchange, identity: exchange.isAuthenticated ? identity : undefined }),
+  };
+  delete headers["transfer-encoding"];
+  delete headers["content-length"];
+  if (body !== undefined) headers["content-length"] = String(body.length);
+  if (era === "stateless" || sessionId === undefined) delete headers["mcp-session-id"];
+  return headers;
+}
+
+/** Creates the proxy; nothing is connected until it is needed. */
+export function createMcpProxy(options: McpProxyOptions): McpProxy {
+  const { sessions = new Sessions(), connectTimeout, responseTimeout } = options;
+  const url = new URL(options.target);
+  const path = `${url.pathname}${url.search}`;
+  const headerPolicy = { ...options.headers, forwardAuthorization: false };
+  const policy = createToolPolicy(options.policy, options);
+  const target = { origin: url.origin, socketPath: undefined };
+  const proxy = createStreamProxy({ target, connectTimeout, responseTimeout });
+
+  return {
+    async handle(request, response, body, principal, exchange) {
+      let judged: Judged;
+      try {
+        judged = judgeRequest({ policy, sessions }, request, body, principal);
+      } catch (error) {
+        if (!(error instanceof McpRefused)) throw error;
+        if (typeof error.data?.code === "string") exchange.onDenied?.(error.data.code);
+        sendMcpRefusal(response, error, exchange.answerHeaders());
+        return;
+      }
+      const show = mayList(request, judged)
+        ? (name: string) => policy.mayCall(principal, name)
+        : undefined;
+      await proxy.forward({
+        request,
+        response,
+        path,
+        headers: upwardHeaders(request, judged, body, headerPolicy, exchange),
+        answerHeaders: exchange.answerHeaders(),
+        ...(body === undefined ? {} : { body }),
+        receive: (answer) => {
+          const head = { method: request.method ?? "", answer };
+          return receive(answer, { show, sessionId: noteSession(sessions, head, judged) });
+        },
+      });
+    },
+    close: () => proxy.close(),
+  };
+}

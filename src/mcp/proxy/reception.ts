@@ -1,0 +1,90 @@
+import type { IncomingMessage } from "node:http";
+import type { Transform } from "node:stream";
+import { Refusal } from "../../refusal.ts";
+import type { Reception } from "../../upstream/stream-proxy.ts";
+import { EventFilter, MessageFilter, type ShowTool } from "./list-filter.ts";
+
+/** Lower-case names that an answer of a server behind may not carry to the client. */
+const dropped: ReadonlySet<string> = new Set([
+  // Cookies do not go up, so they do not come down, and challenges are the gateway's.
+  "set-cookie",
+  "www-authenticate",
+  "mcp-session-id",
+]);
+
+/** What describes the very bytes of a body that is filtered. */
+const ofWholeBody: ReadonlySet<string> = new Set([
+  "content-length",
+  "etag",
+  "digest",
+  "content-digest",
+  "repr-digest",
+  "content-md5",
+  "accept-ranges",
+]);
+
+function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
+  return raw.filter((_, at) => !names.has((raw[at - (at % 2)] ?? "").toLowerCase()));
+}
+
+/** As lenient as clients are, who look for the type anywhere in the header. */
+function isEventStream({ headers }: IncomingMessage): boolean {
+  return /text\/event-stream/i.test(headers["content-type"] ?? "");
+}
+
+function isJson({ headers }: IncomingMessage): boolean {
+  return /json/i.test(headers["content-type"] ?? "");
+}
+
+function isSuccess({ statusCode = 0 }: IncomingMessage): boolean {
+  return statusCode >= 200 && statusCode < 300;
+}
+
+/**
+ * The filter for an answer that may hold a list of tools.
+ *
+ * @throws Refusal if nobody could tell whether it does
+ */
+function filterFor(answer: IncomingMessage, show: ShowTool): Transform | undefined {
+  const encoding = answer.headers["content-encoding"] ?? "identity";
+  if (encoding !== "identity") {
+    throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
+  }
+  if (isEventStream(answer)) return new EventFilter(show);
+  if (isJson(answer)) return new MessageFilter(show);
+  if (!isSuccess(answer)) return undefined;
+  throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
+}
+
+/** How an answer is received. */
+export interface ReceptionOptions {
+  /** Set if the answer may hold a list of tools. */
+  readonly show: ShowTool | undefined;
+  /** The session that the client is told of, if any. */
+  readonly sessionId: string | undefined;
+}
+
+/**
+ * Receives an answer of the server behind.
+ *
+ * @throws Refusal `upstream_broken` for a redirect or a 401: the one would lead the client past the
+ *   gateway, and the other is about a credential that is not the client's
+ */
+export function receive(answer: IncomingMessage, { show, sessionId }: ReceptionOptions): Reception {
+  const status = answer.statusCode ?? 0;
+  if (status === 401 || (status >= 300 && status < 400)) {
+    throw new Refusal("upstream_broken", { detail: `the MCP server answered ${status}` });
+  }
+  // A stream may be silent for as long as it likes; the client's end, or its token's, ends it.
+  if (isEventStream(answer)) answer.setTimeout(0);
+  const filter = show === undefined ? undefined : filterFor(answer, show);
+  const rawHeaders = without(answer.rawHeaders, dropped);
+  if (sessionId !== undefined) rawHeaders.push("Mcp-Session-Id", sessionId);
+  if (isEventStream(answer) && answer.headers["x-accel-buffering"] === undefined) {
+    rawHeaders.push("X-Accel-Buffering", "no");
+  }
+  return {
+    rawHeaders: filter === undefined ? rawHeaders : without(rawHeaders, ofWholeBody),
+    filter,
+  };
+}

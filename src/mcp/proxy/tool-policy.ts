@@ -1,0 +1,89 @@
+import type { Decision } from "../../access/policy.ts";
+import { isPlainName } from "../../query/names.ts";
+import type { PermissionClass } from "../../query/operations.ts";
+import { type McpMessage, requireExactKeys } from "../body.ts";
+import { McpRefused } from "../json-rpc.ts";
+import type { Principal } from "../principal.ts";
+import { readText } from "../strict-json.ts";
+
+/** What a caller of a foreign server's tool must be allowed to do, and on which database. */
+export interface ToolRule {
+  /** The tool's name, exactly. */
+  readonly name: string;
+  readonly permission: PermissionClass;
+  /** The database, if it is always the same one. */
+  readonly database?: string | undefined;
+  /** Else the argument that names it. */
+  readonly database_argument?: string | undefined;
+}
+
+/** Who may do what, as the live access file says. */
+export interface Rights {
+  /** Decides on one call; asked once for each, so that it can be audited. */
+  readonly decide: (
+    principal: Principal,
+    permission: PermissionClass,
+    database: string,
+  ) => Decision;
+  /** True if the principal has the right on `database`, or on any at all if none is named. */
+  readonly mayUse: (
+    principal: Principal,
+    permission: PermissionClass,
+    database?: string,
+  ) => boolean;
+}
+
+/** What was decided on one call. */
+export interface CallDecision {
+  readonly decision: Decision;
+  readonly database: string;
+}
+
+/** The rules for the tools of a foreign server. A tool without a rule may not be called. */
+export interface ToolPolicy {
+  /**
+   * Judges a `tools/call`.
+   *
+   * @throws McpRefused `denied`, or `invalidParams` if the call does not name its database
+   */
+  judge(principal: Principal, message: McpMessage): CallDecision;
+  /** True if the principal may call the tool, at least on some database. */
+  mayCall(principal: Principal, name: string): boolean;
+}
+
+/** A denial in words for the model, and as a code for programs. */
+function denied(message: McpMessage, code: string): McpRefused {
+  const text = `Denied: this tool may not be called (${code})`;
+  return new McpRefused("denied", text, { status: 200, id: message.id, data: { code } });
+}
+
+/** The database that a call is about. @throws McpRefused `invalidParams` */
+function databaseOf(rule: ToolRule, message: McpMessage): string {
+  if (rule.database !== undefined) return rule.database;
+  const { database_argument: key = "" } = rule;
+  const args = message.arguments ?? new Map<string, Buffer>();
+  requireExactKeys(args, [key], message.id);
+  const database = readText(args.get(key));
+  if (database !== undefined && isPlainName(database)) return database;
+  const problem = `Invalid params: the argument ${key} names no database`;
+  throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
+}
+
+/** Makes the policy of a list of rules. */
+export function createToolPolicy(rules: readonly ToolRule[], rights: Rights): ToolPolicy {
+  const byName = new Map(rules.map((rule) => [rule.name, rule]));
+  return {
+    judge(principal, message) {
+      const rule = byName.get(message.name ?? "");
+      if (rule === undefined) throw denied(message, "tool_without_policy");
+      const database = databaseOf(rule, message);
+      const decision = rights.decide(principal, rule.permission, database);
+      if (!decision.allowed) throw denied(message, decision.reason);
+      return { decision, database };
+    },
+    mayCall(principal, name) {
+      const rule = byName.get(name);
+      return rule !== undefined && rights.mayUse(principal, rule.permission, rule.database);
+    },
+  };
+}

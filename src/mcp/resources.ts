@@ -1,0 +1,72 @@
+import {
+  type McpServer,
+  ProtocolError,
+  ProtocolErrorCode,
+  type ReadResourceResult,
+  ResourceTemplate,
+} from "@modelcontextprotocol/server";
+import { isPlainName } from "../query/names.ts";
+import { Refusal } from "../refusal.ts";
+import type { Principal } from "./principal.ts";
+import type { SchemaSource } from "./schema-source.ts";
+
+/** Tables that one answer lists at most; the rest are found by the template. */
+const LARGEST_LIST = 1000;
+const scheme = "gatehouse:///";
+const mimeType = "application/json";
+
+interface TableResource {
+  readonly uri: string;
+  readonly name: string;
+  readonly mimeType: string;
+}
+
+async function listTables(schema: SchemaSource, principal: Principal): Promise<TableResource[]> {
+  const found: TableResource[] = [];
+  for (const database of await schema.listDatabases(principal)) {
+    for (const table of await schema.listTables(principal, database)) {
+      found.push({ uri: `${scheme}${database}/${table}`, name: `${database}/${table}`, mimeType });
+      if (found.length === LARGEST_LIST) return found;
+    }
+  }
+  return found;
+}
+
+/** What a caller is told, in the protocol's terms. */
+function asProtocolError(error: unknown, uri: string): unknown {
+  if (!(error instanceof Refusal)) return error;
+  const data = { uri, code: error.code };
+  return new ProtocolError(ProtocolErrorCode.InvalidParams, error.message, data);
+}
+
+async function readTable(
+  schema: SchemaSource,
+  principal: Principal,
+  uri: string,
+): Promise<ReadResourceResult> {
+  const [database = "", table = "", ...more] = uri.slice(scheme.length).split("/");
+  const isTable = [database, table].every(isPlainName) && more.length === 0;
+  try {
+    if (!isTable) throw new Refusal("schema_not_found");
+    const columns = await schema.describeTable(principal, database, table);
+    return { contents: [{ uri, mimeType, text: JSON.stringify({ database, table, columns }) }] };
+  } catch (error) {
+    throw asProtocolError(error, uri);
+  }
+}
+
+/** Registers the tables' schemas as resources on the server of one request. */
+export function registerResources(
+  server: McpServer,
+  schema: SchemaSource,
+  principal: Principal,
+): void {
+  const template = new ResourceTemplate(`${scheme}{database}/{table}`, {
+    list: async () => ({ resources: await listTables(schema, principal) }),
+  });
+  const description = "The columns of a table with their declared types.";
+  const settings = { title: "Table schema", description, mimeType };
+  server.registerResource("table", template, settings, (uri) =>
+    readTable(schema, principal, uri.href),
+  );
+}

@@ -1,0 +1,80 @@
+import { createHash } from "node:crypto";
+import { type Adapter, type AdapterPayload, errors } from "oidc-provider";
+import { epochSeconds } from "../../clock.ts";
+import type { StateStore } from "./store.ts";
+
+/** Models whose id is itself a credential: only its hash is kept. */
+const credentials: ReadonlySet<string> = new Set(["AuthorizationCode", "RefreshToken"]);
+
+/** Far enough away for a record that ends by being removed: a hundred years, in seconds. */
+const FOREVER = 100 * 365 * 24 * 3600;
+
+/** Only this adapter writes what it reads here. */
+function parsePayload(text: string): AdapterPayload {
+  return JSON.parse(text);
+}
+
+/** Keeps one model of `oidc-provider` in the store. */
+class StoreAdapter implements Adapter {
+  readonly #model: string;
+  readonly #store: StateStore;
+
+  constructor(model: string, store: StateStore) {
+    this.#model = model;
+    this.#store = store;
+  }
+
+  #key(id: string): string {
+    if (!credentials.has(this.#model)) return id;
+    return createHash("sha256").update(id).digest("base64url");
+  }
+
+  async upsert(id: string, payload: AdapterPayload, expiresIn = FOREVER): Promise<void> {
+    const { jti, consumed: _, ...rest } = payload;
+    const kept = credentials.has(this.#model) ? rest : { jti, ...rest };
+    this.#store.put(this.#model, this.#key(id), {
+      payload: JSON.stringify(kept),
+      grantId: payload.grantId,
+      uid: payload.uid,
+      expires: epochSeconds() + expiresIn,
+    });
+  }
+
+  async find(id: string): Promise<AdapterPayload | undefined> {
+    const found = this.#store.find(this.#model, this.#key(id));
+    if (found === undefined) return undefined;
+    const payload = parsePayload(found.payload);
+    if (credentials.has(this.#model)) payload.jti = id;
+    return found.consumed === undefined ? payload : { ...payload, consumed: found.consumed };
+  }
+
+  async findByUid(uid: string): Promise<AdapterPayload | undefined> {
+    const found = this.#store.findByUid(this.#model, uid);
+    return found === undefined ? undefined : parsePayload(found.payload);
+  }
+
+  /** The device flow is not offered, so there are no user codes. */
+  async findByUserCode(): Promise<undefined> {
+    return undefined;
+  }
+
+  /** @throws InvalidGrant if it was used up already, so that of two at one moment one succeeds */
+  async consume(id: string): Promise<void> {
+    if (!this.#store.consume(this.#model, this.#key(id))) {
+      throw new errors.InvalidGrant("already used");
+    }
+  }
+
+  async destroy(id: string): Promise<void> {
+    this.#store.remove(this.#model, this.#key(id));
+  }
+
+  async revokeByGrantId(grantId: string): Promise<void> {
+    this.#store.removeByGrant(this.#model, grantId);
+  }
+}
+
+/** Makes the adapter of each model. */
+export function createAdapterFactory(store: StateStore): (model: string) => Adapter {
+  return (model) => new StoreAdapter(model, store);
+}

@@ -1,0 +1,30 @@
+import { RateLimiterMemory, RateLimiterRes } from "rate-limiter-flexible";
+import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
+
+/** How often something may be asked for. */
+export interface AddressBounds {
+  readonly perAddress: number;
+  /** From a front with everyone behind it. */
+  readonly perSharedAddress: number;
+  /** Seconds. */
+  readonly window: number;
+}
+
+/** Counts a request from there: the seconds after which it may come again, 0 if it may go on. */
+export type AddressLimit = (origin: LoginOrigin) => Promise<number>;
+
+/** Makes a limit that counts in memory. */
+export function createAddressLimit(bounds: AddressBounds): AddressLimit {
+  const { perAddress, perSharedAddress, window } = bounds;
+  const own = new RateLimiterMemory({ points: perAddress, duration: window });
+  const shared = new RateLimiterMemory({ points: perSharedAddress, duration: window });
+  return async ({ address, isShared }) => {
+    try {
+      await (isShared ? shared : own).consume(addressKey(address));
+      return 0;
+    } catch (error) {
+      if (error instanceof RateLimiterRes) return Math.max(1, Math.ceil(error.msBeforeNext / 1000));
+      throw error;
+    }
+  };
+}

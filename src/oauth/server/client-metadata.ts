@@ -1,0 +1,76 @@
+import * as z from "zod";
+import { isClientRedirect } from "./redirects.ts";
+
+const MAX_REDIRECT_URIS = 10;
+const MAX_URI = 2048;
+
+/** Scripts and lines have no place in a name that is shown to a person who decides by it. */
+const name = z
+  .string()
+  .trim()
+  .min(1)
+  .max(100)
+  .regex(/^[^\p{C}\p{Zl}\p{Zp}]+$/u, "holds characters that cannot be shown");
+
+const redirectUri = z
+  .string()
+  .max(MAX_URI)
+  .refine(isClientRedirect, "must be https, or http on a loopback address, without a fragment");
+
+const grantType = z.enum(["authorization_code", "refresh_token"]);
+
+/** What of RFC 7591, section 2, has a meaning here; everything else is left out. */
+const metadataShape = z.object({
+  client_name: name.optional(),
+  redirect_uris: z.array(redirectUri).min(1).max(MAX_REDIRECT_URIS),
+  token_endpoint_auth_method: z.literal("none").default("none"),
+  grant_types: z
+    .array(z.string())
+    .default(["authorization_code", "refresh_token"])
+    .transform((types) => types.filter((type) => grantType.safeParse(type).success))
+    .refine((types) => types.includes("authorization_code"), "must hold authorization_code"),
+  response_types: z
+    .array(z.string())
+    .default(["code"])
+    .refine((types) => types.includes("code"), "must hold code")
+    .transform((): "code"[] => ["code"]),
+});
+
+/** A public client's metadata, as far as it counts. */
+export type ClientMetadata = z.infer<typeof metadataShape>;
+
+/** The metadata of a client cannot be used. */
+export class ClientMetadataError extends Error {
+  /** The error code of RFC 7591, section 3.2.2. */
+  readonly code: "invalid_redirect_uri" | "invalid_client_metadata";
+
+  constructor(path: string, reason: string) {
+    super(path === "" ? reason : `${path}: ${reason}`);
+    this.name = "ClientMetadataError";
+    this.code = path.startsWith("redirect_uris")
+      ? "invalid_redirect_uri"
+      : "invalid_client_metadata";
+  }
+}
+
+/** Reads what a client says of itself. @throws ClientMetadataError */
+export function readClientMetadata(value: unknown): ClientMetadata {
+  const parsed = metadataShape.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new ClientMetadataError(issue?.path.join(".") ?? "", issue?.message ?? "is no metadata");
+}
+
+/**
+ * The record of a client as it is kept. The application type is the one under which any port of a
+ * loopback redirect is the same one (RFC 8252, section 7.3); redirects to the web work with it too.
+ */
+export function clientRecord(clientId: string, metadata: ClientMetadata) {
+  const { client_name, ...rest } = metadata;
+  return {
+    ...rest,
+    client_id: clientId,
+    application_type: "native",
+    ...(client_name === undefined ? {} : { client_name }),
+  } as const;
+}

@@ -1,0 +1,61 @@
+import type { AuthorizationDetail } from "oidc-provider";
+import * as z from "zod";
+import { isDatabaseOrEvery } from "../../access/names.ts";
+import { EVERY_DATABASE } from "../../access/roles.ts";
+import { grantsOf, type Snapshot } from "../../access/snapshot.ts";
+import { type McpScope, mcpScopes } from "../../mcp/principal.ts";
+
+const TYPE = "database_access";
+
+const consentShape = z.object({
+  type: z.literal(TYPE),
+  database: z.string().refine(isDatabaseOrEvery),
+  read_only: z.boolean(),
+});
+
+/** How far a user has let a client go, kept with the grant as an authorization detail (RFC 9396). */
+export interface Consent {
+  /** The only database, or `*` for all that the user may use. */
+  readonly database: string;
+  readonly readOnly: boolean;
+}
+
+/** The consent as it is kept. */
+export function toDetail({ database, readOnly }: Consent): AuthorizationDetail {
+  return { type: TYPE, database, read_only: readOnly };
+}
+
+/** The consent of a grant; undefined if there is none, which then opens nothing. */
+export function readConsent(details: readonly AuthorizationDetail[] = []): Consent | undefined {
+  const parsed = consentShape.safeParse(details[0]);
+  if (!parsed.success || details.length !== 1) return undefined;
+  return { database: parsed.data.database, readOnly: parsed.data.read_only };
+}
+
+/** A database that a grant can be narrowed to, with the user's role there. */
+export interface Choice {
+  readonly database: string;
+  readonly role: string;
+}
+
+/**
+ * The databases that a user can choose from: those it has an entry for, and with an entry for
+ * every database also those that the access file names.
+ */
+export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
+  const grants = grantsOf(snapshot, username);
+  const everywhere = grants.get(EVERY_DATABASE);
+  const names = new Set(grants.keys());
+  if (everywhere !== undefined) for (const name of snapshot.databases.values()) names.add(name);
+  names.delete(EVERY_DATABASE);
+  return Array.from(names, (database) => ({
+    database,
+    role: grants.get(database) ?? everywhere ?? "",
+  })).sort((a, b) => a.database.localeCompare(b.database));
+}
+
+/** The scopes of the resource among those that were asked for; others are not known here. */
+export function knownScopes(scope: unknown): McpScope[] {
+  const asked = typeof scope === "string" ? scope.split(" ") : [];
+  return mcpScopes.filter((known) => asked.includes(known));
+}

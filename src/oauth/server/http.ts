@@ -1,0 +1,103 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+/** An OAuth error answer (RFC 6749, section 5.2). */
+export class OAuthProblem extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(
+    status: number,
+    code: string,
+    description: string,
+    headers: Readonly<Record<string, string>> = {},
+  ) {
+    super(description);
+    this.name = "OAuthProblem";
+    this.status = status;
+    this.code = code;
+    this.headers = headers;
+  }
+}
+
+/** What may be asked again after so many seconds (RFC 6585, section 4). */
+export function tooMany(description: string, seconds: number): OAuthProblem {
+  const headers = { "Retry-After": String(seconds) };
+  return new OAuthProblem(429, "temporarily_unavailable", description, headers);
+}
+
+/** Sends JSON that nobody keeps. */
+export function sendJson(
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  response.writeHead(status, {
+    "Content-Type": "application/json; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    ...headers,
+  });
+  response.end(JSON.stringify(body));
+}
+
+/** Sends a problem in the shape that OAuth clients read. */
+export function sendProblem(response: ServerResponse, problem: OAuthProblem): void {
+  const { status, code, message, headers } = problem;
+  sendJson(response, status, { error: code, error_description: message }, headers);
+}
+
+/** True for a request that any web page may send and read: nothing here goes by cookies. */
+export function allowAnyOrigin(request: IncomingMessage, response: ServerResponse): boolean {
+  response.setHeader("Access-Control-Allow-Origin", "*");
+  if (request.method !== "OPTIONS") return false;
+  response.writeHead(204, {
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": "Content-Type, MCP-Protocol-Version",
+    "Access-Control-Max-Age": "3600",
+  });
+  response.end();
+  return true;
+}
+
+/** The most bytes that a form or a registration may have. */
+const MAX_BODY = 16 * 1024;
+
+async function readText(request: IncomingMessage, type: string): Promise<string> {
+  const [given = ""] = (request.headers["content-type"] ?? "").split(";");
+  if (given.trim().toLowerCase() !== type) {
+    throw new OAuthProblem(415, "invalid_request", `the body must be ${type}`);
+  }
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of request) {
+    const bytes = Buffer.from(chunk);
+    length += bytes.length;
+    if (length > MAX_BODY) throw new OAuthProblem(413, "invalid_request", "the body is too large");
+    chunks.push(bytes);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/** Reads a form. @throws OAuthProblem if it is none, too large, or has a field twice */
+export async function readForm(request: IncomingMessage): Promise<ReadonlyMap<string, string>> {
+  const fields = new Map<string, string>();
+  const text = await readText(request, "application/x-www-form-urlencoded");
+  for (const [field, value] of new URLSearchParams(text)) {
+    if (fields.has(field))
+      throw new OAuthProblem(400, "invalid_request", `${field} is given twice`);
+    fields.set(field, value);
+  }
+  return fields;
+}
+
+/** Reads JSON. @throws OAuthProblem if it is none or too large */
+export async function readJson(request: IncomingMessage): Promise<unknown> {
+  const text = await readText(request, "application/json");
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new OAuthProblem(400, "invalid_request", "the body is not JSON");
+  }
+}

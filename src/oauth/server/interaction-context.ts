@@ -1,0 +1,67 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Client, Provider } from "oidc-provider";
+import type { FormGuard } from "./csrf.ts";
+import type { AuthorizationServerOptions } from "./options.ts";
+import type { ClientView } from "./pages/client.ts";
+import { pageHeaders } from "./pages/page.ts";
+
+/** An authorization request that waits for its user. */
+export type Interaction = Awaited<ReturnType<Provider["interactionDetails"]>>;
+
+/** What the pages that a user meets work on. */
+export interface InteractionContext {
+  readonly provider: Provider;
+  readonly options: AuthorizationServerOptions;
+  readonly guard: FormGuard;
+}
+
+/** One visit of a user to an interaction. */
+export interface Visit {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly interaction: Interaction;
+  readonly client: Client;
+  readonly view: ClientView;
+}
+
+function textOf(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+/** The client as its users see it. */
+export function viewClient(
+  { options }: InteractionContext,
+  client: Client,
+  { params }: Interaction,
+): ClientView {
+  const { clientId, clientName } = client;
+  const documentUrl = URL.parse(clientId);
+  return {
+    name: clientName ?? documentUrl?.host ?? "An app without a name",
+    host: documentUrl?.protocol === "https:" ? documentUrl.host : undefined,
+    isConfigured: options.clients.some(({ client_id }) => client_id === clientId),
+    redirectUri: textOf(params.redirect_uri),
+  };
+}
+
+/** Sends a page of an interaction. */
+export function sendPage(
+  { response, view }: Visit,
+  status: number,
+  page: string,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  response.writeHead(status, { ...pageHeaders(view.redirectUri), ...headers });
+  response.end(page);
+}
+
+/** Ends an interaction with an error that the client is told (RFC 6749, section 4.1.2.1). */
+export function refuse(
+  { provider }: InteractionContext,
+  { request, response }: Visit,
+  error: string,
+  description: string,
+): Promise<void> {
+  const result = { error, error_description: description };
+  return provider.interactionFinished(request, response, result);
+}

@@ -1,0 +1,37 @@
+import type { importJWK, JWK } from "jose";
+import { epochSeconds } from "../../clock.ts";
+import { readKeyFiles } from "../../identity/key-file.ts";
+import { openKeyRing } from "../../identity/key-ring.ts";
+import { keyState } from "../../identity/key-rotation.ts";
+
+/** The algorithm of access tokens (RFC 7518, section 3.4). */
+export const SIGNING_ALGORITHM = "ES256";
+
+/** The authorization server's own keys, which sign nothing but its access tokens. */
+export interface SigningKeys {
+  /** The name of the key that signs. */
+  readonly signer: string;
+  /** Private, newest first. */
+  readonly privateKeys: readonly (JWK & { kty: string; kid: string })[];
+  /** The key that verifies tokens of `kid`, or undefined if there is none. */
+  verifier(kid: string): Awaited<ReturnType<typeof importJWK>> | undefined;
+}
+
+/**
+ * Loads the keys in `directory`, and makes the first one.
+ *
+ * @throws KeyFileError or UnsafeFileError if a key file cannot be used
+ */
+export async function openSigningKeys(directory: string): Promise<SigningKeys> {
+  const options = { directory, algorithm: SIGNING_ALGORITHM, checkRead: true } as const;
+  const ring = await openKeyRing(options);
+  const files = await readKeyFiles(directory, options);
+  const usable = files.filter(
+    (key) => key.alg === SIGNING_ALGORITHM && keyState(key, epochSeconds()) !== "expired",
+  );
+  return {
+    signer: ring.signer.kid,
+    privateKeys: usable.map(({ kid, alg, jwk }) => ({ ...jwk, kid, alg, use: "sig" })),
+    verifier: (kid) => ring.verifier(kid),
+  };
+}

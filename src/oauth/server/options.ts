@@ -1,0 +1,70 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Snapshot, User } from "../../access/snapshot.ts";
+import type { LiveRevocations } from "../../identity/revocations.ts";
+import type { LoginOrigin } from "../../identity/throttle.ts";
+import type { McpScope } from "../../mcp/principal.ts";
+import type { Log } from "../../observe/log.ts";
+import type { DocumentFetch } from "./client-documents.ts";
+
+/** A public client that the operator has named in the configuration. */
+export interface ConfiguredClient {
+  readonly client_id: string;
+  readonly client_name: string;
+  readonly redirect_uris: readonly string[];
+}
+
+/** What the authorization server is given by the gateway that it is part of. */
+export interface AuthorizationServerOptions {
+  /** The gateway's public URL, without a closing slash. */
+  readonly issuer: string;
+  /** The one resource that tokens are for (RFC 8707): the public URL of `/mcp`. */
+  readonly resource: string;
+  /** Where state and signing keys are kept; made with mode 0700 if it is not there. */
+  readonly directory: string;
+  readonly clients: readonly ConfiguredClient[];
+  /** Seconds that an access token lives. */
+  readonly tokenLifetime: number;
+  /**
+   * Verifies a password, under the same throttle as every other login.
+   *
+   * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
+   */
+  readonly checkPassword: (
+    username: string,
+    password: string,
+    origin: LoginOrigin,
+  ) => Promise<User>;
+  readonly originOf: (request: IncomingMessage) => LoginOrigin;
+  readonly snapshot: () => Snapshot;
+  readonly revocations: Pick<LiveRevocations, "isRevoked" | "earliestIssue">;
+  /** For the audit; `fields` never hold a secret. */
+  readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
+  readonly log: Log;
+  /** Fetches client ID metadata documents; by default from public addresses over https alone. */
+  readonly fetchDocument?: DocumentFetch;
+}
+
+/** What an access token of this server says (RFC 9068); times in epoch seconds. */
+export interface AccessToken {
+  readonly username: string;
+  /** The only database it opens, or `*`. */
+  readonly database: string;
+  readonly readOnly: boolean;
+  readonly scopes: ReadonlySet<McpScope>;
+  /** The fingerprint of the password that its user logged in with. */
+  readonly credential: string;
+  readonly tokenId: string;
+  readonly clientId: string;
+  readonly issuedAt: number;
+  readonly expiresAt: number;
+}
+
+/** The embedded authorization server (OAuth 2.1), as the gateway mounts it. */
+export interface AuthorizationServer {
+  /** The paths it serves: exact, or with a closing slash everything below. */
+  readonly paths: readonly string[];
+  handle(request: IncomingMessage, response: ServerResponse): void;
+  /** @throws Refusal `token_invalid`, `token_expired` or `token_revoked` */
+  verify(token: string): Promise<AccessToken>;
+  close(): Promise<void>;
+}

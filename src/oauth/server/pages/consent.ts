@@ -1,0 +1,78 @@
+import { EVERY_DATABASE } from "../../../access/roles.ts";
+import type { McpScope } from "../../../mcp/principal.ts";
+import type { Choice } from "../consent.ts";
+import { lifetimes } from "../lifetimes.ts";
+import { type ClientView, clientDetails, loopbackWarning } from "./client.ts";
+import { type Html, html, nothing } from "./html.ts";
+import { renderPage } from "./page.ts";
+
+/** What the consent page shows. */
+export interface ConsentView {
+  readonly client: ClientView;
+  readonly csrf: string;
+  readonly username: string;
+  readonly scopes: readonly McpScope[];
+  /** True if the client can go on without the user by refresh tokens. */
+  readonly staysConnected: boolean;
+  readonly choices: readonly Choice[];
+}
+
+const meanings: Readonly<Record<McpScope, string>> = {
+  "mcp:tools": "Use tools in your name, such as running queries",
+  "mcp:resources": "Read resources in your name, such as the list of tables",
+};
+
+/** After so many days the user is asked again. */
+const days = String(lifetimes.grant / 86_400);
+
+function asked({ scopes, staysConnected }: ConsentView): Html {
+  const items = scopes.map((scope) => html`<li>${meanings[scope]}</li>`);
+  const stay = html`<li>Stay connected while you are away, until it is revoked or ${days} days have passed</li>`;
+  return html`<h2 id="asked">It asks to</h2>
+<ul aria-labelledby="asked">${items}${staysConnected ? stay : nothing}</ul>`;
+}
+
+function databases({ choices }: ConsentView): Html {
+  const options = choices.map(
+    ({ database, role }) =>
+      html`<option value="${database}">Only ${database} (your role: ${role})</option>`,
+  );
+  return html`<div class="field">
+<label for="database">Which databases?</label>
+<select id="database" name="database">
+<option value="${EVERY_DATABASE}" selected>All that you may use yourself</option>
+${options}
+</select>
+</div>`;
+}
+
+const reach = html`<fieldset>
+<legend>What may it do there?</legend>
+<label class="choice"><input type="radio" name="reach" value="read" required>
+<span>Only read<br><span class="quiet">It can change nothing.</span></span></label>
+<label class="choice"><input type="radio" name="reach" value="full" required checked>
+<span>Read and change<br><span class="quiet">Everything your own roles allow, and no more.</span></span></label>
+</fieldset>`;
+
+/** The page on which a user decides what a client may do. */
+export function consentPage(view: ConsentView): string {
+  const { client, csrf, username } = view;
+  return renderPage({
+    title: "Allow access",
+    content: html`<h1>Let ${client.name} use your databases?</h1>
+${clientDetails(client)}
+${loopbackWarning(client)}
+${asked(view)}
+<form method="post">
+<input type="hidden" name="csrf" value="${csrf}">
+${databases(view)}
+${reach}
+<div class="actions">
+<button class="primary" name="action" value="allow">Allow</button>
+<button name="action" value="deny" formnovalidate>Deny</button>
+</div>
+<p class="field quiet">Logged in as <strong>${username}</strong>.
+<button class="link" name="action" value="switch" formnovalidate>Use another account</button></p>
+</form>`,
+  });
+}

@@ -1,0 +1,80 @@
+import { createHash } from "node:crypto";
+
+/** The style of every page; colours keep a contrast of 4.5 to 1 and more, light and dark. */
+export const style = `
+:root {
+  color-scheme: light dark;
+  --ground: #f3f4f6; --sheet: #ffffff; --ink: #1b1f24; --quiet: #52596b; --line: #8a91a1;
+  --accent: #1d4ed8; --on-accent: #ffffff; --hairline: #d9dce3;
+  --warn-ground: #fff4d6; --warn-line: #a16207; --error-ground: #fdeaea; --error-line: #b42318;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ground: #111318; --sheet: #1a1d24; --ink: #eceef2; --quiet: #aab1c0; --line: #7b8496;
+    --accent: #9db8ff; --on-accent: #0c1530; --hairline: #333845;
+    --warn-ground: #362b10; --warn-line: #e3b341; --error-ground: #3a1a1a; --error-line: #ff8f85;
+  }
+}
+*, *::before, *::after { box-sizing: border-box; }
+body {
+  margin: 0; min-height: 100vh; display: flex; flex-direction: column; align-items: center;
+  background: var(--ground); color: var(--ink);
+  font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;
+}
+header, main, footer { width: 100%; max-width: 30rem; padding: 0 1.25rem; }
+header { padding-top: clamp(1rem, 6vh, 4rem); font-weight: 600; color: var(--quiet); }
+main {
+  margin: 1rem 0; padding-top: 1.5rem; padding-bottom: 1.5rem; background: var(--sheet);
+  border-block: 1px solid var(--hairline);
+}
+@media (min-width: 31rem) {
+  header, footer { padding-inline: 2rem; }
+  main { padding: 2rem; border: 1px solid var(--hairline); border-radius: .75rem; }
+}
+footer { padding-bottom: 2rem; font-size: .875rem; color: var(--quiet); }
+h1 { margin: 0 0 .75rem; font-size: 1.5rem; line-height: 1.25; text-wrap: balance; }
+h2 { margin: 1.5rem 0 .5rem; font-size: 1rem; }
+p { margin: 0 0 .75rem; }
+h1, p, dd, li, strong { overflow-wrap: anywhere; }
+ul { margin: 0; padding-left: 1.25rem; }
+li { margin-bottom: .25rem; }
+dl { margin: 1rem 0; display: grid; grid-template-columns: auto 1fr; gap: .25rem 1rem; }
+dt { color: var(--quiet); }
+@media (max-width: 23rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
+form + dl { margin-top: 1.5rem; padding-top: 1.5rem; border-top: 1px solid var(--hairline); }
+dd { margin: 0; font-weight: 600; }
+.quiet { color: var(--quiet); font-size: .9375rem; font-weight: 400; }
+.note {
+  margin: 1rem 0; padding: .75rem 1rem; border-left: .25rem solid var(--warn-line);
+  border-radius: .25rem; background: var(--warn-ground);
+}
+.note.error { border-left-color: var(--error-line); background: var(--error-ground); }
+.note p:last-child, main > p:last-child, form > p:last-child { margin-bottom: 0; }
+label, legend { font-weight: 600; }
+.field { margin-top: 1rem; }
+.field label { display: block; margin-bottom: .25rem; }
+input:not([type=radio]), select {
+  width: 100%; min-height: 2.75rem; padding: .5rem .75rem; font: inherit; color: inherit;
+  background: var(--sheet); border: 1px solid var(--line); border-radius: .375rem;
+}
+fieldset { margin: 1.25rem 0 0; padding: 0; border: 0; min-width: 0; }
+legend { padding: 0; margin-bottom: .25rem; }
+.choice { display: flex; gap: .75rem; align-items: flex-start; padding: .5rem 0; font-weight: 400; }
+.choice input { flex: none; width: 1.125rem; height: 1.125rem; margin: .25rem 0 0; accent-color: var(--accent); }
+.actions { display: flex; flex-wrap: wrap; gap: .75rem; margin-top: 1.5rem; }
+button {
+  flex: 1 1 8rem; min-height: 2.75rem; padding: .5rem 1.25rem; font: inherit; font-weight: 600;
+  border: 1px solid var(--line); border-radius: .375rem; background: transparent;
+  color: var(--ink); cursor: pointer;
+}
+button.primary { background: var(--accent); border-color: var(--accent); color: var(--on-accent); }
+button.link {
+  flex: none; min-height: 1.5rem; padding: 0; border: 0; color: var(--accent);
+  font-weight: 400; text-decoration: underline;
+}
+button:hover { filter: brightness(1.1); }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+`;
+
+/** The source expression that lets this style, and no other, be applied (CSP, section 2.3.1). */
+export const styleSource = `'sha256-${createHash("sha256").update(style).digest("base64")}'`;

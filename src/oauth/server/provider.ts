@@ -1,0 +1,151 @@
+import type { EventEmitter } from "node:events";
+import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-provider";
+import { parseAccountId } from "./accounts.ts";
+import { createAdapterFactory } from "./adapter.ts";
+import { createAddressLimit } from "./address-limit.ts";
+import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
+import { clientRecord, readClientMetadata } from "./client-metadata.ts";
+import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
+import { lifetimes } from "./lifetimes.ts";
+import { endpoints, OFFLINE_ACCESS } from "./metadata.ts";
+import type { AuthorizationServerOptions } from "./options.ts";
+import { renderErrorPage } from "./pages/error.ts";
+import { createPolicy } from "./policy.ts";
+import { defaultResource, findAccount, isOwnOrigin, resourceServer, tokenClaims } from "./rules.ts";
+import type { StateStore } from "./store.ts";
+
+/** Documents of clients that are fetched a minute: to fetch is work for others too. */
+const documentBounds = { perAddress: 30, perSharedAddress: 300, window: 60 } as const;
+
+function features(
+  options: AuthorizationServerOptions,
+  keys: SigningKeys,
+): Configuration["features"] {
+  const off = { enabled: false };
+  const limit = createAddressLimit(documentBounds);
+  return {
+    devInteractions: off,
+    dPoP: off,
+    pushedAuthorizationRequests: off,
+    rpInitiatedLogout: off,
+    userinfo: off,
+    clientIdMetadataDocument: {
+      enabled: true,
+      ack: "draft-02",
+      // Without a request, a page that was let in before reads its client again.
+      allowFetch: async (ctx?: KoaContextWithOIDC) =>
+        ctx === undefined || (await limit(options.originOf(ctx.req))) === 0,
+      allowClient: () => true,
+      cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
+    },
+    resourceIndicators: {
+      enabled: true,
+      defaultResource: defaultResource(options),
+      useGrantedResource: () => true,
+      getResourceServerInfo: (_, asked) => resourceServer(options, keys, asked),
+    },
+  };
+}
+
+function ttl({ tokenLifetime }: AuthorizationServerOptions): Configuration["ttl"] {
+  return {
+    AccessToken: tokenLifetime,
+    AuthorizationCode: lifetimes.code,
+    Grant: lifetimes.grant,
+    Interaction: lifetimes.interaction,
+    RefreshToken: lifetimes.refreshToken,
+    Session: lifetimes.session,
+  };
+}
+
+function configure(
+  options: AuthorizationServerOptions,
+  keys: SigningKeys,
+  store: StateStore,
+): Configuration {
+  const cookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
+  return {
+    adapter: createAdapterFactory(store),
+    clients: options.clients.map(({ client_id, ...rest }) =>
+      clientRecord(client_id, readClientMetadata(rest)),
+    ),
+    clientDefaults: {
+      application_type: "native",
+      grant_types: ["authorization_code", "refresh_token"],
+      id_token_signed_response_alg: SIGNING_ALGORITHM,
+      response_types: ["code"],
+      token_endpoint_auth_method: "none",
+    },
+    clientAuthMethods: ["none"],
+    clientBasedCORS: (_, origin, client) => isOwnOrigin(origin, client),
+    cookies: {
+      names: {
+        session: "gatehouse_session",
+        interaction: "gatehouse_interaction",
+        resume: "gatehouse_resume",
+      },
+      long: cookie,
+      short: { httpOnly: true, sameSite: "lax" },
+    },
+    jwks: { keys: [...keys.privateKeys] },
+    enabledJWA: { idTokenSigningAlgValues: [SIGNING_ALGORITHM] },
+    responseTypes: ["code"],
+    scopes: [OFFLINE_ACCESS],
+    pkce: { required: () => true },
+    allowOmittingSingleRegisteredRedirectUri: false,
+    features: features(options, keys),
+    fetch: asLibraryFetch(options.fetchDocument ?? createDocumentFetch()),
+    fetchResponseBodyLimits: { "client_id metadata document": DOCUMENT_LIMITS.bytes },
+    findAccount: findAccount(options),
+    extraTokenClaims: tokenClaims,
+    formats: {
+      customizers: {
+        jwt: (_, token, { payload }) => {
+          if ("accountId" in token) payload.sub = parseAccountId(token.accountId).username;
+        },
+      },
+    },
+    // A grant is made anew by each consent, so that none is found by session and client.
+    loadExistingGrant: ({ oidc }) => {
+      const grantId = oidc.result?.consent?.grantId;
+      return grantId === undefined ? undefined : oidc.provider.Grant.find(grantId);
+    },
+    expiresWithSession: () => false,
+    issueRefreshToken: (_, client) => client.grantTypeAllowed("refresh_token"),
+    rotateRefreshToken: () => true,
+    revokeGrantPolicy: () => true,
+    interactions: {
+      policy: createPolicy(),
+      url: (_, { uid }) => `${options.issuer}${endpoints.interaction}/${uid}`,
+    },
+    renderError: (ctx, { error, error_description }) => {
+      renderErrorPage(ctx, { code: error, description: error_description });
+    },
+    routes: {
+      authorization: endpoints.authorization,
+      token: endpoints.token,
+      jwks: endpoints.jwks,
+    },
+    ttl: ttl(options),
+  };
+}
+
+/** Sets the protocol up: authorization code with PKCE and refresh tokens, for public clients. */
+export function createProvider(
+  options: AuthorizationServerOptions,
+  keys: SigningKeys,
+  store: StateStore,
+): Provider {
+  const provider = new Provider(options.issuer, configure(options, keys, store));
+  // Its own idea of its address comes from headers that only this server sets.
+  provider.proxy = true;
+  const fail = (error: unknown) =>
+    options.log.error(
+      { reason: error instanceof Error ? error.message : "unknown" },
+      "the authorization server failed",
+    );
+  provider.on("server_error", (_, error) => fail(error));
+  const application: EventEmitter = provider;
+  application.on("error", fail);
+  return provider;
+}

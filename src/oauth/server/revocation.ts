@@ -1,0 +1,75 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Provider } from "oidc-provider";
+import { Refusal } from "../../refusal.ts";
+import { parseAccountId } from "./accounts.ts";
+import { OAuthProblem, readForm } from "./http.ts";
+import type { AuthorizationServerOptions } from "./options.ts";
+import type { StateStore } from "./store.ts";
+import { type GrantedToken, readAccessToken, type TokenContext } from "./tokens.ts";
+
+/** Takes revocations (RFC 7009). */
+export type Revocation = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+
+/** What a revocation works on. */
+export interface RevocationContext {
+  readonly provider: Provider;
+  readonly store: StateStore;
+  readonly tokens: TokenContext;
+  readonly onEvent: AuthorizationServerOptions["onEvent"];
+}
+
+/** The token's content if it is an access token of this server that still lives. */
+async function findAccessToken(
+  context: TokenContext,
+  token: string,
+): Promise<GrantedToken | undefined> {
+  try {
+    return await readAccessToken(context, token);
+  } catch (error) {
+    if (error instanceof Refusal) return undefined;
+    throw error;
+  }
+}
+
+/** Ends a grant, and with it every token under it. */
+export function endGrant(store: StateStore, grantId: string): void {
+  store.removeByGrant("RefreshToken", grantId);
+  store.removeByGrant("AuthorizationCode", grantId);
+  store.remove("Grant", grantId);
+}
+
+/**
+ * Revokes what the client shows: an access token alone, or a refresh token with the whole grant
+ * behind it. A token of another client, or of nobody, is answered the same and stays as it is.
+ */
+export function createRevocation(context: RevocationContext): Revocation {
+  const { provider, store, tokens, onEvent } = context;
+
+  async function revoke(token: string, clientId: string): Promise<void> {
+    const accessToken = await findAccessToken(tokens, token);
+    if (accessToken?.clientId === clientId) {
+      const { tokenId, expiresAt, username } = accessToken;
+      store.revokeToken(tokenId, expiresAt);
+      onEvent("oauth_revocation", { user: username, client: clientId, token: "access" });
+      return;
+    }
+    const refreshToken = await provider.RefreshToken.find(token);
+    if (refreshToken?.clientId !== clientId || refreshToken.grantId === undefined) return;
+    endGrant(store, refreshToken.grantId);
+    const { username } = parseAccountId(refreshToken.accountId);
+    onEvent("oauth_revocation", { user: username, client: clientId, token: "refresh" });
+  }
+
+  return async (request, response) => {
+    const form = await readForm(request);
+    const token = form.get("token");
+    const clientId = form.get("client_id");
+    if (token === undefined) throw new OAuthProblem(400, "invalid_request", "token is missing");
+    if (clientId === undefined || (await provider.Client.find(clientId)) === undefined) {
+      throw new OAuthProblem(401, "invalid_client", "the client is not known");
+    }
+    await revoke(token, clientId);
+    response.writeHead(200, { "Cache-Control": "no-store", "Content-Length": "0" });
+    response.end();
+  };
+}

@@ -1,0 +1,96 @@
+import { randomBytes } from "node:crypto";
+import { mkdir } from "node:fs/promises";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import path from "node:path";
+import { createFormGuard } from "./csrf.ts";
+import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
+import { observeProvider } from "./events.ts";
+import { OAuthProblem, sendProblem } from "./http.ts";
+import { interact } from "./interaction.ts";
+import { openSigningKeys } from "./keys.ts";
+import { metadataPaths } from "./metadata.ts";
+import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
+import { errorPage } from "./pages/error.ts";
+import { pageHeaders } from "./pages/page.ts";
+import { createProvider } from "./provider.ts";
+import { createRegistration } from "./registration.ts";
+import { createRevocation } from "./revocation.ts";
+import { StateStore } from "./store.ts";
+import { verifyAccessToken } from "./tokens.ts";
+
+export type { AccessToken, AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
+
+/** Makes the library see the gateway's public address, whatever the request says of it. */
+function setPublicAddress({ headers }: IncomingMessage, { host, protocol }: URL): void {
+  headers["x-forwarded-host"] = host;
+  headers["x-forwarded-proto"] = protocol.replace(":", "");
+}
+
+function isForPerson({ headers }: IncomingMessage): boolean {
+  return headers.accept?.includes("text/html") === true;
+}
+
+/** Answers what no endpoint could: with a page for a person, with JSON for a program. */
+function sendFailure(
+  request: IncomingMessage,
+  response: ServerResponse,
+  problem: OAuthProblem,
+): void {
+  if (response.headersSent) {
+    response.destroy();
+  } else if (isForPerson(request)) {
+    response.writeHead(problem.status, { ...pageHeaders(undefined), ...problem.headers });
+    response.end(errorPage({ code: problem.code, description: problem.message }));
+  } else sendProblem(response, problem);
+}
+
+/**
+ * Opens the authorization server over the gateway's own users: authorization code with PKCE for
+ * public clients, whose tokens open one resource.
+ *
+ * @throws KeyFileError, UnsafeFileError or the error of SQLite if its directory cannot be used
+ */
+export async function openAuthorizationServer(
+  options: AuthorizationServerOptions,
+): Promise<AuthorizationServer> {
+  const { directory, issuer, resource, log, onEvent } = options;
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const keys = await openSigningKeys(path.join(directory, "keys"));
+  const store = new StateStore(path.join(directory, "state.sqlite"));
+  const provider = createProvider(options, keys, store);
+  observeProvider(provider, store, onEvent);
+  const tokens = { issuer, resource, keys, store };
+  const guard = createFormGuard(store.secret("forms", randomBytes(32)));
+  const protocol: Endpoint = provider.callback();
+  const routes = endpointRoutes({
+    issuer,
+    originOf: options.originOf,
+    protocol,
+    interaction: (request, response) => interact({ provider, options, guard }, request, response),
+    registration: createRegistration(options, store),
+    revocation: createRevocation({ provider, store, tokens, onEvent }),
+  });
+  const publicUrl = new URL(issuer);
+
+  async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    setPublicAddress(request, publicUrl);
+    await findRoute(routes, request).endpoint(request, response);
+  }
+
+  return {
+    paths: [...metadataPaths, "/oauth/"],
+    handle(request, response) {
+      serve(request, response).catch((error: unknown) => {
+        if (error instanceof OAuthProblem) return sendFailure(request, response, error);
+        const reason = error instanceof Error ? error.message : "unknown";
+        log.error({ reason }, "the authorization server failed");
+        const problem = new OAuthProblem(500, "server_error", "something went wrong");
+        return sendFailure(request, response, problem);
+      });
+    },
+    verify: (token) => verifyAccessToken(tokens, token),
+    async close() {
+      store.close();
+    },
+  };
+}

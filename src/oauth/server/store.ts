@@ -1,0 +1,153 @@
+import { chmodSync, closeSync, openSync } from "node:fs";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { epochSeconds } from "../../clock.ts";
+
+const schema = `
+  PRAGMA journal_mode = WAL;
+  CREATE TABLE IF NOT EXISTS records (
+    model TEXT NOT NULL, id TEXT NOT NULL, payload TEXT NOT NULL,
+    grant_id TEXT, uid TEXT, consumed INTEGER, expires INTEGER NOT NULL,
+    PRIMARY KEY (model, id)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX IF NOT EXISTS records_by_grant ON records (grant_id) WHERE grant_id IS NOT NULL;
+  CREATE INDEX IF NOT EXISTS records_by_uid ON records (uid) WHERE uid IS NOT NULL;
+  CREATE INDEX IF NOT EXISTS records_by_expiry ON records (expires);
+  CREATE TABLE IF NOT EXISTS revoked (
+    token_id TEXT PRIMARY KEY, until INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS secrets (
+    name TEXT PRIMARY KEY, value BLOB NOT NULL
+  ) STRICT, WITHOUT ROWID;
+`;
+
+/** A record as it is kept: JSON, and the second it was used up in, if it was. */
+export interface StoredRecord {
+  readonly payload: string;
+  readonly consumed: number | undefined;
+}
+
+/** A record to keep; `expires` in epoch seconds. */
+export interface NewRecord extends Pick<StoredRecord, "payload"> {
+  readonly grantId: string | undefined;
+  readonly uid: string | undefined;
+  readonly expires: number;
+}
+
+const BUSY_TIMEOUT_MS = 5000;
+const SWEEP_MS = 10 * 60 * 1000;
+
+function readRow(row: ReturnType<StatementSync["get"]>): StoredRecord | undefined {
+  if (row === undefined || typeof row.payload !== "string") return undefined;
+  return {
+    payload: row.payload,
+    consumed: typeof row.consumed === "number" ? row.consumed : undefined,
+  };
+}
+
+function readNumber(row: ReturnType<StatementSync["get"]>, column: string): number {
+  const value = row?.[column];
+  return typeof value === "number" ? value : 0;
+}
+
+/**
+ * What the authorization server remembers, in an SQLite file (0600) that several processes may
+ * hold open. What has expired is not found any more, and removed from time to time.
+ */
+export class StateStore {
+  readonly #database: DatabaseSync;
+  readonly #statements = new Map<string, StatementSync>();
+  readonly #sweeper: NodeJS.Timeout;
+
+  /** @throws the error of SQLite or the file system if the file cannot be used */
+  constructor(file: string) {
+    closeSync(openSync(file, "a", 0o600));
+    chmodSync(file, 0o600);
+    this.#database = new DatabaseSync(file, { timeout: BUSY_TIMEOUT_MS });
+    this.#database.exec(schema);
+    this.sweep();
+    this.#sweeper = setInterval(() => this.sweep(), SWEEP_MS).unref();
+  }
+
+  #prepare(sql: string): StatementSync {
+    const known = this.#statements.get(sql);
+    if (known !== undefined) return known;
+    const made = this.#database.prepare(sql);
+    this.#statements.set(sql, made);
+    return made;
+  }
+
+  /** Keeps a record in the place of the one that is there; whether it was used up stays. */
+  put(model: string, id: string, { payload, grantId, uid, expires }: NewRecord): void {
+    this.#prepare(
+      `INSERT INTO records (model, id, payload, grant_id, uid, expires) VALUES (?, ?, ?, ?, ?, ?)
+       ON CONFLICT (model, id) DO UPDATE SET payload = excluded.payload,
+         grant_id = excluded.grant_id, uid = excluded.uid, expires = excluded.expires`,
+    ).run(model, id, payload, grantId ?? null, uid ?? null, expires);
+  }
+
+  find(model: string, id: string): StoredRecord | undefined {
+    const sql = "SELECT payload, consumed FROM records WHERE model = ? AND id = ? AND expires > ?";
+    return readRow(this.#prepare(sql).get(model, id, epochSeconds()));
+  }
+
+  findByUid(model: string, uid: string): StoredRecord | undefined {
+    const sql = "SELECT payload, consumed FROM records WHERE uid = ? AND model = ? AND expires > ?";
+    return readRow(this.#prepare(sql).get(uid, model, epochSeconds()));
+  }
+
+  /** Uses a record up; false if somebody else already has. */
+  consume(model: string, id: string): boolean {
+    const sql = "UPDATE records SET consumed = ? WHERE model = ? AND id = ? AND consumed IS NULL";
+    return this.#prepare(sql).run(epochSeconds(), model, id).changes === 1;
+  }
+
+  remove(model: string, id: string): void {
+    this.#prepare("DELETE FROM records WHERE model = ? AND id = ?").run(model, id);
+  }
+
+  /** Removes what was made under a grant, but not the grant itself. */
+  removeByGrant(model: string, grantId: string): void {
+    this.#prepare("DELETE FROM records WHERE grant_id = ? AND model = ?").run(grantId, model);
+  }
+
+  /** Puts off the end of a record; never brings it nearer. */
+  prolong(model: string, id: string, expires: number): void {
+    const sql = "UPDATE records SET expires = max(expires, ?) WHERE model = ? AND id = ?";
+    this.#prepare(sql).run(expires, model, id);
+  }
+
+  /** How many records of a model there are that have not expired. */
+  count(model: string): number {
+    const sql = "SELECT count(*) AS n FROM records WHERE model = ? AND expires > ?";
+    return readNumber(this.#prepare(sql).get(model, epochSeconds()), "n");
+  }
+
+  /** Refuses the token until it would have expired, in epoch seconds. */
+  revokeToken(tokenId: string, until: number): void {
+    this.#prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until);
+  }
+
+  isTokenRevoked(tokenId: string): boolean {
+    return this.#prepare("SELECT 1 FROM revoked WHERE token_id = ?").get(tokenId) !== undefined;
+  }
+
+  /** The secret of that name: `made` if there was none yet. */
+  secret(name: string, made: Uint8Array): Uint8Array {
+    this.#prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made);
+    const value = this.#prepare("SELECT value FROM secrets WHERE name = ?").get(name)?.value;
+    if (value instanceof Uint8Array) return value;
+    throw new Error(`the secret ${name} cannot be read`);
+  }
+
+  /** Removes what has expired. */
+  sweep(): void {
+    const now = epochSeconds();
+    this.#prepare("DELETE FROM records WHERE expires <= ?").run(now);
+    this.#prepare("DELETE FROM revoked WHERE until <= ?").run(now);
+  }
+
+  close(): void {
+    clearInterval(this.#sweeper);
+    this.#database.close();
+  }
+}

@@ -1,0 +1,96 @@
+import t from "tap";
+import { readMessage } from "../../src/mcp/body.ts";
+import { errorCodes, McpRefused } from "../../src/mcp/json-rpc.ts";
+
+function refusalOf(body: string | Buffer): number | undefined {
+  try {
+    readMessage(Buffer.from(body));
+    return undefined;
+  } catch (error) {
+    if (error instanceof McpRefused) return error.code;
+    throw error;
+  }
+}
+
+const call = '"jsonrpc":"2.0","id":1,"method":"tools/call"';
+
+t.test("a message is read as far as it counts", async (t) => {
+  const meta = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}';
+  const args = '"arguments":{"id":9223372036854775807,"n\\u0061me":[1.50, {"a":"b"}]}';
+  const message = readMessage(
+    Buffer.from(` {${call},"params":{"name":"inse\\u0072t",${args},${meta}}} `),
+  );
+  t.match(message, {
+    kind: "request",
+    id: 1,
+    method: "tools/call",
+    name: "insert",
+    protocolVersion: "2026-07-28",
+  });
+  const read = Array.from(message.arguments ?? [], ([key, value]) => [key, value.toString()]);
+  t.same(read, [
+    ["id", "9223372036854775807"],
+    ["name", '[1.50, {"a":"b"}]'],
+  ]);
+  const reading = readMessage(
+    Buffer.from('{"jsonrpc":"2.0","id":"x","method":"resources/read","params":{"uri":"a:b"}}'),
+  );
+  t.match(reading, { id: "x", name: "a:b", protocolVersion: undefined, arguments: undefined });
+  const notification = '{"jsonrpc":"2.0","method":"notifications/cancelled"}';
+  t.match(readMessage(Buffer.from(notification)), { kind: "notification", id: undefined });
+  const response = '{"jsonrpc":"2.0","id":3,"result":{}}';
+  t.match(readMessage(Buffer.from(response)), { kind: "response", id: 3, method: "" });
+});
+
+t.test("what is no JSON in UTF-8 is a parse error", async (t) => {
+  const bodies = [
+    "",
+    "{",
+    `{${call},}`,
+    "\ufeff{}",
+    Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]),
+    `{${call},"params":{"name":"\\ud800"}}`,
+  ];
+  for (const body of bodies) t.equal(refusalOf(body), errorCodes.parseError, String(body));
+});
+
+t.test("what two parsers could read differently is an invalid request", async (t) => {
+  const deep = `${"[".repeat(64)}${"]".repeat(64)}`;
+  const bodies = [
+    `[{${call}}]`,
+    "[]",
+    `{${call}} {}`,
+    `{${call},"method":"ping"}`,
+    `{${call},"m\\u0065thod":"ping"}`,
+    `{${call},"Method":"ping"}`,
+    `{${call},"params":{"name":"a","name":"b"}}`,
+    `{${call},"params":{"name":"a","Name":"b"}}`,
+    `{${call},"params":{"arguments":{},"ARGUMENTS":{}}}`,
+    `{${call},"params":{"arguments":{"a":1,"\\u0061":2}}}`,
+    `{${call},"params":{"arguments":{"rows":[{"a":{"b":1,"b":2}}]}}}`,
+    `{${call},"params":{"arguments":{"a":${deep}}}}`,
+    `{${call},"result":{}}`,
+    `{${call},"extra":1}`,
+  ];
+  for (const body of bodies) t.equal(refusalOf(body), errorCodes.invalidRequest, body);
+});
+
+t.test("members of another type than the protocol's are refused", async (t) => {
+  const invalidRequests = [
+    '{"jsonrpc":"1.0","id":1,"method":"ping"}',
+    '{"id":1,"method":"ping"}',
+    '{"jsonrpc":"2.0","id":null,"method":"ping"}',
+    '{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
+    '{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}',
+    '{"jsonrpc":"2.0","id":1,"method":7}',
+    '{"jsonrpc":"2.0","id":1}',
+  ];
+  for (const body of invalidRequests) t.equal(refusalOf(body), errorCodes.invalidRequest, body);
+  const invalidParams = [
+    `{${call},"params":[]}`,
+    `{${call},"params":{"name":1}}`,
+    `{${call},"params":{"arguments":"a"}}`,
+    `{${call},"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":1}}}`,
+  ];
+  for (const body of invalidParams) t.equal(refusalOf(body), errorCodes.invalidParams, body);
+});

@@ -1,0 +1,81 @@
+import t from "tap";
+import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
+import { ask, open } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { listen, principalOf } from "./kit.ts";
+import { handshakeCall, statelessCall } from "./messages.ts";
+
+const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
+
+t.test("a client that goes away takes its query along", async (t) => {
+  let asked = 0;
+  let aborted = 0;
+  const embedded = createEmbeddedMcp({
+    ask: (_principal, _query, signal) => {
+      asked++;
+      const { promise, reject } = Promise.withResolvers<never>();
+      signal.addEventListener("abort", () => {
+        aborted++;
+        reject(new Error("gone"));
+      });
+      return promise;
+    },
+    schema: undefined,
+    rowLimit: 10,
+    mayUse: () => true,
+    serverVersion: "1.0.0",
+  });
+  t.teardown(() => embedded.close());
+  const url = await listen(t, (request, response, body) =>
+    embedded.handle(request, response, body, principalOf("alice")),
+  );
+  for (const [at, call] of [
+    statelessCall("tools/call", params),
+    handshakeCall("tools/call", params),
+  ].entries()) {
+    const client = new AbortController();
+    const { headers, body } = call;
+    const answer = fetch(url, { method: "POST", headers, body, signal: client.signal });
+    answer.catch(() => {});
+    await eventually("the query is asked", () => asked === at + 1);
+    client.abort();
+    await eventually("the query is given up", () => aborted === at + 1);
+  }
+});
+
+t.test("an error that nobody expected tells the model nothing of itself", async (t) => {
+  const embedded = createEmbeddedMcp({
+    ask: () => Promise.reject(new Error("/secret/path")),
+    schema: undefined,
+    rowLimit: 10,
+    mayUse: () => true,
+    serverVersion: "1.0.0",
+  });
+  t.teardown(() => embedded.close());
+  const url = await listen(t, (request, response, body) =>
+    embedded.handle(request, response, body, principalOf("alice")),
+  );
+  const text = (await ask(url, statelessCall("tools/call", params))).body.toString();
+  t.match(text, "internal_error");
+  t.notMatch(text, "secret");
+});
+
+t.test("a stream of subscriptions is open until its client leaves", async (t) => {
+  const embedded = createEmbeddedMcp({
+    ask: () => Promise.reject(new Error("not asked")),
+    schema: undefined,
+    rowLimit: 10,
+    mayUse: () => true,
+    serverVersion: "1.0.0",
+  });
+  t.teardown(() => embedded.close());
+  const url = await listen(t, (request, response, body) =>
+    embedded.handle(request, response, body, principalOf("alice")),
+  );
+  const notifications = { toolsListChanged: true };
+  const stream = await open(url, statelessCall("subscriptions/listen", { notifications }));
+  t.match(stream.headers, { "content-type": "text/event-stream" });
+  const { value } = await stream[Symbol.asyncIterator]().next();
+  t.match(String(value), "notifications/subscriptions/acknowledged");
+  stream.destroy();
+});

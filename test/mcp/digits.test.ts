@@ -1,0 +1,35 @@
+import t from "tap";
+import { ask } from "../kit/client.ts";
+import { openEmbedded } from "./kit.ts";
+import { statelessCall } from "./messages.ts";
+
+const columns = [
+  { name: "id", type: "bigint", primary_key: true },
+  { name: "note", type: "json" },
+];
+
+t.test("integers of 64 bits keep their digits on the way in and out", async (t) => {
+  const { endpoint, ask: query } = await openEmbedded(t, { grants: { alice: { main: "Owner" } } });
+  await query({ CreateTable: { database: "main", table: "big", columns } });
+  const insert = statelessCall("tools/call", {
+    name: "insert",
+    arguments: { database: "main", table: "big", values: [{ id: "ID", note: "NOTE" }] },
+  });
+  const body = insert.body
+    .replace('"ID"', "-9223372036854775808")
+    .replace('"NOTE"', '{"n":9007199254740993}');
+  const inserted = await ask(endpoint.url, { ...insert, body });
+  t.notMatch(inserted.body.toString(), "isError", inserted.body.toString());
+  const select = { Select: { database: "main", from: "big", columns: ["*"] } };
+  t.match((await query(select)).text, '"id":-9223372036854775808,"note":{"n":9007199254740993}');
+
+  const read = statelessCall("tools/call", {
+    name: "select",
+    arguments: { database: "main", from: "big", columns: ["*"] },
+  });
+  const answer = JSON.parse((await ask(endpoint.url, read)).body.toString());
+  t.same(answer.result.structuredContent, {
+    rows: [{ id: "-9223372036854775808", note: { n: "9007199254740993" } }],
+    truncated: false,
+  });
+});

@@ -1,0 +1,100 @@
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+import {
+  createMcpHandler,
+  isLegacyRequest,
+  WebStandardStreamableHTTPServerTransport,
+} from "@modelcontextprotocol/server";
+import { sendWebResponse, toWebRequest } from "../../src/mcp/web.ts";
+import { createFixtureServer } from "./fixture-tools.ts";
+
+/** A request as the fixture received it. */
+export interface FixtureRequest {
+  readonly method: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/**
+ * A foreign MCP server on the official library: 2026-07-28 without sessions, and the revisions
+ * before with them. It remembers what reached it.
+ */
+export class FixtureServer {
+  readonly received: FixtureRequest[] = [];
+  /** Calls of `wait` that were cancelled. */
+  cancelled = 0;
+  readonly #sessions = new Map<string, WebStandardStreamableHTTPServerTransport>();
+  readonly #stateless = createMcpHandler(() => this.#createServer(), { legacy: "reject" });
+  readonly #server = createServer((request, response) => {
+    this.#receive(request, response).catch(() => response.destroy());
+  });
+
+  /** Listens on a free port and gives the endpoint's URL. */
+  async listen(): Promise<string> {
+    this.#server.listen(0, "127.0.0.1");
+    await once(this.#server, "listening");
+    const address: AddressInfo | string | null = this.#server.address();
+    return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}/serve/mcp`;
+  }
+
+  async close(): Promise<void> {
+    await this.#stateless.close();
+    for (const transport of this.#sessions.values()) await transport.close();
+    this.#server.close();
+    this.#server.closeAllConnections();
+  }
+
+  /** Takes what was received so far, and forgets it. */
+  take(): FixtureRequest[] {
+    return this.received.splice(0);
+  }
+
+  #createServer() {
+    return createFixtureServer(() => {
+      this.cancelled++;
+    });
+  }
+
+  async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const body = (await buffer(request)).toString();
+    this.received.push({ method: request.method ?? "", headers: request.headers, body });
+    const parsedBody: unknown = body === "" ? undefined : JSON.parse(body);
+    const webRequest = toWebRequest(request, response);
+    const isLegacy = await isLegacyRequest(webRequest, parsedBody);
+    const options = parsedBody === undefined ? {} : { parsedBody };
+    const answer = isLegacy
+      ? await this.#answerInSession(webRequest, options)
+      : await this.#stateless.fetch(webRequest, options);
+    await sendWebResponse(answer, response);
+  }
+
+  async #answerInSession(request: Request, options: { parsedBody?: unknown }): Promise<Response> {
+    const id = request.headers.get("mcp-session-id");
+    const transport = id === null ? await this.#newSession() : this.#sessions.get(id);
+    if (transport === undefined) return Response.json({ error: "no session" }, { status: 404 });
+    return transport.handleRequest(request, options);
+  }
+
+  /** A session that begins if the first request is a handshake. */
+  async #newSession(): Promise<WebStandardStreamableHTTPServerTransport> {
+    const transport = new WebStandardStreamableHTTPServerTransport({
+      sessionIdGenerator: () => randomUUID(),
+      onsessioninitialized: (id) => {
+        this.#sessions.set(id, transport);
+      },
+      onsessionclosed: (id) => {
+        this.#sessions.delete(id);
+      },
+    });
+    await this.#createServer().connect(transport);
+    return transport;
+  }
+}

@@ -1,0 +1,156 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+import type { Test } from "tap";
+import { decide, decideQuery } from "../../src/access/policy.ts";
+import { type Role, roleAllows } from "../../src/access/roles.ts";
+import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
+import { type McpScope, mcpScopes, type Principal } from "../../src/mcp/principal.ts";
+import { createSchemaSource } from "../../src/mcp/schema-source.ts";
+import type { QueryAnswer } from "../../src/mcp/tools/outcome.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import type { PermissionClass } from "../../src/query/operations.ts";
+import { QueryRefused } from "../../src/query/refusal.ts";
+import { scan } from "../../src/query/scan.ts";
+import { Refusal } from "../../src/refusal.ts";
+import { parseTarget } from "../../src/upstream/target.ts";
+import { freshEngine, send } from "../engine/kit.ts";
+
+/** A `/mcp` endpoint that a test talks to, and who is calling it. */
+export interface Endpoint {
+  readonly url: string;
+  /** The caller of the next requests. */
+  principal: Principal;
+}
+
+/** Grants of the tests' users: username to database to role. */
+export type Grants = Readonly<Record<string, Readonly<Record<string, Role>>>>;
+
+/** A snapshot that holds grants and nothing else. */
+export function snapshotOf(grants: Grants): Snapshot {
+  const byUser = Object.entries(grants).map(
+    ([name, roles]) => [name, new Map(Object.entries(roles))] as const,
+  );
+  const databases = Object.values(grants).flatMap((roles) => Object.keys(roles));
+  return {
+    version: "test",
+    users: new Map(),
+    grants: new Map(byUser),
+    databases: new Map(databases.map((name) => [name.toLowerCase(), name])),
+  };
+}
+
+/** A caller whose token opens what `scopes` say, by default everything. */
+export function principalOf(username: string, scopes: readonly McpScope[] = mcpScopes): Principal {
+  return {
+    subject: { username, tokenDatabase: "*" },
+    scopes: new Set(scopes),
+    tokenId: `token of ${username}`,
+    expiresAt: Number.MAX_SAFE_INTEGER,
+    requireStillGood() {},
+  };
+}
+
+/** True if one of the user's grants gives the right. */
+export function mayUseBy(snapshot: Snapshot) {
+  return ({ subject }: Principal, permission: PermissionClass): boolean =>
+    [...grantsOf(snapshot, subject.username).values()].some((role) => roleAllows(role, permission));
+}
+
+/** Answers requests by `handle`; the server ends with the test. */
+export async function listen(
+  t: Test,
+  handle: (request: IncomingMessage, response: ServerResponse, body: Buffer) => Promise<void>,
+): Promise<string> {
+  const server = createServer((request, response) => {
+    buffer(request)
+      .then((body) => handle(request, response, body))
+      .catch((error: unknown) => answerError(response, error));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const address: AddressInfo | string | null = server.address();
+  return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}/mcp`;
+}
+
+function answerError(response: ServerResponse, error: unknown): void {
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  const isKnown = error instanceof Refusal;
+  response.writeHead(isKnown ? error.status : 500, { "content-type": "application/json" });
+  response.end(JSON.stringify({ status: "error", code: isKnown ? error.code : String(error) }));
+}
+
+function refusedAnswer(status: number, code: string, message: string): QueryAnswer {
+  return { status, body: Buffer.from(JSON.stringify({ status: "error", message, code })) };
+}
+
+/** Queries as the gateway takes them: judged by the real scanner and policy, then sent up. */
+export function askBy(snapshot: Snapshot, address: string) {
+  const grammar = createGrammar({ extraFields: [], operations: {} });
+  return async ({ subject }: Principal, body: Buffer): Promise<QueryAnswer> => {
+    try {
+      const { allowed, decisions } = decideQuery(snapshot, subject, scan(body, grammar));
+      const reason = decisions.at(-1)?.reason ?? "no_grant";
+      if (!allowed) {
+        return refusedAnswer(403, reason, "Insufficient permissions for this operation");
+      }
+    } catch (error) {
+      if (!(error instanceof QueryRefused)) throw error;
+      return refusedAnswer(400, error.code, error.message);
+    }
+    const headers = { "content-type": "application/json" };
+    const answer = await send(address, { method: "POST", path: "/query", headers }, body);
+    return { status: answer.status, body: Buffer.from(answer.text) };
+  };
+}
+
+export interface EmbeddedSetting {
+  readonly endpoint: Endpoint;
+  /** Queries the engine behind, past every check. */
+  readonly ask: (body: object | string) => Promise<{ status: number; text: string }>;
+}
+
+export interface EmbeddedSettingOptions {
+  readonly grants: Grants;
+  readonly rowLimit?: number;
+  /** False for a database that cannot tell what it holds. */
+  readonly hasSchema?: boolean;
+}
+
+/** The embedded server over a real engine, and its first caller `alice`. */
+export async function openEmbedded(
+  t: Test,
+  { grants, rowLimit = 100, hasSchema = true }: EmbeddedSettingOptions,
+): Promise<EmbeddedSetting> {
+  const { engine, ask } = await freshEngine(t);
+  const snapshot = snapshotOf(grants);
+  const source = createSchemaSource({
+    target: parseTarget(engine.address),
+    connectTimeout: 5000,
+    responseTimeout: 5000,
+    maySee: ({ subject }, database) => decide(snapshot, subject, "SELECT", database).allowed,
+  });
+  t.teardown(() => source.close());
+  const embedded = createEmbeddedMcp({
+    ask: askBy(snapshot, engine.address),
+    schema: hasSchema ? source : undefined,
+    rowLimit,
+    mayUse: mayUseBy(snapshot),
+    serverVersion: "1.2.3",
+  });
+  t.teardown(() => embedded.close());
+  const url = await listen(t, (request, response, body) =>
+    embedded.handle(request, response, body, endpoint.principal),
+  );
+  const endpoint: Endpoint = { url, principal: principalOf("alice") };
+  return { endpoint, ask };
+}

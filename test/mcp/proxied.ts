@@ -1,0 +1,81 @@
+import type { Test } from "tap";
+import { decide } from "../../src/access/policy.ts";
+import { roleAllows } from "../../src/access/roles.ts";
+import { grantsOf } from "../../src/access/snapshot.ts";
+import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
+import type { Sessions } from "../../src/mcp/proxy/sessions.ts";
+import type { ToolRule } from "../../src/mcp/proxy/tool-policy.ts";
+import { FixtureServer } from "./fixture-server.ts";
+import { fixtureTools } from "./fixture-tools.ts";
+import { type Endpoint, type Grants, listen, principalOf, snapshotOf } from "./kit.ts";
+
+/** A foreign server behind the proxy. */
+export interface ProxiedSetting {
+  readonly endpoint: Endpoint;
+  readonly fixture: FixtureServer;
+  /** The codes of the calls that were denied. */
+  readonly denials: string[];
+}
+
+/** Rules under which whoever may read `main` may call everything. */
+export const everyTool: readonly ToolRule[] = fixtureTools.map((name) =>
+  name === "query_database"
+    ? { name, permission: "SELECT", database_argument: "database" }
+    : { name, permission: "SELECT", database: "main" },
+);
+
+export interface ProxiedSettingOptions {
+  readonly grants: Grants;
+  readonly policy?: readonly ToolRule[];
+  readonly sessions?: Sessions;
+  /** Another server than the fixture. */
+  readonly target?: string;
+}
+
+/** The proxy in front of a server, by default the fixture, and its first caller `alice`. */
+export async function openProxied(
+  t: Test,
+  { grants, policy = everyTool, sessions, target }: ProxiedSettingOptions,
+): Promise<ProxiedSetting> {
+  const fixture = new FixtureServer();
+  const fixtureUrl = await fixture.listen();
+  t.teardown(() => fixture.close());
+  const snapshot = snapshotOf(grants);
+  const denials: string[] = [];
+  const proxy = createMcpProxy({
+    target: target ?? fixtureUrl,
+    policy,
+    headers: { forwardHeaders: new Set(), forwardAuthorization: true, authorization: undefined },
+    connectTimeout: 5000,
+    responseTimeout: 5000,
+    decide: ({ subject }, permission, database) => decide(snapshot, subject, permission, database),
+    mayUse: ({ subject }, permission, database) =>
+      database === undefined
+        ? [...grantsOf(snapshot, subject.username).values()].some((role) =>
+            roleAllows(role, permission),
+          )
+        : decide(snapshot, subject, permission, database).allowed,
+    ...(sessions === undefined ? {} : { sessions }),
+  });
+  t.teardown(() => proxy.close());
+  const url = await listen(t, (request, response, body) =>
+    proxy.handle(
+      request,
+      response,
+      request.method === "POST" ? body : undefined,
+      endpoint.principal,
+      {
+        requestId: "request-1",
+        forwardedFor: "192.0.2.7",
+        proto: "https",
+        host: "gate.test",
+        isTrusted: false,
+        isAuthenticated: true,
+        answerHeaders: () => ["X-Request-Id", "request-1"],
+        onDenied: (code) => denials.push(code),
+      },
+    ),
+  );
+  const endpoint: Endpoint = { url, principal: principalOf("alice") };
+  return { endpoint, fixture, denials };
+}

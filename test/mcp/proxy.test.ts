@@ -1,0 +1,138 @@
+import t from "tap";
+import { ask, open } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { connectEarlier, connectStateless } from "./clients.ts";
+import { fixtureTools } from "./fixture-tools.ts";
+import { principalOf } from "./kit.ts";
+import { statelessCall } from "./messages.ts";
+import { everyTool, openProxied } from "./proxied.ts";
+
+const reader = { alice: { main: "ReadOnly" } } as const;
+
+for (const [client, connect] of [
+  ["a client of 2026-07-28", connectStateless],
+  ["a client that begins by a handshake", connectEarlier],
+] as const) {
+  t.test(`${client} works with the server behind`, async (t) => {
+    const { endpoint } = await openProxied(t, { grants: reader });
+    const mcp = await connect(t, endpoint.url);
+    t.same((await mcp.toolNames()).toSorted(), fixtureTools.toSorted());
+    t.match(await mcp.call("test_simple_text", {}), { isError: false, text: /simple text/ });
+    t.match(await mcp.call("test_tool_with_progress", {}), { isError: false, text: "done" });
+    t.match(await mcp.call("query_database", { database: "main" }), { text: "asked main" });
+    t.same(await mcp.resourceUris(), ["test://static-text", "test://static-binary"]);
+    t.match(await mcp.read("test://static-text"), /static text/);
+  });
+
+  t.test(`${client} is listed and may call only what the policy gives it`, async (t) => {
+    const { endpoint, fixture, denials } = await openProxied(t, {
+      grants: { alice: { main: "ReadOnly", other: "ReadWrite" } },
+      policy: [
+        { name: "test_simple_text", permission: "SELECT", database: "main" },
+        { name: "test_error_handling", permission: "INSERT", database: "main" },
+        { name: "query_database", permission: "INSERT", database_argument: "database" },
+      ],
+    });
+    const mcp = await connect(t, endpoint.url);
+    t.same(await mcp.toolNames(), ["test_simple_text", "query_database"]);
+    t.match(await mcp.call("query_database", { database: "other" }), { text: "asked other" });
+    fixture.take();
+    await t.rejects(mcp.call("wait", {}), /tool_without_policy/);
+    await t.rejects(mcp.call("test_error_handling", {}), /role_insufficient/);
+    await t.rejects(mcp.call("query_database", { database: "main" }), /role_insufficient/);
+    await t.rejects(mcp.call("query_database", { database: "third" }), /no_grant/);
+    await t.rejects(mcp.call("query_database", {}), /names no database/);
+    for (const name of [
+      "Test_Simple_Text",
+      "test_simple_text ",
+      "ｔest_simple_text",
+      "__proto__",
+    ]) {
+      await t.rejects(mcp.call(name, {}), /tool_without_policy/, name);
+    }
+    t.same(fixture.take(), [], "nothing went up");
+    t.same(denials.slice(0, 4), [
+      "tool_without_policy",
+      "role_insufficient",
+      "role_insufficient",
+      "no_grant",
+    ]);
+  });
+}
+
+t.test("a filtered list is said to be private", async (t) => {
+  const { endpoint } = await openProxied(t, { grants: reader });
+  const answer = await ask(endpoint.url, statelessCall("tools/list"));
+  const { result } = JSON.parse(answer.body.toString());
+  t.match(result, { cacheScope: "private", ttlMs: 60_000 });
+  t.equal(answer.headers["x-request-id"], "request-1");
+});
+
+t.test("identity goes up, and no credential, cookie or made-up header", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+  const call = statelessCall("tools/call", {
+    name: "query_database",
+    arguments: { database: "main" },
+  });
+  await ask(endpoint.url, {
+    ...call,
+    headers: {
+      ...call.headers,
+      authorization: "Bearer secret",
+      cookie: "session=secret",
+      "x-gatehouse-user": "root",
+      x_gatehouse_role: "Owner",
+      "mcp-param-database": "main",
+    },
+  });
+  const [received] = fixture.take();
+  t.match(received?.headers, {
+    "x-gatehouse-user": "alice",
+    "x-gatehouse-role": "ReadOnly",
+    "x-gatehouse-database": "main",
+    "x-forwarded-for": "192.0.2.7",
+    "mcp-param-database": "main",
+  });
+  t.equal(received?.headers.authorization, undefined);
+  t.equal(received?.headers.cookie, undefined);
+  t.equal(received?.headers.x_gatehouse_role, undefined);
+  t.equal(received?.body, call.body, "the very bytes that were judged");
+});
+
+t.test("events come as they happen, and a client that leaves cancels the call", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+  const call = statelessCall("tools/call", { name: "wait", arguments: {} }, { logLevel: "info" });
+  const answer = await open(endpoint.url, call);
+  t.match(answer.headers, { "content-type": "text/event-stream", "x-accel-buffering": "no" });
+  const { value } = await answer[Symbol.asyncIterator]().next();
+  t.match(String(value), /waiting/);
+  answer.destroy();
+  await eventually("the call is cancelled", () => fixture.cancelled === 1);
+});
+
+t.test("a database's name may stand in one spelling of its argument only", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+  for (const other of ["Database", "DATABASE", "databaſe"]) {
+    const args = { database: "main", [other]: "secret" };
+    const call = statelessCall("tools/call", { name: "query_database", arguments: args });
+    t.match(JSON.parse((await ask(endpoint.url, call)).body.toString()).error, { code: -32600 });
+  }
+  t.same(fixture.take(), []);
+});
+
+t.test("methods that nobody knows go nowhere", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+  const answer = await ask(endpoint.url, statelessCall("tools/run"));
+  t.equal(answer.status, 404);
+  t.match(JSON.parse(answer.body.toString()).error, { code: -32601 });
+  t.same(fixture.take(), []);
+});
+
+t.test("a token without the scope is refused before anything goes up", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: reader, policy: everyTool });
+  endpoint.principal = principalOf("alice", ["mcp:resources"]);
+  const answer = await ask(endpoint.url, statelessCall("tools/list"));
+  t.equal(answer.status, 403);
+  t.match(JSON.parse(answer.body.toString()), { code: "insufficient_scope" });
+  t.same(fixture.take(), []);
+});

@@ -1,0 +1,90 @@
+import { PlainBrowser } from "./browser.ts";
+import {
+  authorizeUrl,
+  makePkce,
+  PASSWORD,
+  postForm,
+  REDIRECT,
+  registered,
+  type Setting,
+} from "./kit.ts";
+
+/** What a client holds after a token request. */
+export interface Tokens {
+  readonly accessToken: string;
+  readonly refreshToken: string;
+  readonly body: Record<string, unknown>;
+}
+
+/** How a flow is to differ from the usual one. */
+export interface FlowOptions {
+  readonly clientId?: string;
+  readonly username?: string;
+  readonly password?: string;
+  readonly database?: string;
+  readonly reach?: "read" | "full";
+  readonly browser?: PlainBrowser;
+  readonly parameters?: Readonly<Record<string, string>>;
+}
+
+/** A code that waits for its exchange. */
+export interface Authorized {
+  readonly clientId: string;
+  readonly verifier: string;
+  readonly callback: URL;
+  readonly redirectUri: string;
+}
+
+/** Goes from the authorization request over both pages to the client's redirect. */
+export async function authorize(setting: Setting, options: FlowOptions = {}): Promise<Authorized> {
+  const clientId = options.clientId ?? (await registered(setting));
+  const browser = options.browser ?? new PlainBrowser(setting.url);
+  const { verifier, challenge } = makePkce();
+  const redirectUri = options.parameters?.redirect_uri ?? REDIRECT;
+  const parameters = { client_id: clientId, code_challenge: challenge, ...options.parameters };
+  let page = await browser.open(authorizeUrl(setting, parameters));
+  if (page.text.includes('value="login"')) {
+    const { username = "alice", password = PASSWORD } = options;
+    page = await browser.submit(page, { username, password, action: "login" });
+  }
+  const { database = "*", reach = "full" } = options;
+  page = await browser.submit(page, { database, reach, action: "allow" });
+  return { clientId, verifier, callback: new URL(page.url), redirectUri };
+}
+
+/** Exchanges a code. */
+export function exchange(
+  setting: Setting,
+  { clientId, verifier, callback, redirectUri }: Authorized,
+) {
+  return postForm(`${setting.url}/oauth/token`, {
+    grant_type: "authorization_code",
+    client_id: clientId,
+    code: callback.searchParams.get("code") ?? "",
+    code_verifier: verifier,
+    redirect_uri: redirectUri,
+    resource: `${setting.url}/mcp`,
+  });
+}
+
+/** Refreshes. */
+export function refresh(setting: Setting, clientId: string, refreshToken: string) {
+  return postForm(`${setting.url}/oauth/token`, {
+    grant_type: "refresh_token",
+    client_id: clientId,
+    refresh_token: refreshToken,
+    resource: `${setting.url}/mcp`,
+  });
+}
+
+/** The whole way to tokens. */
+export async function obtainTokens(
+  setting: Setting,
+  options: FlowOptions = {},
+): Promise<Tokens & Authorized> {
+  const authorized = await authorize(setting, options);
+  const { body, status } = await exchange(setting, authorized);
+  if (status !== 200) throw new Error(`no tokens: ${JSON.stringify(body)}`);
+  const accessToken = String(body.access_token);
+  return { ...authorized, accessToken, refreshToken: String(body.refresh_token), body };
+}

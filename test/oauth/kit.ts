@@ -1,0 +1,209 @@
+import { createHash, randomBytes } from "node:crypto";
+import { createServer } from "node:http";
+import path from "node:path";
+import { pino } from "pino";
+import type { Test } from "tap";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import type { Snapshot } from "../../src/access/snapshot.ts";
+import { checkPassword } from "../../src/identity/login.ts";
+import { hashPassword } from "../../src/identity/password.ts";
+import { createLoginThrottle } from "../../src/identity/throttle.ts";
+import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
+import {
+  type AuthorizationServer,
+  openAuthorizationServer,
+} from "../../src/oauth/server/server.ts";
+import { grant, temporaryDirectory, user } from "../access/kit.ts";
+
+const costs = { memory: 64, time: 1, parallelism: 1 };
+
+export const PASSWORD = "correct horse";
+export const REDIRECT = "http://127.0.0.1:4999/callback";
+export const CONFIGURED = {
+  client_id: "inspector",
+  client_name: "Inspector",
+  redirect_uris: ["https://inspector.example.com/callback"],
+};
+
+/** An authorization server behind a plain HTTP server, whose users a test can change. */
+export interface Setting {
+  readonly url: string;
+  readonly directory: string;
+  server: AuthorizationServer;
+  readonly events: { name: string; fields: Readonly<Record<string, unknown>> }[];
+  /** Epoch seconds before which everything of a user is revoked. */
+  readonly revokedBefore: Map<string, number>;
+  /** Puts other users in force: records and grants as in the access file. */
+  setUsers(text: string): void;
+  /** Closes the server and opens it again on what it has kept. */
+  restart(): Promise<void>;
+}
+
+/** The record of a user with this password. */
+export async function userWith(username: string, password = PASSWORD, more = ""): Promise<string> {
+  const hash = await hashPassword(password, costs);
+  return user(username, `password_hash = "${hash}"\n${more}`);
+}
+
+/** The users of most tests: alice may change `main` and read `archive`, bob may read `main`. */
+export async function defaultUsers(): Promise<string> {
+  return [
+    await userWith("alice"),
+    await userWith("bob"),
+    grant("alice", "main", "ReadWrite"),
+    grant("alice", "archive", "ReadOnly"),
+    grant("bob", "main", "ReadOnly"),
+  ].join("");
+}
+
+/** How a setting is to differ from the usual one. */
+export interface SettingOptions {
+  readonly documents?: DocumentFetch;
+  readonly users?: string;
+  readonly tokenLifetime?: number;
+  /** The public URL, if it is not the server's own. */
+  readonly issuer?: string;
+}
+
+/** Starts a server; it ends with the test. */
+export async function openSetting(t: Test, options: SettingOptions = {}): Promise<Setting> {
+  const directory = path.join(temporaryDirectory(t), "oauth");
+  const http = createServer((request, response) => {
+    if (request.url?.startsWith("/.well-known/oauth-protected-resource") !== true) {
+      setting.server.handle(request, response);
+      return;
+    }
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(JSON.stringify({ resource: `${url}/mcp`, authorization_servers: [url] }));
+  });
+  await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
+  const address = http.address();
+  if (address === null || typeof address === "string") throw new Error("no port");
+  const url = `http://127.0.0.1:${address.port}`;
+  const issuer = options.issuer ?? url;
+  let snapshot: Snapshot = parseAccessFile(options.users ?? (await defaultUsers()), "access.toml");
+  const revokedBefore = new Map<string, number>();
+  const events: Setting["events"] = [];
+  const throttle = createLoginThrottle({ perUserAndAddress: 3, perAddress: 50, window: 60 });
+  const revocations = {
+    isRevoked: ({ username, issuedAt }: { username: string; issuedAt: number }) =>
+      issuedAt < (revokedBefore.get(username) ?? 0),
+    earliestIssue: (username: string) => revokedBefore.get(username) ?? 0,
+  };
+  const unused = () => {
+    throw new Error("is not used here");
+  };
+  const login = {
+    snapshot: () => snapshot,
+    revocations,
+    throttle,
+    costs,
+    accessFile: "",
+    tokens: { issue: unused, verify: unused },
+    tokenLifetime: 60,
+    onUpgradeFailed: unused,
+  };
+  const open = () =>
+    openAuthorizationServer({
+      issuer,
+      resource: `${issuer}/mcp`,
+      directory,
+      clients: [CONFIGURED],
+      tokenLifetime: options.tokenLifetime ?? 600,
+      checkPassword: (username, password, origin) =>
+        checkPassword(login, username, password, origin),
+      originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
+      snapshot: () => snapshot,
+      revocations,
+      onEvent: (name, fields) => events.push({ name, fields }),
+      log: pino({ level: "silent" }),
+      ...(options.documents === undefined ? {} : { fetchDocument: options.documents }),
+    });
+  const setting: Setting = {
+    url,
+    directory,
+    server: await open(),
+    events,
+    revokedBefore,
+    setUsers: (text) => {
+      snapshot = parseAccessFile(text, "access.toml");
+    },
+    restart: async () => {
+      await setting.server.close();
+      setting.server = await open();
+    },
+  };
+  t.teardown(async () => {
+    http.closeAllConnections();
+    await new Promise((resolve) => http.close(resolve));
+    await setting.server.close();
+  });
+  return setting;
+}
+
+/** Documents that are there without a network. */
+export function documentsOf(documents: Readonly<Record<string, unknown>>): DocumentFetch {
+  return async (url): Promise<ClientDocument> => {
+    const document = documents[url];
+    if (document === undefined) throw new Error("there is no such document");
+    return { body: JSON.stringify(document), cacheControl: undefined };
+  };
+}
+
+/** Registers a client. */
+export async function register(
+  { url }: Setting,
+  metadata: object = { client_name: "Notebook", redirect_uris: [REDIRECT] },
+): Promise<{ status: number; body: Record<string, unknown>; headers: Headers }> {
+  const answer = await fetch(`${url}/oauth/register`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(metadata),
+  });
+  return { status: answer.status, headers: answer.headers, body: await readBody(answer) };
+}
+
+/** Registers a client and gives its identifier. */
+export async function registered(setting: Setting, metadata?: object): Promise<string> {
+  return String((await register(setting, metadata)).body.client_id);
+}
+
+async function readBody(answer: Response): Promise<Record<string, unknown>> {
+  const text = await answer.text();
+  const body: unknown = text === "" ? {} : JSON.parse(text);
+  return typeof body === "object" && body !== null ? { ...body } : {};
+}
+
+/** Posts a form and reads JSON. */
+export async function postForm(
+  url: string,
+  fields: Readonly<Record<string, string>>,
+): Promise<{ status: number; body: Record<string, unknown> }> {
+  const answer = await fetch(url, { method: "POST", body: new URLSearchParams(fields) });
+  return { status: answer.status, body: await readBody(answer) };
+}
+
+/** A verifier and its challenge (RFC 7636, section 4). */
+export function makePkce(): { verifier: string; challenge: string } {
+  const verifier = randomBytes(32).toString("base64url");
+  return { verifier, challenge: createHash("sha256").update(verifier).digest("base64url") };
+}
+
+/** The URL of an authorization request; an empty parameter is left out. */
+export function authorizeUrl(
+  { url }: Setting,
+  parameters: Readonly<Record<string, string>>,
+): string {
+  const all = {
+    response_type: "code",
+    redirect_uri: REDIRECT,
+    scope: "mcp:tools mcp:resources",
+    state: "s1",
+    code_challenge: makePkce().challenge,
+    code_challenge_method: "S256",
+    resource: `${url}/mcp`,
+    ...parameters,
+  };
+  const given = Object.entries(all).filter(([, value]) => value !== "");
+  return `${url}/oauth/authorize?${new URLSearchParams(given)}`;
+}

@@ -1,0 +1,211 @@
+import { createHash } from "node:crypto";
+import t from "tap";
+import { type Page, PlainBrowser } from "./browser.ts";
+import { authorize, obtainTokens, refresh } from "./flow.ts";
+import {
+  authorizeUrl,
+  defaultUsers,
+  openSetting,
+  PASSWORD,
+  REDIRECT,
+  registered,
+  type Setting,
+  userWith,
+} from "./kit.ts";
+
+const right = { username: "alice", password: PASSWORD, action: "login" };
+const yes = { database: "*", reach: "full", action: "allow" };
+
+async function openLogin(
+  setting: Setting,
+  browser = new PlainBrowser(setting.url),
+  metadata?: object,
+): Promise<{ browser: PlainBrowser; page: Page }> {
+  const client_id = await registered(setting, metadata);
+  return { browser, page: await browser.open(authorizeUrl(setting, { client_id })) };
+}
+
+t.test("the pages run no script, load nothing, and are framed and kept by nobody", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page: login } = await openLogin(setting);
+  const consent = await browser.submit(login, right);
+  for (const { status, headers, text } of [login, consent]) {
+    t.equal(status, 200);
+    const policy = headers.get("content-security-policy") ?? "";
+    const style = /<style>([\s\S]*?)<\/style>/.exec(text)?.[1] ?? "";
+    const hash = createHash("sha256").update(style).digest("base64");
+    t.strictSame(policy.split("; "), [
+      "default-src 'none'",
+      `style-src 'sha256-${hash}'`,
+      "form-action 'self' http://127.0.0.1:4999",
+      "frame-ancestors 'none'",
+      "base-uri 'none'",
+    ]);
+    t.equal(headers.get("cache-control"), "no-store");
+    t.notMatch(text, /<script|style="|https:\/\/(?!127)/);
+  }
+});
+
+t.test("the pages name the client and where the answer goes", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page: login } = await openLogin(setting, undefined, {
+    client_name: '<b onclick="x">Note&book</b>',
+    redirect_uris: [REDIRECT],
+  });
+  const consent = await browser.submit(login, right);
+  for (const { text } of [login, consent]) {
+    t.match(text, "&lt;b onclick=&quot;x&quot;&gt;Note&amp;book&lt;/b&gt;");
+    t.match(text, "127.0.0.1:4999");
+    t.match(text, "its name has not been checked");
+  }
+  t.match(consent.text, "a program on your own computer");
+  t.match(consent.text, "Logged in as <strong>alice</strong>");
+});
+
+t.test("a wrong password and an unknown user look alike", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page } = await openLogin(setting);
+  const wrong = await browser.submit(page, { ...right, password: "wrong horse" });
+  t.equal(wrong.status, 401);
+  t.match(wrong.text, /role="alert"[\s\S]*The username or the password is wrong/);
+  const unknown = await browser.submit(page, { ...right, username: "zoe" });
+  t.equal(unknown.text, wrong.text.replace('value="alice"', 'value="zoe"'));
+  t.notMatch(wrong.text, "wrong horse");
+  t.match(await browser.submit(wrong, right), { status: 200, text: /Let Notebook use/ });
+});
+
+t.test("too many wrong passwords have to wait, the right one too", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page } = await openLogin(setting);
+  for (let at = 0; at < 3; at++) await browser.submit(page, { ...right, password: "wrong" });
+  const answer = await browser.submit(page, right);
+  t.equal(answer.status, 429);
+  t.match(answer.headers.get("retry-after"), /^\d+$/);
+  t.match(answer.text, /Too many failed attempts. Try again in \d+ seconds/);
+});
+
+t.test("a form without its token, or with another one's, does nothing", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page } = await openLogin(setting);
+  const { page: foreign } = await openLogin(setting);
+  const foreignToken = /name="csrf" value="([^"]+)"/.exec(foreign.text)?.[1] ?? "";
+  for (const csrf of ["", "x", foreignToken]) {
+    const answer = await browser.submit(page, { ...right, csrf });
+    t.equal(answer.status, 403);
+  }
+  t.match(await browser.submit(page, right), { status: 200, text: /Let Notebook use/ });
+});
+
+t.test("a form does nothing without the cookie of its interaction", async (t) => {
+  const setting = await openSetting(t);
+  const { page } = await openLogin(setting);
+  const answer = await new PlainBrowser(setting.url).submit(page, right);
+  t.equal(answer.status, 400);
+  t.match(answer.text, "belongs to another browser");
+});
+
+t.test("cookies are for the server alone", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page } = await openLogin(setting);
+  await browser.submit(page, right);
+  t.equal(browser.cookies.length > 1, true);
+  for (const { name, path, attributes } of browser.cookies) {
+    t.match(attributes, /httponly/i, name);
+    t.match(attributes, /samesite=lax/i, name);
+    t.ok(path.startsWith("/oauth"), `${name} ${path}`);
+    if (name.endsWith("session")) t.notMatch(attributes, /expires/i);
+  }
+});
+
+t.test("every client is asked for, by every browser, each time", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  const clientId = await registered(setting);
+  await authorize(setting, { browser, clientId });
+  const logins = () => setting.events.filter(({ name }) => name === "oauth_login").length;
+  for (const client_id of [clientId, await registered(setting)]) {
+    const page = await browser.open(authorizeUrl(setting, { client_id }));
+    t.match(page.text, /Let Notebook use/);
+    const silent = await browser.open(authorizeUrl(setting, { client_id, prompt: "none" }));
+    t.match(silent.url, /error=consent_required/);
+  }
+  t.equal(logins(), 1, "the login of the browser is remembered");
+});
+
+t.test("a user who says no is believed", async (t) => {
+  const setting = await openSetting(t);
+  for (const steps of [[{ action: "deny" }], [right, { action: "deny" }]]) {
+    const { browser, page: login } = await openLogin(setting);
+    let page = login;
+    for (const step of steps) page = await browser.submit(page, step);
+    const { searchParams } = new URL(page.url);
+    t.equal(searchParams.get("error"), "access_denied");
+    t.equal(searchParams.get("iss"), setting.url);
+    t.notOk(searchParams.has("code"));
+  }
+});
+
+t.test("only what is offered can be chosen", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page: login } = await openLogin(setting);
+  const page = await browser.submit(login, right);
+  t.match(page.text, "Only archive (your role: ReadOnly)");
+  t.match(page.text, "Only main (your role: ReadWrite)");
+  for (const change of [{ database: "secret" }, { database: "" }, { reach: "all" }]) {
+    t.equal((await browser.submit(page, { ...yes, ...change })).status, 400);
+  }
+  t.match((await browser.submit(page, yes)).url, /code=/);
+});
+
+t.test("another account can be used instead", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page: login } = await openLogin(setting);
+  const consent = await browser.submit(login, right);
+  const again = await browser.submit(consent, { action: "switch" });
+  t.match(again.text, 'value="login"');
+  const bob = await browser.submit(again, { ...right, username: "bob" });
+  t.match(bob.text, "Logged in as <strong>bob</strong>");
+  t.notMatch(bob.text, "archive");
+  t.match((await browser.submit(bob, yes)).url, /code=/);
+});
+
+t.test("a login asked for again may be another user's", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  const clientId = await registered(setting);
+  await authorize(setting, { browser, clientId });
+  const url = authorizeUrl(setting, { client_id: clientId, prompt: "login" });
+  const consent = await browser.submit(await browser.open(url), { ...right, username: "bob" });
+  t.match(consent.text, "Logged in as <strong>bob</strong>");
+  t.match((await browser.submit(consent, yes)).url, /code=/);
+});
+
+t.test("a new password ends the login in the browser", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  await authorize(setting, { browser });
+  const changed = (await defaultUsers()).replace(
+    /\[\[users\]\]\nusername = "alice"[\s\S]*?\n\n/,
+    "",
+  );
+  setting.setUsers((await userWith("alice", "another horse")) + changed);
+  const { page } = await openLogin(setting, browser);
+  t.match(page.text, 'value="login"');
+  const password = "another horse";
+  const tokens = await obtainTokens(setting, { browser, password });
+  t.equal((await refresh(setting, tokens.clientId, tokens.refreshToken)).status, 200);
+});
+
+t.test("behind a TLS front, cookies and addresses are those of the public URL", async (t) => {
+  const setting = await openSetting(t, { issuer: "https://gate.example.com" });
+  const client_id = await registered(setting);
+  const resource = "https://gate.example.com/mcp";
+  const answer = await fetch(authorizeUrl(setting, { client_id, resource }), {
+    redirect: "manual",
+    headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "http" },
+  });
+  t.equal(answer.status, 303);
+  t.match(answer.headers.get("location"), /^https:\/\/gate\.example\.com\/oauth\/interaction\//);
+  for (const cookie of answer.headers.getSetCookie()) t.match(cookie, /; secure/);
+  t.equal(answer.headers.getSetCookie().length, 2);
+});

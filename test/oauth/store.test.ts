@@ -1,0 +1,64 @@
+import path from "node:path";
+import t, { type Test } from "tap";
+import { epochSeconds } from "../../src/clock.ts";
+import { StateStore } from "../../src/oauth/server/store.ts";
+import { temporaryDirectory } from "../access/kit.ts";
+
+const record = { payload: "{}", grantId: "g", uid: undefined };
+const later = () => epochSeconds() + 60;
+
+function openStores(t: Test): [StateStore, StateStore] {
+  const file = path.join(temporaryDirectory(t), "state.sqlite");
+  const stores: [StateStore, StateStore] = [new StateStore(file), new StateStore(file)];
+  t.teardown(() => stores.forEach((store) => void store.close()));
+  return stores;
+}
+
+t.test("what one process keeps, another one finds", async (t) => {
+  const [one, other] = openStores(t);
+  one.put("Grant", "a", { ...record, payload: '{"x":1}', expires: later() });
+  t.match(other.find("Grant", "a"), { payload: '{"x":1}', consumed: undefined });
+  t.equal(other.find("Session", "a"), undefined);
+  other.remove("Grant", "a");
+  t.equal(one.find("Grant", "a"), undefined);
+});
+
+t.test("a record is used up once, whoever comes first", async (t) => {
+  const [one, other] = openStores(t);
+  one.put("RefreshToken", "a", { ...record, expires: later() });
+  t.ok(one.consume("RefreshToken", "a"));
+  t.notOk(other.consume("RefreshToken", "a"));
+  t.match(other.find("RefreshToken", "a"), { consumed: Number });
+});
+
+t.test("what has expired is not found, and then gone", async (t) => {
+  const [store] = openStores(t);
+  store.put("Client", "a", { ...record, expires: epochSeconds() });
+  t.equal(store.find("Client", "a"), undefined);
+  t.equal(store.count("Client"), 0);
+  store.sweep();
+  store.prolong("Client", "a", later());
+  t.equal(store.find("Client", "a"), undefined);
+});
+
+t.test("a record's end is put off, never brought nearer", async (t) => {
+  const [store] = openStores(t);
+  store.put("Client", "a", { ...record, expires: later() });
+  store.prolong("Client", "a", epochSeconds() - 1);
+  t.ok(store.find("Client", "a"));
+});
+
+t.test("a revoked token is remembered until it would have expired", async (t) => {
+  const [one, other] = openStores(t);
+  one.revokeToken("x", later());
+  one.revokeToken("y", epochSeconds());
+  other.sweep();
+  t.ok(other.isTokenRevoked("x"));
+  t.notOk(other.isTokenRevoked("y"));
+});
+
+t.test("a secret is made once", async (t) => {
+  const [one, other] = openStores(t);
+  const made = one.secret("forms", Buffer.from("first"));
+  t.same(Buffer.from(other.secret("forms", Buffer.from("second"))), Buffer.from(made));
+});
