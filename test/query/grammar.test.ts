@@ -1,6 +1,6 @@
 import t from "tap";
 import { createGrammar } from "../../src/query/grammar.ts";
-import { gist, scanBody, select, verdict, widened } from "./kit.ts";
+import { gist, refusalOf, scanBody, select, verdict, widened } from "./kit.ts";
 
 const truncate = (fields: object) => ({
   Truncate: { database: "main", table: "users", ...fields },
@@ -29,9 +29,31 @@ t.test("a configured field may stand in every operation, once, with any value", 
   t.equal(verdict(select({ trace: 1 })), "unknown_field");
   const twice = '{"DropDatabase":{"database":"main","trace":1,"tr\\u0061ce":2}}';
   t.equal(verdict(twice, widened), "duplicate_key");
-  const inside = '{"DropDatabase":{"database":"main","trace":{"a":1,"a":2}}}';
-  t.equal(verdict(inside, widened), "accepted");
 });
+
+t.test(
+  "a configured field's value has each key once at any depth, also when spelled with escapes",
+  async (t) => {
+    const body = (trace: string) => `{"DropDatabase":{"database":"main","trace":${trace}}}`;
+    for (const trace of [
+      '{"a":1,"a":2}',
+      '{"a":1,"b":2,"\\u0061":3}',
+      '{"a":{"b":{"c":1,"c":1}}}',
+      '[0,[{"a":1},{"b":[{"c":1,"c":1}]}]]',
+      '{"__proto__":1,"__proto__":2}',
+    ]) {
+      t.equal(verdict(body(trace), widened), "duplicate_key", trace);
+    }
+    for (const trace of ['{"a":1,"A":{"a":1}}', '[{"a":1},{"a":1}]', '"{\\"a\\":1}"']) {
+      t.equal(verdict(body(trace), widened), "accepted", trace);
+    }
+    t.equal(verdict(body('{"a":1,}'), widened), "invalid_json");
+    t.equal(verdict(body("[".repeat(63) + "]".repeat(63)), widened), "nesting_too_deep");
+    const { location, message } = refusalOf(body('{"a":1,"a":2}'), widened);
+    t.equal(location.path, "DropDatabase.trace");
+    t.match(message, /the key "a" is given twice/);
+  },
+);
 
 t.test("a configured field is not allowed within the objects of an operation", async (t) => {
   t.equal(verdict(select({ order_by: { column: "a", trace: 1 } }), widened), "unknown_field");

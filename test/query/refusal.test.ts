@@ -1,7 +1,7 @@
 import t from "tap";
 import { isPlainName } from "../../src/query/names.ts";
 import { queryRefusals, quoteName } from "../../src/query/refusal.ts";
-import { refusalOf } from "./kit.ts";
+import { refusalOf, select } from "./kit.ts";
 
 t.test("every code is a snake_case word with a sentence", async (t) => {
   for (const [code, sentence] of Object.entries(queryRefusals)) {
@@ -24,4 +24,38 @@ t.test("a plain name is 1 to 63 ASCII letters, digits, _ and -", async (t) => {
   for (const name of ["a", "main", "A_b-9", "x".repeat(63)]) t.ok(isPlainName(name), name);
   for (const name of ["", "a.b", "a b", "é", "a\n", "*", "x".repeat(64)])
     t.notOk(isPlainName(name), name);
+});
+
+t.test("a field left out is told with those that are required, and no others", async (t) => {
+  const messageOf = (body: unknown) => refusalOf(body).message.replace(/^.*?: /, "");
+  const target = { database: "main", table: "users" };
+  t.equal(
+    messageOf({ Delete: target }),
+    'the field "where" is left out; required: database, table, where',
+  );
+  t.equal(
+    messageOf({ Select: { database: "main", from: "users" } }),
+    'the field "columns" is left out; required: database, from, columns',
+  );
+  t.equal(
+    messageOf({ Update: { ...target, set: { a: 1 }, where: { column: "a", value: 1 } } }),
+    'the field "cmp" is left out; required: column, cmp, value; or one of and, or, not alone',
+  );
+});
+
+t.test("an equation of a join that is not exact is told the exact form", async (t) => {
+  for (const on of ["users.id=orders.id", "users.id  =  orders.id", "id = orders.id"]) {
+    const join = { table: "orders", on, join_type: "INNER" };
+    t.match(
+      refusalOf(select({ join })).message,
+      /table\.column = table\.column, with one space on either side of the =/,
+    );
+  }
+});
+
+t.test("what cannot be in a Batch is told what can", async (t) => {
+  t.match(
+    refusalOf({ Batch: [{ CreateDatabase: { database: "main" } }] }).message,
+    "allowed: Select, Insert, Update, Delete, CreateTable, DropTable",
+  );
 });

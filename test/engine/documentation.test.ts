@@ -1,0 +1,47 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { bodyLimit } from "../../src/engine/body.ts";
+import { refusalStatuses } from "../../src/engine/refusal.ts";
+import { typeWords } from "../../src/engine/sqlite/kinds.ts";
+import { queryRefusals } from "../../src/query/refusal.ts";
+import { refusals } from "../../src/refusal.ts";
+
+const text = readFileSync(path.join(import.meta.dirname, "../../docs/query.md"), "utf8");
+
+/** The cells of every table row under a heading of the second level, heads and rules included. */
+function rows(heading: string): string[][] {
+  const section = text.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? "";
+  return section
+    .split("\n")
+    .filter((line) => line.startsWith("| "))
+    .map((line) => line.slice(2, -2).split(" | "));
+}
+
+t.test("the document lists every code of the engine with its status, and no other", async (t) => {
+  const documented = rows("Errors of the embedded engine")
+    .filter(([code = ""]) => code.startsWith("`"))
+    .map(([code = "", status]) => [code.slice(1, -1), Number(status)]);
+  const expected = Object.entries({ ...refusalStatuses, internal_error: 500 });
+  t.strictSame(documented.sort(), expected.sort());
+});
+
+t.test("a code that the gateway has too has one status in both", async (t) => {
+  const ofGateway = new Map<string, number>();
+  for (const code of Object.keys(queryRefusals)) ofGateway.set(code, 400);
+  for (const [code, [status]] of Object.entries(refusals)) ofGateway.set(code, status);
+  for (const [code, status] of Object.entries(refusalStatuses)) {
+    t.equal(ofGateway.get(code) ?? status, status, code);
+  }
+});
+
+t.test("the document lists every word that names a type, and no other", async (t) => {
+  const documented = rows("Types").flatMap(([words = ""]) =>
+    Array.from(words.matchAll(/`(\w+)`/g), ([, word = ""]) => word),
+  );
+  t.strictSame(documented.sort(), [...typeWords].sort());
+});
+
+t.test("the document says how long a body may be", async (t) => {
+  t.match(text, `| \`body_too_large\` | 413 | The body has more than ${bodyLimit / 2 ** 20} MiB`);
+});
