@@ -1,5 +1,5 @@
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
-import { mcpScopes } from "../mcp/principal.ts";
+import { mcpScopes } from "../oauth/scopes.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireOwnHost, requireOwnOrigin } from "./hosts.ts";

@@ -5,13 +5,14 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { createEmbeddedMcp } from "../mcp/embedded.ts";
-import { type McpScope, mcpScopes, type Principal } from "../mcp/principal.ts";
+import type { Principal } from "../mcp/principal.ts";
 import { createMcpProxy } from "../mcp/proxy/proxy.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import { createSchemaSource } from "../mcp/schema-source.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
-import type { AuthorizationServer } from "../oauth/server/options.ts";
-import { openAuthorizationServer } from "../oauth/server/server.ts";
+import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
+import { loadAuthorizationServer } from "../oauth/server/load.ts";
+import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
 import { ask } from "./ask.ts";
@@ -138,7 +139,7 @@ async function openOwnAuthorizationServer(
   opened: AsyncDisposableStack,
 ): Promise<AuthorizationServer> {
   const { access, audit, configuration, log, login, revocations, publicUrl } = gateway;
-  const server = await openAuthorizationServer({
+  const options: AuthorizationServerOptions = {
     issuer: publicUrl,
     resource: resourceOf(gateway),
     directory: path.join(serviceDirectory, "oauth"),
@@ -150,7 +151,8 @@ async function openOwnAuthorizationServer(
     revocations,
     onEvent: (name, fields) => audit.event(name, fields),
     log,
-  });
+  };
+  const server = await loadAuthorizationServer(options, log);
   opened.defer(() => server.close());
   return server;
 }

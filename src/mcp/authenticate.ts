@@ -4,8 +4,9 @@ import { epochSeconds } from "../clock.ts";
 import { identify, type Revocations, readBearerToken } from "../identity/authenticate.ts";
 import type { TokenAuthority, TokenClaims } from "../identity/token.ts";
 import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.ts";
+import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
 import { Refusal } from "../refusal.ts";
-import { type McpScope, mcpScopes, type Principal } from "./principal.ts";
+import type { Principal } from "./principal.ts";
 
 /** What an access token of the embedded authorization server says, held to be true. */
 export interface AccessToken

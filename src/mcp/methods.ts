@@ -1,7 +1,8 @@
+import type { McpScope } from "../oauth/scopes.ts";
 import { Refusal } from "../refusal.ts";
 import type { McpMessage } from "./body.ts";
 import { McpRefused } from "./json-rpc.ts";
-import type { McpScope, Principal } from "./principal.ts";
+import type { Principal } from "./principal.ts";
 
 /**
  * The protocol's methods, all revisions together, each with the scope that it needs. A method that

@@ -1,8 +1,5 @@
 import type { Subject } from "../access/policy.ts";
-
-/** What a token may open besides what its user's grants say (RFC 6749, section 3.3). */
-export const mcpScopes = ["mcp:tools", "mcp:resources"] as const;
-export type McpScope = (typeof mcpScopes)[number];
+import type { McpScope } from "../oauth/scopes.ts";
 
 /** Who calls `/mcp`, whatever authorization server its token came from. */
 export interface Principal {

@@ -45,7 +45,11 @@ export async function openProxied(
   const proxy = createMcpProxy({
     target: target ?? fixtureUrl,
     policy,
-    headers: { forwardHeaders: new Set(), forwardAuthorization: true, authorization: undefined },
+    headers: {
+      forwardHeaders: new Set(),
+      forwardAuthorization: true,
+      authorization: "Bearer database",
+    },
     connectTimeout: 5000,
     responseTimeout: 5000,
     decide: ({ subject }, permission, database) => decide(snapshot, subject, permission, database),

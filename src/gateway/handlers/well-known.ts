@@ -1,4 +1,4 @@
-import { mcpScopes } from "../../mcp/principal.ts";
+import { mcpScopes } from "../../oauth/scopes.ts";
 import { sendJson } from "../answer.ts";
 import { resourceOf } from "../mcp-door.ts";
 import type { Endpoint } from "../route.ts";

@@ -30,7 +30,7 @@ function sessionIdOf({ headers }: IncomingMessage): string | undefined {
   return typeof id === "string" ? id : undefined;
 }
 
-/** Whose right counts is the caller's, also if the message is another one's. */
+/** What the server behind is told of the caller; a tool call is judged for it. */
 function identify(
   { policy }: Rules,
   message: McpMessage | undefined,

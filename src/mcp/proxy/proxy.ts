@@ -50,8 +50,10 @@ export interface McpProxyOptions extends Rights {
   /** The server's URL, with its path. */
   readonly target: string;
   readonly policy: readonly ToolRule[];
-  /** The client's own credential never goes up, whatever this says. */
+  /** Neither the client's credential nor the database's goes up, whatever this says. */
   readonly headers: HeaderPolicy;
+  /** The server's own credential, sent as its `Authorization` header. */
+  readonly authorization?: string | undefined;
   /** Milliseconds. */
   readonly connectTimeout: number;
   /** Milliseconds to the head of an answer, and between two parts of one that is no event stream. */
@@ -86,7 +88,8 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const { sessions = new Sessions(), connectTimeout, responseTimeout } = options;
   const url = new URL(options.target);
   const path = `${url.pathname}${url.search}`;
-  const headerPolicy = { ...options.headers, forwardAuthorization: false };
+  const { headers, authorization } = options;
+  const headerPolicy = { ...headers, forwardAuthorization: false, authorization };
   const policy = createToolPolicy(options.policy, options);
   const target = { origin: url.origin, socketPath: undefined };
   const proxy = createStreamProxy({ target, connectTimeout, responseTimeout });

@@ -3,7 +3,7 @@ import * as z from "zod";
 import { isDatabaseOrEvery } from "../../access/names.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { grantsOf, type Snapshot } from "../../access/snapshot.ts";
-import { type McpScope, mcpScopes } from "../../mcp/principal.ts";
+import { type McpScope, mcpScopes } from "../scopes.ts";
 
 const TYPE = "database_access";
 

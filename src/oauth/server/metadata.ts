@@ -1,4 +1,4 @@
-import { mcpScopes } from "../../mcp/principal.ts";
+import { mcpScopes } from "../scopes.ts";
 import { SIGNING_ALGORITHM } from "./keys.ts";
 
 /** Where each endpoint lies, below the issuer. */

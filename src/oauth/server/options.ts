@@ -2,8 +2,8 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Snapshot, User } from "../../access/snapshot.ts";
 import type { LiveRevocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
-import type { McpScope } from "../../mcp/principal.ts";
 import type { Log } from "../../observe/log.ts";
+import type { McpScope } from "../scopes.ts";
 import type { DocumentFetch } from "./client-documents.ts";
 
 /** A public client that the operator has named in the configuration. */

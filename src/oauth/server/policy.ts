@@ -1,5 +1,5 @@
 import { interactionPolicy } from "oidc-provider";
-import { mcpScopes } from "../../mcp/principal.ts";
+import { mcpScopes } from "../scopes.ts";
 
 const { Check, Prompt } = interactionPolicy;
 

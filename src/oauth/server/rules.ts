@@ -1,5 +1,5 @@
 import { type Client, type Configuration, errors, type KoaContextWithOIDC } from "oidc-provider";
-import { mcpScopes } from "../../mcp/principal.ts";
+import { mcpScopes } from "../scopes.ts";
 import { findUser, parseAccountId } from "./accounts.ts";
 import { readConsent } from "./consent.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";

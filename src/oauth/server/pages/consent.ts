@@ -1,5 +1,5 @@
 import { EVERY_DATABASE } from "../../../access/roles.ts";
-import type { McpScope } from "../../../mcp/principal.ts";
+import type { McpScope } from "../../scopes.ts";
 import type { Choice } from "../consent.ts";
 import { lifetimes } from "../lifetimes.ts";
 import { type ClientView, clientDetails, loopbackWarning } from "./client.ts";
