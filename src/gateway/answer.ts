@@ -42,6 +42,8 @@ export interface Rejection {
   /** Seconds. */
   readonly retryAfter?: number | undefined;
   readonly allow?: string | undefined;
+  /** The scopes that the request needs, separated by spaces. */
+  readonly scope?: string | undefined;
 }
 
 /** The body of a refusal, in the documented shape. */
@@ -57,7 +59,7 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, retryAfter, allow } = rejection;
   const headers: string[] = [];
   if (isChallenged(code, status)) {
-    headers.push("WWW-Authenticate", challengeOf(code, exchange.resource));
+    headers.push("WWW-Authenticate", challengeOf(code, exchange.resource, rejection.scope));
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);

@@ -22,12 +22,20 @@ export function isChallenged(code: string, status: number): boolean {
   return status === 401 || code === "insufficient_scope";
 }
 
-/** The value of `WWW-Authenticate` for a refusal. */
-export function challengeOf(code: string, resource: ResourceChallenge | undefined): string {
+/**
+ * The value of `WWW-Authenticate` for a refusal.
+ *
+ * @param scope what the refusal says is needed, in the place of all that the resource has
+ */
+export function challengeOf(
+  code: string,
+  resource: ResourceChallenge | undefined,
+  scope = resource?.scope,
+): string {
   const parameters = [resource === undefined ? 'realm="gatehouse"' : 'realm="mcp"'];
   if (resource !== undefined) parameters.push(`resource_metadata="${resource.metadata}"`);
   const error = errors.get(code);
   if (error !== undefined) parameters.push(`error="${error}"`);
-  if (resource !== undefined) parameters.push(`scope="${resource.scope}"`);
+  if (resource !== undefined) parameters.push(`scope="${scope}"`);
   return `Bearer ${parameters.join(", ")}`;
 }
