@@ -2,7 +2,10 @@
 // Written for any Node, however old, so that an old one can say what is wrong.
 const needed = 24;
 if (Number(process.versions.node.split(".")[0]) < needed) {
-  process.stderr.write(`gatehouse needs Node ${needed} or newer, but this is ${process.version}\n`);
+  process.stderr.write(
+    `gatehouse needs Node ${needed} or newer, but this is ${process.version}; ` +
+      "in a clone run npm ci first, then npm start or npx gatehouse\n",
+  );
   process.exitCode = 1;
 } else {
   import("node:fs").then(({ existsSync }) => {

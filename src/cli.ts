@@ -4,19 +4,20 @@ import { configCommand } from "./commands/config.ts";
 import { engineCommand } from "./commands/engine.ts";
 import { hashPasswordCommand } from "./commands/hash-password.ts";
 import { keyCommand } from "./commands/key.ts";
+import { mcpCommand } from "./commands/mcp.ts";
 import { reportFailure, USAGE } from "./commands/outcome.ts";
 import { serveCommand } from "./commands/serve.ts";
+import { withHouseStyle } from "./commands/style.ts";
 import { tokenCommand } from "./commands/token.ts";
 import { userCommand } from "./commands/user.ts";
 import { version } from "./version.ts";
 
 /** The `gatehouse` command: names the commands, nothing more. */
-const program = new Command("gatehouse")
+const program = withHouseStyle(new Command("gatehouse"))
   .description(
     "An authentication and authorization gateway for databases that speak JSON over HTTP",
   )
   .version(version)
-  .showHelpAfterError("(add --help for what is allowed)")
   .addCommand(serveCommand())
   .addCommand(userCommand())
   .addCommand(accessCommand())
@@ -24,7 +25,8 @@ const program = new Command("gatehouse")
   .addCommand(keyCommand())
   .addCommand(hashPasswordCommand())
   .addCommand(configCommand())
-  .addCommand(engineCommand());
+  .addCommand(engineCommand())
+  .addCommand(mcpCommand());
 
 function throwOnUsageError(command: Command): void {
   command.exitOverride();

@@ -14,7 +14,9 @@ import {
 } from "../query/operations.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { namingUser } from "./naming.ts";
 import { FAILURE, print, printJson, printTable, UsageError } from "./outcome.ts";
+import { withHouseStyle } from "./style.ts";
 
 function requireDatabase(database: string): void {
   if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
@@ -29,10 +31,12 @@ async function grant(
   const { configuration } = loadFor(options);
   requireDatabase(database);
   if (!isRole(role)) throw new Refusal("invalid_role");
-  await changeAccessFile(
-    configuration.auth.access_control_file,
-    (current) => planGrant(current, "operator", { username, database, role }),
-    { force: options.force ?? false },
+  await namingUser(username, () =>
+    changeAccessFile(
+      configuration.auth.access_control_file,
+      (current) => planGrant(current, "operator", { username, database, role }),
+      { force: options.force ?? false },
+    ),
   );
   print(`${username} is ${role} on ${database}.`);
 }
@@ -44,10 +48,15 @@ async function revoke(
 ): Promise<void> {
   const { configuration } = loadFor(options);
   requireDatabase(database);
-  const { snapshot } = await changeAccessFile(
-    configuration.auth.access_control_file,
-    (current) => planRevoke(current, "operator", username, database),
-    { force: options.force ?? false },
+  const { snapshot } = await namingUser(
+    username,
+    () =>
+      changeAccessFile(
+        configuration.auth.access_control_file,
+        (current) => planRevoke(current, "operator", username, database),
+        { force: options.force ?? false },
+      ),
+    database,
   );
   const rest = accessList(snapshot, username).map((entry) => `${entry.database}:${entry.role}`);
   print(
@@ -132,20 +141,20 @@ async function check(
 
 /** `gatehouse access`: the grants in the access file. */
 export function accessCommand(): Command {
-  const access = new Command("access").description(
+  const access = withHouseStyle(new Command("access")).description(
     "grant and revoke roles, and ask what they allow",
   );
   withCommonOptions(access.command("grant"))
     .description("give a user a role on a database, or on * for every database")
-    .argument("<username>")
-    .argument("<database>")
+    .argument("<username>", "the user")
+    .argument("<database>", "the database, or * for every one")
     .addArgument(new Argument("<role>", "what the user may do there").choices(roles))
     .option("--force", "also where the last administrator or Owner is lowered")
     .action(grant);
   withCommonOptions(access.command("revoke"))
     .description("take a user's role on a database away")
-    .argument("<username>")
-    .argument("<database>")
+    .argument("<username>", "the user")
+    .argument("<database>", "the database of the entry, or * for the entry for every one")
     .option("--force", "also from the last administrator or Owner")
     .action(revoke);
   withCommonOptions(access.command("list"))
@@ -154,9 +163,9 @@ export function accessCommand(): Command {
     .action(list);
   withCommonOptions(access.command("check"))
     .description("say whether a user may do something, and which entry decides")
-    .argument("<username>")
+    .argument("<username>", "the user")
     .argument("<operation>", "such as Select, or a right such as SELECT")
-    .argument("<database>")
+    .argument("<database>", "where it would be done")
     .option("--json", "as JSON")
     .action(check);
   return access;

@@ -1,23 +1,25 @@
 import { existsSync } from "node:fs";
 import { Command } from "commander";
 import { namesWithoutRecord } from "../access/parse.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
 import { keysDirectoryOf } from "../gateway/open-identity.ts";
 import { readKeyFiles } from "../identity/key-file.ts";
+import { readRevocations } from "../identity/revocation-file.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print } from "./outcome.ts";
+import { withHouseStyle } from "./style.ts";
 
-async function check(options: CommonOptions): Promise<void> {
-  const loaded = loadFor(options);
+/** True if there are signing keys. */
+async function checkKeys({ configuration, serviceDirectory }: LoadedConfiguration) {
+  const keys = keysDirectoryOf(serviceDirectory);
+  if (!existsSync(keys)) return false;
+  const found = await readKeyFiles(keys, { checkRead: configuration.auth.check_permissions });
+  print(`signing keys   ok  ${keys} (${found.length})`);
+  return true;
+}
+
+async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   const { auth } = loaded.configuration;
-  print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
-  const keys = keysDirectoryOf(loaded.serviceDirectory);
-  if (existsSync(keys)) {
-    const found = await readKeyFiles(keys, { checkRead: auth.check_permissions });
-    print(`signing keys   ok  ${keys} (${found.length})`);
-  } else if (!existsSync(auth.access_control_file)) {
-    print(`access file    --  ${auth.access_control_file} is made by the first start`);
-    return;
-  }
   const snapshot = await readAccess(loaded);
   const grants = [...snapshot.grants.values()].reduce((sum, own) => sum + own.size, 0);
   const counts = `${snapshot.users.size} users, ${grants} grants, version ${snapshot.version}`;
@@ -27,11 +29,35 @@ async function check(options: CommonOptions): Promise<void> {
   }
 }
 
+async function checkRevocations({ configuration: { auth } }: LoadedConfiguration): Promise<void> {
+  const file = auth.revocations_file;
+  if (!existsSync(file)) {
+    print(`revocations    --  ${file} is made by the first revocation`);
+    return;
+  }
+  const revocations = await readRevocations(file, { checkRead: auth.check_permissions });
+  print(`revocations    ok  ${file} (${revocations.length})`);
+}
+
+async function check(options: CommonOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const { auth } = loaded.configuration;
+  print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
+  const hasKeys = await checkKeys(loaded);
+  if (hasKeys || existsSync(auth.access_control_file)) await checkAccess(loaded);
+  else print(`access file    --  ${auth.access_control_file} is made by the first start`);
+  await checkRevocations(loaded);
+}
+
 /** `gatehouse config`: the files that the gateway reads. */
 export function configCommand(): Command {
-  const config = new Command("config").description("check the files that the gateway reads");
+  const config = withHouseStyle(new Command("config")).description(
+    "check the files that the gateway reads",
+  );
   withCommonOptions(config.command("check"))
-    .description("check the configuration, the keys and the access file, and change nothing")
+    .description(
+      "check the configuration, the keys, the access file and the revocations, and change nothing",
+    )
     .action(check);
   return config;
 }

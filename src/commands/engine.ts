@@ -3,6 +3,7 @@ import { Command } from "commander";
 import { startEngine } from "../engine/engine.ts";
 import { createLog } from "../observe/log.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+import { withHouseStyle } from "./style.ts";
 
 interface EngineOptions extends CommonOptions {
   readonly url?: string;
@@ -29,6 +30,8 @@ async function run(options: EngineOptions): Promise<void> {
   const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;
   const end = whenToEnd();
   const log = createLog({ isTerminal: process.stdout.isTTY, name: "engine" });
+  // On a terminal the gateway speaks for both, and the engine only of what goes wrong.
+  if (process.stdout.isTTY && process.send !== undefined) log.level = "warn";
   const engine = await startEngine({
     url: options.url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
     listen: options.listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,
@@ -43,7 +46,7 @@ async function run(options: EngineOptions): Promise<void> {
 
 /** `gatehouse engine`: the SQL adapter by itself. */
 export function engineCommand(): Command {
-  return withCommonOptions(new Command("engine"))
+  return withCommonOptions(withHouseStyle(new Command("engine")))
     .description("run the SQL adapter by itself; it trusts whoever reaches it")
     .option(
       "--url <url>",

@@ -3,6 +3,7 @@ import { AccessFileError, parseAccessFile } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { type LoadedConfiguration, loadConfiguration } from "../config/load.ts";
 import { readGuarded } from "../files/guarded.ts";
+import { invocation } from "./invocation.ts";
 
 /** Options that every command takes. */
 export interface CommonOptions {
@@ -27,20 +28,21 @@ export function loadFor(
 /**
  * Reads the access file as the gateway would.
  *
+ * @param options.checkRead also refuse a file that others may read; by default as configured
  * @throws AccessFileError, UnsafeFileError, or an error that says what makes the file
  */
-export async function readAccess({
-  configuration: { auth },
-}: LoadedConfiguration): Promise<Snapshot> {
+export async function readAccess(
+  { configuration: { auth } }: LoadedConfiguration,
+  { checkRead = auth.check_permissions } = {},
+): Promise<Snapshot> {
   const file = auth.access_control_file;
   try {
-    const text = await readGuarded(file, { checkRead: auth.check_permissions });
+    const text = await readGuarded(file, { checkRead });
     return parseAccessFile(text, file);
   } catch (error) {
     const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (!isMissing) throw error;
-    const help =
-      "is missing: `gatehouse serve` makes it on its first start, and so does `gatehouse user add <name> --admin`";
+    const help = `is missing: \`${invocation} serve\` makes it on its first start, and so does \`${invocation} user add <name> --admin\``;
     throw new AccessFileError(file, undefined, help);
   }
 }

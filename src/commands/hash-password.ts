@@ -4,16 +4,17 @@ import { hashPassword } from "../identity/password.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { print } from "./outcome.ts";
 import { readNewPassword } from "./password.ts";
+import { withHouseStyle } from "./style.ts";
 
 async function run(options: CommonOptions & { passwordStdin?: true }): Promise<void> {
   const { configuration } = loadFor(options);
-  const password = await readNewPassword("password_hash", options.passwordStdin ?? false);
+  const password = await readNewPassword("Password:", options.passwordStdin ?? false);
   print(await hashPassword(password, configuredCosts(configuration)));
 }
 
 /** `gatehouse hash-password`: a hash to paste into the access file. */
 export function hashPasswordCommand(): Command {
-  return withCommonOptions(new Command("hash-password"))
+  return withCommonOptions(withHouseStyle(new Command("hash-password")))
     .description("print the hash of a password, to paste into the access file")
     .option("--password-stdin", "read the password from standard input")
     .action(run);

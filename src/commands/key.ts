@@ -5,6 +5,7 @@ import { readKeyFiles } from "../identity/key-file.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { print, printJson, printTable } from "./outcome.ts";
+import { withHouseStyle } from "./style.ts";
 
 function moment(seconds: number | undefined): string {
   return seconds === undefined ? "-" : new Date(seconds * 1000).toISOString();
@@ -47,7 +48,9 @@ async function revoke(kid: string, options: CommonOptions): Promise<void> {
 
 /** `gatehouse key`: the keys that sign tokens. */
 export function keyCommand(): Command {
-  const key = new Command("key").description("list, rotate and revoke the keys that sign tokens");
+  const key = withHouseStyle(new Command("key")).description(
+    "list, rotate and revoke the keys that sign tokens",
+  );
   withCommonOptions(key.command("list"))
     .description("list the signing keys")
     .option("--json", "as JSON")
@@ -57,7 +60,7 @@ export function keyCommand(): Command {
     .action(rotate);
   withCommonOptions(key.command("revoke"))
     .description("delete a key that has leaked, and with it all its tokens")
-    .argument("<kid>")
+    .argument("<kid>", "the key's id, as `key list` shows it")
     .action(revoke);
   return key;
 }

@@ -7,8 +7,18 @@ export const FAILURE = 1;
 /** Exit status of a command line that makes no sense. */
 export const USAGE = 2;
 
+/** Exit status after a Ctrl-C: 128 and the number of SIGINT, as shells have it. */
+export const CANCELLED = 130;
+
 /** The command line makes no sense; the message says what is allowed. */
 export class UsageError extends Error {}
+
+/** The operator has called it off at a prompt. */
+export class Cancelled extends Error {
+  constructor() {
+    super("cancelled");
+  }
+}
 
 function explain(error: unknown): string {
   if (error instanceof ConfigurationError) return error.message;
@@ -18,11 +28,28 @@ function explain(error: unknown): string {
   return error instanceof Error ? error.message : "unknown error";
 }
 
+/** What every line about a failure begins with. */
+export function failureLabel(): string {
+  return styleText("red", "gatehouse:", { stream: process.stderr });
+}
+
+/** True if nothing but the command line's own options is wrong. */
+function isAboutOptions(error: unknown): boolean {
+  if (!(error instanceof ConfigurationError)) return false;
+  return error.problems.every(({ source }) => source?.startsWith("--"));
+}
+
+function exitStatusOf(error: unknown): number {
+  if (error instanceof Cancelled) return CANCELLED;
+  return error instanceof UsageError || isAboutOptions(error) ? USAGE : FAILURE;
+}
+
 /** Prints why a command failed and sets the exit status. */
 export function reportFailure(error: unknown): void {
-  const label = styleText("red", "gatehouse:", { stream: process.stderr });
-  for (const line of explain(error).split("\n")) process.stderr.write(`${label} ${line}\n`);
-  process.exitCode = error instanceof UsageError ? USAGE : FAILURE;
+  for (const line of explain(error).split("\n")) {
+    process.stderr.write(`${failureLabel()} ${line}\n`);
+  }
+  process.exitCode = exitStatusOf(error);
 }
 
 /** Prints a line of a command's answer. */

@@ -1,7 +1,8 @@
+import type { Key } from "node:readline";
 import { text } from "node:stream/consumers";
 import password from "@inquirer/password";
 import { requireUsablePassword } from "../identity/password.ts";
-import { UsageError } from "./outcome.ts";
+import { Cancelled, UsageError } from "./outcome.ts";
 
 /** The first line of standard input. */
 async function readFromStandardInput(): Promise<string> {
@@ -18,26 +19,53 @@ function checked(candidate: string): true | string {
   }
 }
 
-/** Asks on the terminal, unseen and twice. */
-async function ask(username: string): Promise<string> {
-  const first = await password({ message: `Password for ${username}:`, validate: checked });
-  await password({
-    message: "The same again:",
-    validate: (second) => second === first || "The two are not the same",
-  });
-  return first;
+function isCancel(error: unknown): boolean {
+  return error instanceof Error && /^(?:Abort|Exit)PromptError$/.test(error.name);
+}
+
+/** Asks on the terminal, unseen. @throws Cancelled on Ctrl-C, Ctrl-D and the terminal's end */
+async function askUnseen(
+  message: string,
+  validate: (candidate: string) => true | string = () => true,
+): Promise<string> {
+  const cancel = new AbortController();
+  const onEnd = () => cancel.abort();
+  // The prompt itself would go on waiting for ever after a Ctrl-D.
+  const onKey = (_text: string | undefined, { ctrl, name }: Key) => {
+    if (ctrl && name === "d") cancel.abort();
+  };
+  process.stdin.on("keypress", onKey).once("end", onEnd);
+  try {
+    // What is asked stays out of standard output, which may lead into a file.
+    const context = { output: process.stderr, signal: cancel.signal };
+    return await password({ message, validate, toggleMask: false }, context);
+  } catch (error) {
+    throw isCancel(error) ? new Cancelled() : error;
+  } finally {
+    process.stdin.off("keypress", onKey).off("end", onEnd);
+  }
+}
+
+/** Asks for a new password until it was given the same twice. */
+async function askTwice(question: string): Promise<string> {
+  for (;;) {
+    const first = await askUnseen(question, checked);
+    if ((await askUnseen("The same again:")) === first) return first;
+    process.stderr.write("The two are not the same.\n");
+  }
 }
 
 /**
  * A new password from standard input (for scripts) or from the terminal.
  *
- * @throws UsageError without a terminal; Refusal if the password cannot be used
+ * @param question what the terminal asks, such as `Password for alice:`
+ * @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used
  */
-export async function readNewPassword(username: string, fromStdin: boolean): Promise<string> {
+export async function readNewPassword(question: string, fromStdin: boolean): Promise<string> {
   if (!fromStdin && !process.stdin.isTTY) {
     throw new UsageError("there is no terminal to ask on: give the password with --password-stdin");
   }
-  const chosen = fromStdin ? await readFromStandardInput() : await ask(username);
+  const chosen = fromStdin ? await readFromStandardInput() : await askTwice(question);
   requireUsablePassword(chosen);
   return chosen;
 }

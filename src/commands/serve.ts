@@ -1,25 +1,28 @@
-import { styleText } from "node:util";
 import { Command, InvalidArgumentError } from "commander";
-import { isAdministrator } from "../access/snapshot.ts";
 import { isLoopback } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { type RunningGateway, startGateway } from "../gateway/start.ts";
+import { configurationSchema } from "../config/schema.ts";
+import type { RunningGateway, StartOptions } from "../gateway/start.ts";
 import { createLog, type Log } from "../observe/log.ts";
 import { version } from "../version.ts";
+import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
-import { print } from "./outcome.ts";
+import { greet } from "./greeting.ts";
+import { explainListenFailure } from "./listen-failure.ts";
+import { FAILURE } from "./outcome.ts";
+import { withHouseStyle } from "./style.ts";
 
 interface ServeOptions extends CommonOptions {
   readonly host?: string;
   readonly port?: number;
 }
 
+/** Reads a number; which numbers are ports, the configuration's own rule says. */
 function readPort(text: string): number {
-  const port = Number(text);
-  if (!/^\d{1,5}$/.test(text) || port > 65_535) {
-    throw new InvalidArgumentError("allowed: a whole number from 0 to 65535");
+  if (!/^-?\d+(?:\.\d+)?$/.test(text)) {
+    throw new InvalidArgumentError("Allowed: a whole number from 0 to 65535.");
   }
-  return port;
+  return Number(text);
 }
 
 /** The administrator's password is taken out of the environment, so that no child inherits it. */
@@ -39,43 +42,6 @@ function warn({ configuration: { auth, server } }: LoadedConfiguration, log: Log
   if (!auth.enabled) {
     log.warn("AUTHENTICATION IS OFF: every caller may do everything (auth.enabled = false)");
   }
-}
-
-function administrators({ access: { snapshot } }: RunningGateway): string[] {
-  return [...snapshot.users.keys()].filter((name) => isAdministrator(snapshot, name)).slice(0, 5);
-}
-
-/** What a person wants to know after a start. */
-function greet(loaded: LoadedConfiguration, gateway: RunningGateway): void {
-  const { configuration, serviceDirectory, file } = loaded;
-  const label = (text: string) => styleText("dim", text.padEnd(15));
-  const { firstPassword, url } = gateway;
-  print("");
-  print(`${styleText("bold", `Gatehouse ${version}`)} listens on ${styleText("cyan", url)}`);
-  print("");
-  print(
-    `  ${label("Users")}${gateway.access.snapshot.users.size}; administrators: ${administrators(gateway).join(", ") || "none"}`,
-  );
-  print(`  ${label("Access file")}${configuration.auth.access_control_file} (edit it live)`);
-  print(`  ${label("Files")}${serviceDirectory}`);
-  print(`  ${label("Configuration")}${file ?? "defaults (see gateway.toml.example)"}`);
-  print(
-    `  ${label("Database")}${gateway.dataDirectory ? `SQLite files in ${gateway.dataDirectory}` : configuration.upstream.url}`,
-  );
-  const password = firstPassword?.kind === "shown" ? firstPassword.password : "<password>";
-  if (firstPassword?.kind === "shown") {
-    print("");
-    print(
-      `  The administrator is ${styleText("bold", "admin")}, and its password, shown only now, is ${styleText("bold", password)}`,
-    );
-  }
-  print("");
-  print("Next, in another terminal:");
-  print("");
-  const name = administrators(gateway)[0] ?? "admin";
-  const body = JSON.stringify({ username: name, password });
-  print(`  curl -s ${url}/login -H 'Content-Type: application/json' -d '${body}'`);
-  print("");
 }
 
 function logStart(loaded: LoadedConfiguration, gateway: RunningGateway, log: Log): void {
@@ -104,25 +70,33 @@ function logStart(loaded: LoadedConfiguration, gateway: RunningGateway, log: Log
   );
 }
 
+/** Starts the gateway and tells where it listens: a person by a greeting, all others by the log. */
+async function start(loaded: LoadedConfiguration, options: StartOptions): Promise<RunningGateway> {
+  // Loaded here, since no other command should wait for all that a gateway is made of.
+  const { startGateway } = await import("../gateway/start.ts");
+  const gateway = await startGateway(loaded, options).catch((error: unknown) => {
+    throw explainListenFailure(error, loaded.configuration);
+  });
+  if (options.hasTerminal) greet(loaded, gateway);
+  else logStart(loaded, gateway, options.log);
+  return gateway;
+}
+
 async function run(options: ServeOptions): Promise<void> {
   const chosenPassword = takeChosenPassword();
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
   const log = createLog({ isTerminal: hasTerminal });
   warn(loaded, log);
-  const gateway = await startGateway(loaded, { log, chosenPassword, hasTerminal });
-  if (hasTerminal) greet(loaded, gateway);
-  logStart(loaded, gateway, log);
+  const gateway = await start(loaded, { log, chosenPassword, hasTerminal });
 
   process.on("SIGHUP", () => void gateway.refresh());
-  await new Promise<void>((resolve) => {
-    for (const signal of ["SIGINT", "SIGTERM"] as const) {
-      process.on(signal, () => {
-        log.info({ signal }, "draining: requests in flight finish");
-        resolve();
-      });
-    }
+  const signal = await whenAskedToEnd(() => {
+    log.warn("ended at once: requests in flight are cut");
+    process.exit(FAILURE);
   });
+  const hint = hasTerminal ? "; Ctrl-C again ends at once" : "";
+  log.info({ signal }, `draining: requests in flight finish${hint}`);
   await gateway.close();
   log.info("stopped");
   process.exit();
@@ -130,9 +104,10 @@ async function run(options: ServeOptions): Promise<void> {
 
 /** `gatehouse serve`: the gateway. */
 export function serveCommand(): Command {
-  return withCommonOptions(new Command("serve"))
+  const { host, port } = configurationSchema.parse({}).server;
+  return withCommonOptions(withHouseStyle(new Command("serve")))
     .description("run the gateway; without a configured upstream, on an embedded database")
-    .option("--host <host>", "listen on this address, in the place of server.host")
-    .option("--port <port>", "listen on this port, in the place of server.port", readPort)
+    .option("--host <host>", `listen on this address (default: server.host, else ${host})`)
+    .option("--port <port>", `listen on this port (default: server.port, else ${port})`, readPort)
     .action(run);
 }

@@ -1,18 +1,22 @@
-import { Command, InvalidArgumentError } from "commander";
+import { Command, InvalidArgumentError, Option } from "commander";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import { keysDirectoryOf } from "../gateway/open-identity.ts";
 import { credentialOf } from "../identity/credential.ts";
 import { openKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
-import { isTokenId, LONGEST_TOKEN_LIFETIME, readRevocations } from "../identity/revocation-file.ts";
+import { LONGEST_TOKEN_LIFETIME, readRevocations } from "../identity/revocation-file.ts";
 import { earliestIssue, revoke, revokeTokensOf } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
 import { tokenRole } from "../identity/token-role.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { invocation } from "./invocation.ts";
+import { namingUser, refusalOf } from "./naming.ts";
 import { print, UsageError } from "./outcome.ts";
+import { withHouseStyle } from "./style.ts";
+import { readTokenId } from "./token-id.ts";
 
 const DAY = 86_400;
 const secondsIn = new Map([
@@ -43,8 +47,9 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   if (database !== EVERY_DATABASE && !isPlainName(database)) throw new Refusal("invalid_database");
   const snapshot = await readAccess(loaded);
   const user = snapshot.users.get(username);
-  if (user === undefined) throw new Refusal("user_not_found");
+  if (user === undefined) throw refusalOf("user_not_found", username);
   if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
+  const role = await namingUser(username, () => tokenRole(snapshot, username, database), database);
   const checkRead = { checkRead: auth.check_permissions };
   const directory = keysDirectoryOf(loaded.serviceDirectory);
   const algorithm = auth.signing_algorithm;
@@ -53,7 +58,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
     username,
     database,
-    role: tokenRole(snapshot, username, database),
+    role,
     credential: credentialOf(user),
     lifetime: expires,
     notBefore: Math.max(user.tokensValidAfter + 1, earliestIssue(revocations, username)),
@@ -62,25 +67,24 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const until = new Date(claims.expiresAt * 1000).toISOString();
   const limit = database === EVERY_DATABASE ? "every database that its grants open" : database;
   process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
-  process.stderr.write(`Revoke it with:  gatehouse token revoke ${claims.tokenId}\n`);
+  process.stderr.write(`Revoke it with:  ${invocation} token revoke ${claims.tokenId}\n`);
   print(token);
 }
 
 async function revokeTokens(
-  tokenId: string | undefined,
+  written: string | undefined,
   options: CommonOptions & { user?: string },
 ): Promise<void> {
   const { user: username } = options;
-  if ((tokenId === undefined) === (username === undefined)) {
+  if ((written === undefined) === (username === undefined)) {
     throw new UsageError("give either the id of a token (its jti) or --user <username>");
   }
-  if (tokenId !== undefined && !isTokenId(tokenId)) {
-    throw new UsageError("that is no token's id: give the token's jti, not the token itself");
-  }
+  const tokenId = written === undefined ? undefined : readTokenId(written);
   const loaded = loadFor(options);
   const file = loaded.configuration.auth.revocations_file;
   if (username !== undefined) {
-    if (!(await readAccess(loaded)).users.has(username)) throw new Refusal("user_not_found");
+    if (!(await readAccess(loaded)).users.has(username))
+      throw refusalOf("user_not_found", username);
     await revokeTokensOf(file, username);
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
@@ -93,16 +97,17 @@ async function revokeTokens(
 
 /** `gatehouse token`: tokens for machines, and the end of any token. */
 export function tokenCommand(): Command {
-  const token = new Command("token").description("issue tokens for machines, and revoke tokens");
+  const token = withHouseStyle(new Command("token")).description(
+    "issue tokens for machines, and revoke tokens",
+  );
   withCommonOptions(token.command("issue"))
     .description("print a token of a user on standard output")
-    .argument("<username>")
+    .argument("<username>", "whose token it is")
     .option("--database <database>", "limit it to one database")
-    .option(
-      "--expires <time>",
-      "how long it lives: 90d, 12h, ...; at most 366d",
-      readLifetime,
-      DEFAULT_LIFETIME,
+    .addOption(
+      new Option("--expires <time>", "how long it lives, such as 90d, 12h or 30m; at most 366d")
+        .argParser(readLifetime)
+        .default(DEFAULT_LIFETIME, "90d"),
     )
     .action(issue);
   withCommonOptions(token.command("revoke"))

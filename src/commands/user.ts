@@ -20,8 +20,11 @@ import { hashPassword } from "../identity/password.ts";
 import { revokeTokensOf } from "../identity/revocations.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { invocation } from "./invocation.ts";
+import { namingUser, refusalOf } from "./naming.ts";
 import { print, printJson, printTable } from "./outcome.ts";
 import { readNewPassword } from "./password.ts";
+import { withHouseStyle } from "./style.ts";
 
 interface AddOptions extends CommonOptions {
   readonly email?: string;
@@ -43,26 +46,47 @@ async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boole
   await changeAccessFile(file, (current) => planAddUser(current, "operator", user, grant));
 }
 
+/**
+ * Says before a password is asked for what would be said after it; the file itself is judged again
+ * under its lock.
+ *
+ * @throws Refusal `user_exists`, or what makes the access file unusable
+ */
+async function requireFree(
+  loaded: LoadedConfiguration,
+  username: string,
+  isAdmin: boolean,
+): Promise<void> {
+  if (isAdmin && !existsSync(loaded.configuration.auth.access_control_file)) return;
+  // Who may read the file is judged where it is put in force.
+  const { users } = await readAccess(loaded, { checkRead: false });
+  if (users.has(username)) throw refusalOf("user_exists", username);
+}
+
 async function add(username: string, options: AddOptions): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
   const isExternal = isExternalUsername(username) && !options.password;
   if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
   if (options.email !== undefined && !isEmail(options.email)) throw new Refusal("invalid_email");
+  await requireFree(loaded, username, options.admin ?? false);
   let passwordHash: string | undefined;
   if (options.password) {
-    const password = await readNewPassword(username, options.passwordStdin ?? false);
+    const password = await readNewPassword(
+      `Password for ${username}:`,
+      options.passwordStdin ?? false,
+    );
     passwordHash = await hashPassword(password, configuredCosts(configuration));
   }
   // Tokens without a password behind them are told from those of an earlier user by their time.
   const tokensValidAfter = options.password ? 0 : epochSeconds();
   const { email } = options;
   const user = { username, email, passwordHash, disabled: false, tokensValidAfter };
-  await addToFile(loaded, user, options.admin ?? false);
+  await namingUser(username, () => addToFile(loaded, user, options.admin ?? false));
   print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
   if (options.admin) return;
   const database = configuration.auth.default_database;
-  print(`Next, give it a role:  gatehouse access grant ${username} ${database} ReadOnly`);
+  print(`Next, give it a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
 }
 
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
@@ -94,23 +118,30 @@ async function setPassword(
 ): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
-  if (!(await readAccess(loaded)).users.has(username)) throw new Refusal("user_not_found");
-  const password = await readNewPassword(username, options.passwordStdin ?? false);
+  if (!(await readAccess(loaded)).users.has(username)) throw refusalOf("user_not_found", username);
+  const password = await readNewPassword(
+    `Password for ${username}:`,
+    options.passwordStdin ?? false,
+  );
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
-  await changeAccessFile(
-    configuration.auth.access_control_file,
-    (current) => planSetPassword(current, username, passwordHash),
-    { beforeWrite: () => endTokens(configuration, username) },
+  await namingUser(username, () =>
+    changeAccessFile(
+      configuration.auth.access_control_file,
+      (current) => planSetPassword(current, username, passwordHash),
+      { beforeWrite: () => endTokens(configuration, username) },
+    ),
   );
   print(`Set a new password for ${username}; every token of the old one has stopped working.`);
 }
 
 async function remove(username: string, options: CommonOptions & { force?: true }): Promise<void> {
   const { configuration } = loadFor(options);
-  await changeAccessFile(
-    configuration.auth.access_control_file,
-    (current) => planRemoveUser(current, "operator", username),
-    { force: options.force ?? false, beforeWrite: () => endTokens(configuration, username) },
+  await namingUser(username, () =>
+    changeAccessFile(
+      configuration.auth.access_control_file,
+      (current) => planRemoveUser(current, "operator", username),
+      { force: options.force ?? false, beforeWrite: () => endTokens(configuration, username) },
+    ),
   );
   print(`Removed ${username} and all its grants.`);
 }
@@ -121,10 +152,12 @@ async function setDisabled(
   options: CommonOptions & { force?: true },
 ): Promise<void> {
   const { configuration } = loadFor(options);
-  await changeAccessFile(
-    configuration.auth.access_control_file,
-    (current) => planPatchUser(current, "operator", username, { disabled }),
-    { force: options.force ?? false },
+  await namingUser(username, () =>
+    changeAccessFile(
+      configuration.auth.access_control_file,
+      (current) => planPatchUser(current, "operator", username, { disabled }),
+      { force: options.force ?? false },
+    ),
   );
   print(
     disabled
@@ -135,10 +168,15 @@ async function setDisabled(
 
 /** `gatehouse user`: the users in the access file. */
 export function userCommand(): Command {
-  const user = new Command("user").description("add, list and remove users, and set passwords");
+  const user = withHouseStyle(new Command("user")).description(
+    "add, list and remove users, and set passwords",
+  );
   withCommonOptions(user.command("add"))
     .description("add a user")
-    .argument("<username>")
+    .argument(
+      "<username>",
+      "1 to 64 of letters, digits, . _ - @; an external user is <prefix>:<username>",
+    )
     .option("--email <email>", "its email address")
     .option("--admin", "make it an administrator: Owner of every database")
     .option("--password-stdin", "read the password from standard input")
@@ -154,22 +192,22 @@ export function userCommand(): Command {
     .action(list);
   withCommonOptions(user.command("password"))
     .description("set a user's password")
-    .argument("<username>")
+    .argument("<username>", "the user")
     .option("--password-stdin", "read the password from standard input")
     .action(setPassword);
   withCommonOptions(user.command("remove"))
     .description("remove a user with all its grants")
-    .argument("<username>")
+    .argument("<username>", "the user")
     .option("--force", "also the last administrator or the last Owner of a database")
     .action(remove);
   withCommonOptions(user.command("disable"))
     .description("let a user neither log in nor use its tokens")
-    .argument("<username>")
+    .argument("<username>", "the user")
     .option("--force", "also the last administrator or the last Owner of a database")
     .action((username, options) => setDisabled(username, true, options));
   withCommonOptions(user.command("enable"))
     .description("undo a disable")
-    .argument("<username>")
+    .argument("<username>", "the user")
     .action((username, options) => setDisabled(username, false, options));
   return user;
 }

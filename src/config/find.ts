@@ -5,7 +5,7 @@ import {
   fstatSync,
   lstatSync,
   openSync,
-  readFileSync,
+  readSync,
   type Stats,
 } from "node:fs";
 import { homedir } from "node:os";
@@ -16,6 +16,8 @@ import { ConfigurationError } from "./problem.ts";
 const fileName = "gateway.toml";
 /** A pipe of that name would else keep the start waiting for ever. */
 const readWithoutWaiting = constants.O_RDONLY | constants.O_NONBLOCK;
+/** Far more than any configuration needs, in bytes. */
+const LARGEST_BYTES = 1_048_576;
 
 /** What decides which file is taken. */
 export interface SearchOptions {
@@ -54,17 +56,46 @@ export function findConfiguration(options: SearchOptions): SearchResult {
   if (local?.file !== undefined) return local;
   const warnings = local?.warnings ?? [];
   const file = join(serviceDirectoryOf(options), fileName);
-  const bytes = unlessMissing(() => readFileSync(file), file);
+  const bytes = unlessMissing(() => readRegular(file), file);
   return bytes === undefined
     ? { file: undefined, bytes: new Uint8Array(), warnings }
     : { file, bytes, warnings };
 }
 
 function readNamed(file: string, namedBy: string): SearchResult {
-  const bytes = unlessMissing(() => readFileSync(file), file);
+  const bytes = unlessMissing(() => readRegular(file), file);
   if (bytes !== undefined) return { file, bytes, warnings: [] };
   const reason = `does not exist, and ${namedBy} names it`;
   throw new ConfigurationError([{ source: file, reason }]);
+}
+
+/** Reads a file that the operator has named or put into the service directory. */
+function readRegular(file: string): Uint8Array {
+  const descriptor = openSync(file, readWithoutWaiting);
+  try {
+    const stats = fstatSync(descriptor);
+    // That a directory cannot be read, its reading says.
+    if (!stats.isFile() && !stats.isDirectory()) {
+      throw new ConfigurationError([{ source: file, reason: "is no regular file" }]);
+    }
+    return readBounded(descriptor, file);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Reads to the end, or up to the bound: the size that a file claims need not be its own. */
+function readBounded(descriptor: number, file: string): Uint8Array {
+  const buffer = new Uint8Array(LARGEST_BYTES + 1);
+  let length = 0;
+  for (;;) {
+    const count = readSync(descriptor, buffer, length, buffer.length - length, null);
+    if (count === 0) return buffer.slice(0, length);
+    length += count;
+    if (length > LARGEST_BYTES) {
+      throw new ConfigurationError([{ source: file, reason: "is larger than 1 MiB" }]);
+    }
+  }
 }
 
 /** The working directory may be anybody's, so a file in it is obeyed only if it is the caller's. */
@@ -84,7 +115,7 @@ function readLocal(file: string): SearchResult | undefined {
       const remedy = `chmod go-w ${shellQuoted(file)}`;
       return passedOver(file, "its group or others may write it", remedy);
     }
-    return { file, bytes: readFileSync(descriptor), warnings: [] };
+    return { file, bytes: readBounded(descriptor, file), warnings: [] };
   } finally {
     closeSync(descriptor);
   }
@@ -113,6 +144,7 @@ function unlessMissing<T>(read: () => T, file: string): T | undefined {
   try {
     return read();
   } catch (error) {
+    if (error instanceof ConfigurationError) throw error;
     const code = error instanceof Error && "code" in error ? error.code : undefined;
     if (code === "ENOENT" || code === "ENOTDIR") return undefined;
     throw new ConfigurationError([{ source: file, reason: `cannot be read (${code})` }]);

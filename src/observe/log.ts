@@ -1,5 +1,5 @@
 import { type DestinationStream, destination, type Logger, pino } from "pino";
-import pretty from "pino-pretty";
+import { terminalStream } from "./terminal.ts";
 
 export type Log = Logger;
 
@@ -20,10 +20,6 @@ export function createLog(options: { isTerminal: boolean; name?: string }): Log 
 
 function logStream(isTerminal: boolean): DestinationStream {
   if (!isTerminal) return destination({ dest: 1, sync: true });
-  return pretty({
-    colorize: true,
-    translateTime: "SYS:HH:MM:ss",
-    ignore: "pid,hostname",
-    sync: true,
-  });
+  // Also knows NO_COLOR and terminals without colours.
+  return terminalStream({ hasColors: process.stdout.hasColors() });
 }

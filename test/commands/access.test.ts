@@ -42,7 +42,7 @@ t.test("access revoke takes an entry, and says what is left", async (t) => {
 });
 
 const refused: [flags: string, code: number, stderr: RegExp][] = [
-  ["access grant nobody main ReadOnly", 1, /^gatehouse: User not found\n$/],
+  ["access grant nobody main ReadOnly", 1, /^gatehouse: User not found: nobody\n$/],
   ["access grant alice ma.in ReadOnly", 1, /^gatehouse: Invalid database/],
   ["access grant alice MAIN ReadOnly", 1, /^gatehouse: A database whose name differs only by case/],
   ["access grant alice main Writer", 2, /Allowed choices are Owner, DbAdmin, ReadWrite, ReadOnly/],
@@ -50,8 +50,8 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant alice main", 2, /missing required argument 'role'/],
   ["access grant root * DbAdmin", 1, /^gatehouse: The last administrator cannot be/],
   ["access revoke root *", 1, /^gatehouse: The last administrator cannot be/],
-  ["access revoke alice other", 1, /^gatehouse: Grant not found\n$/],
-  ["access revoke nobody main", 1, /^gatehouse: User not found\n$/],
+  ["access revoke alice other", 1, /^gatehouse: Grant not found: alice on other\n$/],
+  ["access revoke nobody main", 1, /^gatehouse: User not found: nobody\n$/],
   ["access revoke alice ma.in", 1, /^gatehouse: Invalid database/],
   ["access check alice Explode main", 2, /^gatehouse: unknown operation; allowed: Select, Insert/],
   ["access check alice Select ma.in", 1, /^gatehouse: Invalid database/],

@@ -1,9 +1,10 @@
+import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { grant } from "../access/kit.ts";
 import { runCommand } from "../kit/process.ts";
-import { done, install, installNothing, people } from "./kit.ts";
+import { done, failed, install, installNothing, people } from "./kit.ts";
 
 t.test("config check names every file that is in order", async (t) => {
   const gatehouse = install(t);
@@ -13,8 +14,44 @@ t.test("config check names every file that is in order", async (t) => {
     done(
       `configuration  ok  ${gatehouse.home}/gateway.toml`,
       `access file    ok  ${gatehouse.accessFile} (3 users, 4 grants, version ${version})`,
+      `revocations    --  ${gatehouse.home}/revocations is made by the first revocation`,
     ),
   );
+});
+
+t.test("config check reads the revocations too", async (t) => {
+  const gatehouse = install(t);
+  const file = path.join(gatehouse.home, "revocations");
+  writeFileSync(file, '{"user":"alice","before":4000000000}\n', { mode: 0o600 });
+  const { code, stdout } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.match(stdout, `\nrevocations    ok  ${file} (1)\n`);
+
+  writeFileSync(file, "nonsense\n");
+  const broken = await gatehouse.run("config check");
+  t.equal(broken.code, 1);
+  t.match(broken.stderr, `gatehouse: ${file}:1: is neither`);
+});
+
+t.test("config check neither waits for a pipe nor reads a device or a huge file", async (t) => {
+  const gatehouse = install(t);
+  const pipe = path.join(gatehouse.home, "pipe");
+  execFileSync("mkfifo", ["-m", "600", pipe]);
+  const huge = path.join(gatehouse.home, "huge.toml");
+  writeFileSync(huge, "#".repeat(1_048_577), { mode: 0o600 });
+  const large = path.join(gatehouse.home, "large.toml");
+  writeFileSync(large, "#".repeat(1_048_576), { mode: 0o600 });
+  t.strictSame(
+    await gatehouse.runAll(
+      [pipe, "/dev/zero", huge].map((file) => `config check --config ${file}`),
+    ),
+    [
+      failed(1, `${pipe}: is no regular file`),
+      failed(1, "/dev/zero: is no regular file"),
+      failed(1, `${huge}: is larger than 1 MiB`),
+    ],
+  );
+  t.equal((await gatehouse.run(`config check --config ${large}`)).code, 0);
 });
 
 t.test("config check before the first start makes nothing", async (t) => {
@@ -63,7 +100,7 @@ t.test("config check says that keys without an access file want it back", async 
   mkdirSync(path.join(gatehouse.home, "keys"), { mode: 0o700 });
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 1);
-  t.match(stderr, /access_control\.toml: is missing: .*`gatehouse user add <name> --admin`/);
+  t.match(stderr, /access_control\.toml: is missing: .*`npx gatehouse user add <name> --admin`/);
 });
 
 const readers = [

@@ -51,7 +51,7 @@ t.test(
     t.equal(Number(claims.exp) - Number(claims.iat), 90 * DAY);
     t.match(decodePart(stdout.trim(), 0), { typ: "JWT", kid: readKey(gatehouse.home).kid });
     t.match(stderr, `Token ${claims.jti} of robot for main, until `);
-    t.match(stderr, `gatehouse token revoke ${claims.jti}`);
+    t.match(stderr, `npx gatehouse token revoke ${claims.jti}`);
     t.notMatch(stderr, stdout.trim());
   },
 );
@@ -97,13 +97,15 @@ t.test("--expires takes seconds, minutes, hours and days, up to 366 days", async
 
 t.test("no token is issued to who could not use it", async (t) => {
   const gatehouse = installRobots(t);
-  const denied = "Insufficient permissions for this operation";
   const refused: [flags: string, reason: string][] = [
-    ["nobody", "User not found"],
-    ["idp:nobody", "User not found"],
+    ["nobody", "User not found: nobody"],
+    ["idp:nobody", "User not found: idp:nobody"],
     ["bob", "bob is disabled: enable it first"],
-    ["robot --database other", denied],
-    ["robot --database MAIN", denied],
+    ["robot --database other", "Grant not found: robot on other"],
+    [
+      "robot --database MAIN",
+      "Grant not found: robot on MAIN; the file names that database in another case",
+    ],
     ["robot --database a.b", "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
   ];
   for (const [flags, reason] of refused) {
@@ -138,15 +140,27 @@ t.test("token revoke writes down one token, or all of a user", async (t) => {
   t.equal(statSync(path.join(gatehouse.home, "revocations")).mode & 0o777, 0o600);
 });
 
+t.test("token revoke takes an id in capitals, and one of an access token for MCP", async (t) => {
+  const gatehouse = installRobots(t);
+  const uuid = "0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43";
+  const other = "Ab_-".padEnd(43, "Z");
+  t.equal((await gatehouse.run(`token revoke ${uuid.toUpperCase()}`)).code, 0);
+  t.equal((await gatehouse.run(`token revoke ${other}`)).code, 0);
+  const ids = revocationsIn(gatehouse).map(({ jti }) => jti);
+  t.strictSame(ids, [uuid, other]);
+});
+
 t.test("token revoke refuses what would revoke nothing", async (t) => {
   const gatehouse = installRobots(t);
   const token = (await issue(gatehouse, "robot")).trim();
   const refused: [flags: string[], code: number, stderr: RegExp][] = [
     [[], 2, /give either the id of a token/],
     [["x", "--user", "robot"], 2, /give either the id of a token/],
-    [[token], 2, /give the token's jti, not the token itself/],
-    [[""], 2, /no token's id/],
-    [["--user", "nobody"], 1, /User not found/],
+    [[token], 2, /that is a whole token: give its id, the jti in it/],
+    [[""], 2, /no token's id; allowed: a UUID such as /],
+    [["robot"], 2, /no token's id; allowed: a UUID such as /],
+    [["0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a4"], 2, /no token's id/],
+    [["--user", "nobody"], 1, /User not found: nobody/],
   ];
   for (const [flags, code, stderr] of refused) {
     const result = await gatehouse.run("token revoke", "", ...flags);

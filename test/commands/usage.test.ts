@@ -12,14 +12,17 @@ const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url)
 t.test("help is asked for and given on standard output", async (t) => {
   const gatehouse = installNothing(t);
   const helps: Record<string, RegExp> = {
-    "--help": /^Usage: gatehouse \[options] \[command].*\n {2}serve .*\n {2}user .*\n {2}access /s,
-    help: /^Usage: gatehouse/,
-    "user --help": /^Usage: gatehouse user .*add .*list .*password .*remove /s,
+    "--help":
+      /^Usage: npx gatehouse \[options] \[command].*\n {2}serve .*\n {2}user .*\n {2}access /s,
+    help: /^Usage: npx gatehouse/,
+    "user --help": /^Usage: npx gatehouse user .*add .*list .*password .*remove /s,
     "user add --help": /--email.*--admin.*--password-stdin.*--no-password/s,
     "access --help": /grant .*revoke .*list .*check /s,
     "access grant --help": /choices: "Owner",\s+"DbAdmin",\s+"ReadWrite",\s+"ReadOnly"/,
     "config check --help": /change nothing/,
-    "serve --help": /--host <host>.*--port <port>/s,
+    "serve --help":
+      /--host <host>.*\(default:\s+server\.host,\s+else\s+127\.0\.0\.1\).*--port <port>.*else\s+8080\)/s,
+    "token issue --help": /--expires <time>.*\(default: 90d\)/s,
     "engine --help": /--url <url>.*--listen <address>.*\$GATEHOUSE_ENGINE_AUTHORIZATION/s,
   };
   const results = await gatehouse.runAll(Object.keys(helps));
@@ -39,6 +42,18 @@ t.test("every command takes --config", async (t) => {
   }
 });
 
+t.test("every argument is explained", async (t) => {
+  const gatehouse = installNothing(t);
+  const commands = ["user add", "user password", "user remove", "user disable", "user enable"];
+  commands.push("access grant", "access revoke", "access check", "token issue", "token revoke");
+  commands.push("key revoke");
+  for (const { stdout } of await gatehouse.runAll(commands.map((name) => `${name} --help`))) {
+    const [, section = ""] = /\nArguments:\n(.*?)\n\n/s.exec(stdout) ?? [];
+    t.not(section, "", stdout);
+    for (const line of section.split("\n")) t.match(line, /^ {2}\S* +\S/);
+  }
+});
+
 t.test("the version is that of the package", async (t) => {
   t.strictSame(await installNothing(t).run("--version"), done(version));
 });
@@ -46,10 +61,12 @@ t.test("the version is that of the package", async (t) => {
 t.test("a command line that makes no sense ends with 2 and says what is allowed", async (t) => {
   const gatehouse = install(t);
   const senseless: Record<string, RegExp> = {
-    fly: /unknown command 'fly'/,
-    "user fly": /unknown command 'fly'/,
-    "serve --prot 1": /unknown option '--prot'/,
-    "serve --port 70000": /allowed: a whole number from 0 to 65535/,
+    fly: /^gatehouse: unknown command 'fly'\n\(add --help for what is allowed\)\n$/,
+    "user fly": /^gatehouse: unknown command 'fly'\n\(add --help for what is allowed\)\n$/,
+    "serve --prot 1":
+      /^gatehouse: unknown option '--prot'\n.*\(add --help for what is allowed\)\n$/s,
+    "serve --port 70000": /^gatehouse: --port: .*; allowed: a whole number from 0 to 65535/,
+    "serve --port x": /^gatehouse: .*'x' is invalid\. .*\n\(add --help for what is allowed\)\n$/,
     "user list --config": /option '--config <file>' argument missing/,
     "access list --jsno": /unknown option '--jsno'/,
   };
@@ -62,7 +79,7 @@ t.test("a command line that makes no sense ends with 2 and says what is allowed"
   for (const flags of ["user", "access", "config"]) {
     const { code, stdout, stderr } = await gatehouse.run(flags);
     t.strictSame([code, stdout], [2, ""], flags);
-    t.match(stderr, /^Usage: gatehouse/);
+    t.match(stderr, /^Usage: npx gatehouse/);
   }
 });
 
@@ -80,6 +97,9 @@ t.test("on an old Node it says so in one sentence and ends with 1", (t) => {
     { cwd: gatehouse.home, env: cleanEnvironment(gatehouse.home), encoding: "utf8" },
   );
   t.strictSame([status, stdout], [1, ""]);
-  t.equal(stderr, "gatehouse needs Node 24 or newer, but this is v18.20.4\n");
+  t.equal(
+    stderr,
+    "gatehouse needs Node 24 or newer, but this is v18.20.4; in a clone run npm ci first, then npm start or npx gatehouse\n",
+  );
   t.end();
 });

@@ -4,7 +4,7 @@ import { inParallel, install, people } from "./kit.ts";
 const PASSWORD = "correct horse battery";
 
 const refused: [flags: string, input: string | undefined, code: number, stderr: RegExp][] = [
-  ["user add alice --password-stdin", PASSWORD, 1, /^gatehouse: User already exists\n$/],
+  ["user add alice --password-stdin", PASSWORD, 1, /^gatehouse: User already exists: alice\n$/],
   ["user add carol --password-stdin", "short\n", 1, /^gatehouse: Password must be at least 8 char/],
   ["user add carol --password-stdin", "", 1, /^gatehouse: Password must be at least 8 char/],
   [
@@ -29,9 +29,9 @@ const refused: [flags: string, input: string | undefined, code: number, stderr: 
     /^gatehouse: there is no terminal to ask on: give the password with --password-stdin\n$/,
   ],
   ["user password alice", undefined, 2, /give the password with --password-stdin/],
-  ["user password nobody --password-stdin", PASSWORD, 1, /^gatehouse: User not found\n$/],
+  ["user password nobody --password-stdin", PASSWORD, 1, /^gatehouse: User not found: nobody\n$/],
   ["user password alice --password-stdin", "short", 1, /^gatehouse: Password must be at least/],
-  ["user remove nobody", undefined, 1, /^gatehouse: User not found\n$/],
+  ["user remove nobody", undefined, 1, /^gatehouse: User not found: nobody\n$/],
   ["user add", undefined, 2, /missing required argument 'username'/],
   ["user add carol extra --no-password", undefined, 2, /too many arguments/],
 ];

@@ -103,15 +103,15 @@ t.test("SIGHUP goes on in a new audit file after the old one was moved away", as
   const holds = (name: string, text: string) =>
     existsSync(name) && readFileSync(name, "utf8").includes(text);
 
-  await gateway.request("/first");
-  await eventually("the first line", () => holds(file, "/first"));
+  await gateway.request("/api/me");
+  await eventually("the first line", () => holds(file, "/api/me"));
   renameSync(file, moved);
   gateway.service.child.kill("SIGHUP");
   await eventually("a new file", () => existsSync(file));
-  await gateway.request("/second");
-  await eventually("the second line", () => holds(file, "/second"));
-  t.notOk(holds(moved, "/second"));
-  t.notOk(holds(file, "/first"));
+  await gateway.request("/api/users");
+  await eventually("the second line", () => holds(file, "/api/users"));
+  t.notOk(holds(moved, "/api/users"));
+  t.notOk(holds(file, "/api/me"));
   for (const line of readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
   t.equal((await gateway.request("/healthz")).status, 200, "the signal ended nothing");
 });

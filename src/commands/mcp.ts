@@ -1,0 +1,121 @@
+import { Command } from "commander";
+import { isLoopback } from "../config/addresses.ts";
+import { GatewayRefused, rpcErrorOf } from "../mcp/relay/failure.ts";
+import { allowSilence } from "../mcp/relay/http.ts";
+import { readLines } from "../mcp/relay/lines.ts";
+import type { Relay } from "../mcp/relay/relay.ts";
+import { whenAskedToEnd } from "./end-signal.ts";
+import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+import { invocation } from "./invocation.ts";
+import { failureLabel, UsageError } from "./outcome.ts";
+import { withHouseStyle } from "./style.ts";
+
+interface McpOptions extends CommonOptions {
+  readonly url?: string;
+}
+
+/** Addresses that a gateway can listen on but nobody can connect to, and what reaches it. */
+const reachable = new Map([
+  ["0.0.0.0", "127.0.0.1"],
+  ["::", "::1"],
+]);
+
+function say(text: string): void {
+  process.stderr.write(`${failureLabel()} ${text}\n`);
+}
+
+/** @throws UsageError if there is none, or what is there could not stand in a header */
+function readToken(): string {
+  const token = process.env.GATEHOUSE_TOKEN?.trim();
+  if (!token) {
+    const remedy = `\`${invocation} token issue <username>\` prints one`;
+    throw new UsageError(`$GATEHOUSE_TOKEN is not set: put a token into it; ${remedy}`);
+  }
+  // Not echoed, since it may be a secret all the same.
+  if (/^[A-Za-z0-9._~+/-]+=*$/.test(token)) return token;
+  throw new UsageError("$GATEHOUSE_TOKEN holds no bearer token");
+}
+
+/** @throws UsageError for anything but a gateway's URL, or that of its `/mcp` */
+function readUrl(text: string, source: string): URL {
+  const url = URL.parse(text);
+  const isGateway =
+    url !== null && /^https?:$/.test(url.protocol) && /^\/(?:mcp)?$/.test(url.pathname);
+  if (isGateway && url.username + url.password + url.search + url.hash === "") {
+    return new URL("/mcp", url);
+  }
+  throw new UsageError(
+    `${source} is no URL of a gateway; allowed: such as https://gate.example.com`,
+  );
+}
+
+/** The gateway's URL: as named, else as the configuration has it. */
+function findUrl(options: McpOptions): URL {
+  if (options.url !== undefined) return readUrl(options.url, "--url");
+  if (process.env.GATEHOUSE_URL) return readUrl(process.env.GATEHOUSE_URL, "$GATEHOUSE_URL");
+  const { host, port, public_url: publicUrl } = loadFor(options).configuration.server;
+  if (publicUrl !== "") return readUrl(publicUrl, "server.public_url");
+  if (port === 0) throw new UsageError("server.port is 0: name the gateway with --url");
+  const name = reachable.get(host) ?? host;
+  return readUrl(`http://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
+}
+
+/** The token can be read on the way to another machine without TLS. */
+function warnOfPlainText({ protocol, hostname, origin }: URL): void {
+  if (protocol === "https:" || isLoopback(hostname.replace(/^\[|\]$/g, ""))) return;
+  say(`the token goes to ${origin} without encryption: use https`);
+}
+
+function explain(error: unknown, url: URL): string {
+  const { message } = rpcErrorOf(error, url);
+  if (!(error instanceof GatewayRefused) || error.status !== 401) return message;
+  const remedy = `put one that \`${invocation} token issue <username>\` prints into $GATEHOUSE_TOKEN`;
+  return `${url.origin} does not accept the token (${message}): ${remedy}, and start again`;
+}
+
+/** Resolves when the client is gone: its lines have ended, or nobody reads the answers. */
+async function carry(relay: Relay): Promise<void> {
+  const { promise: isUnheard, resolve } = Promise.withResolvers<void>();
+  process.stdout.once("error", () => resolve());
+  const carryLines = async () => {
+    for await (const line of readLines(process.stdin)) {
+      if (line.toString("latin1").trim() !== "") relay.take(line);
+    }
+  };
+  await Promise.race([carryLines(), isUnheard]);
+}
+
+async function run(options: McpOptions): Promise<void> {
+  const token = readToken();
+  const url = findUrl(options);
+  warnOfPlainText(url);
+  allowSilence();
+  // Loaded here, since no other command should wait for the protocol's library.
+  const { Relay } = await import("../mcp/relay/relay.ts");
+  const relay = new Relay({
+    url,
+    token,
+    write: (line) => process.stdout.write(`${line}\n`),
+    onError: (error) => say(explain(error, url)),
+  });
+  await relay.start();
+  await Promise.race([carry(relay), whenAskedToEnd(() => process.exit())]);
+  await relay.close();
+  process.exit();
+}
+
+/** `gatehouse mcp`: a gateway's `/mcp` for programs that speak MCP over stdio alone. */
+export function mcpCommand(): Command {
+  return withCommonOptions(withHouseStyle(new Command("mcp")))
+    .description("carry MCP between standard input and output and a gateway")
+    .requiredOption(
+      "--stdio",
+      "read messages from standard input, write answers to standard output",
+    )
+    .option(
+      "--url <url>",
+      "the gateway (default: $GATEHOUSE_URL, else as the configuration has it)",
+    )
+    .action(run)
+    .addHelpText("after", "\nThe token is taken from $GATEHOUSE_TOKEN.");
+}

@@ -1,0 +1,68 @@
+/** Commands on a terminal of their own, which util-linux's script(1) makes. */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import type { Test } from "tap";
+import { shellQuoted } from "../../src/files/permissions.ts";
+import { cleanEnvironment } from "../kit/process.ts";
+
+const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+const TIMEOUT_MS = 60_000;
+
+/** Why there is no terminal to be had here; false if there is one. */
+export const noTerminal =
+  spawnSync("script", ["-qec", "true", "/dev/null"]).status === 0
+    ? false
+    : "script(1) of util-linux is not installed";
+
+/** A terminal on which one `gatehouse <flags>` runs; it ends with the test. */
+export class Terminal {
+  readonly #child: ChildProcess;
+  readonly #end: Promise<unknown>;
+  /** All that was shown so far. */
+  shown = "";
+  #read = 0;
+
+  constructor(t: Test, home: string, flags: readonly string[], env: NodeJS.ProcessEnv = {}) {
+    const command = [process.execPath, program, ...flags].map(shellQuoted).join(" ");
+    this.#child = spawn("script", ["-qefc", `exec ${command}`, "/dev/null"], {
+      cwd: home,
+      env: cleanEnvironment(home, env),
+      stdio: ["pipe", "pipe", "inherit"],
+      timeout: TIMEOUT_MS,
+    });
+    this.#end = once(this.#child, "close");
+    this.#child.stdout?.setEncoding("utf8").on("data", (text: string) => {
+      this.shown += text.replaceAll("\r", "");
+    });
+    t.teardown(() => this.#child.kill("SIGKILL"));
+  }
+
+  /** Resolves once the terminal shows `pattern` after what was awaited before. */
+  async until(pattern: RegExp): Promise<void> {
+    for (;;) {
+      const found = pattern.exec(this.shown.slice(this.#read));
+      if (found !== null) {
+        this.#read += found.index + found[0].length;
+        return;
+      }
+      if (this.#child.exitCode !== null || this.#child.stdout?.readableEnded !== false) {
+        throw new Error(`${pattern} was never shown:\n${this.shown}`);
+      }
+      await Promise.race([once(this.#child.stdout, "data"), this.#end]);
+    }
+  }
+
+  type(keys: string): void {
+    this.#child.stdin?.write(keys);
+  }
+
+  /** The exit status, once the command has ended. */
+  async ended(): Promise<number | null> {
+    await this.#end;
+    return this.#child.exitCode;
+  }
+}
+
+export const CTRL_C = "\x03";
+export const CTRL_D = "\x04";

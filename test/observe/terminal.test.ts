@@ -1,0 +1,119 @@
+import { PassThrough } from "node:stream";
+import { text } from "node:stream/consumers";
+import t from "tap";
+import { terminalStream } from "../../src/observe/terminal.ts";
+
+const time = "2026-03-04T12:03:04.000Z";
+const request = {
+  level: "info",
+  time,
+  audit: true,
+  requestId: "r",
+  address: "127.0.0.1",
+  method: "POST",
+  path: "/query",
+  user: "rita",
+  operations: [{ operation: "Delete", database: "main", tables: ["users"], role: "ReadOnly" }],
+  operationCount: 1,
+  decision: "deny",
+  reason: "role_insufficient",
+  accessVersion: "abc",
+  status: 403,
+  ms: 1.234,
+  bytes: 300,
+  msg: "request",
+};
+
+/** What a person sees of these lines, without the time. */
+async function shown(lines: readonly object[], hasColors = false): Promise<string[]> {
+  const destination = new PassThrough();
+  const stream = terminalStream({ hasColors, destination });
+  for (const line of lines) stream.write(`${JSON.stringify(line)}\n`);
+  setImmediate(() => destination.end());
+  const all = await text(destination);
+  return all
+    .trimEnd()
+    .split("\n")
+    .map((line) => line.replace(/^\d\d:\d\d:\d\d /, ""));
+}
+
+t.test("a request is one short line", async (t) => {
+  const { reason: _, ...allowed } = { ...request, decision: "allow", status: 200, ms: 0.2 };
+  const [operation] = request.operations;
+  const lines = [
+    request,
+    allowed,
+    { ...allowed, operationCount: 100, operations: [operation, operation] },
+    { ...allowed, operations: [{ ...operation, tables: ["users", "orders"] }] },
+    { ...allowed, operations: [{ operation: "login", database: "", tables: [] }] },
+    { ...allowed, operations: [], operationCount: 0, method: "GET", path: "/api/me" },
+    { ...request, operations: [], path: undefined, reason: "not_found", status: 404 },
+    { ...request, operations: [], user: undefined, decision: undefined, status: 502 },
+  ];
+  t.strictSame(await shown(lines), [
+    "rita Delete main.users deny role_insufficient 403 2ms",
+    "rita Delete main.users allow 200 1ms",
+    "rita Delete main.users and 99 more allow 200 1ms",
+    "rita Delete main.users,main.orders allow 200 1ms",
+    "rita login allow 200 1ms",
+    "rita GET /api/me allow 200 1ms",
+    "rita POST unknown path deny not_found 404 2ms",
+    "- POST /query role_insufficient 502 2ms",
+  ]);
+});
+
+t.test("a reload is one line with what changed, though log and audit both say it", async (t) => {
+  const reload = { time, version: "abc", grantsRaised: ["rita main ReadWrite"] };
+  const msg = "access file reloaded";
+  const many = Array.from({ length: 7 }, (_, at) => `user${at}`);
+  const refused = { time, file: "/f", line: 3, reason: "no value" };
+  const lines = [
+    { level: "info", ...reload, msg },
+    { level: "info", audit: true, ...reload, msg },
+    { level: "info", time, version: "abd", usersAdded: many, msg },
+    { level: "info", audit: true, time, version: "abe", msg },
+    { level: "error", ...refused, msg: "access file refused: the last good state stays" },
+    { level: "info", audit: true, ...refused, msg: "access file refused" },
+  ];
+  t.strictSame(await shown(lines), [
+    "access file reloaded (version: abc; grants raised: rita main ReadWrite)",
+    "access file reloaded (version: abd; users added: user0, user1, user2, user3, user4 and 2 more)",
+    "access file reloaded (version: abe)",
+    "ERROR access file refused: the last good state stays (file: /f; line: 3; reason: no value)",
+  ]);
+});
+
+t.test("an error shows its calls below, and the engine says that it speaks", async (t) => {
+  const err = { type: "Error", message: "disk full", stack: "Error: disk full\n    at write" };
+  const lines = [
+    { level: "error", time, name: "engine", err, msg: "a query failed" },
+    { level: "error", time, requestId: "r", stack: "TypeError\n    at f", msg: "unexpected error" },
+    { level: "warn", time, msg: "put TLS in front of it" },
+  ];
+  t.strictSame(await shown(lines), [
+    "ERROR engine: a query failed (disk full)",
+    "  Error: disk full",
+    "      at write",
+    "ERROR unexpected error (request id: r)",
+    "  TypeError",
+    "      at f",
+    "WARN put TLS in front of it",
+  ]);
+});
+
+t.test("nothing that was sent moves the terminal's cursor or fakes a line", async (t) => {
+  const path = "/\x1b[2J\x9b31m\n12:00:00 root\u202e";
+  const lines = [
+    { ...request, operations: [], path },
+    { level: "warn", time, path, msg: "odd" },
+  ];
+  t.strictSame(await shown(lines), [
+    "rita POST /\\u{1b}[2J\\u{9b}31m\\u{a}12:00:00 root\\u{202e} deny role_insufficient 403 2ms",
+    "WARN odd (path: /\\u{1b}[2J\\u{9b}31m\\u{a}12:00:00 root\\u{202e})",
+  ]);
+});
+
+t.test("colours are there where they are wanted, and only there", async (t) => {
+  t.match((await shown([request], true)).join(), "\x1b[31mdeny\x1b[");
+  t.notMatch((await shown([request])).join(), "\x1b");
+});
