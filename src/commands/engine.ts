@@ -26,6 +26,16 @@ function whenToEnd(): Promise<void> {
 }
 
 async function run(options: EngineOptions): Promise<void> {
+  try {
+    await serve(options);
+  } catch (error) {
+    // The open channel to its gateway would keep an engine alive that never started.
+    if (process.connected) process.disconnect();
+    throw error;
+  }
+}
+
+async function serve(options: EngineOptions): Promise<void> {
   const { serviceDirectory } = loadFor(options);
   const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;
   const end = whenToEnd();

@@ -3,6 +3,9 @@ import { listen, parseEndpoint } from "./listen.ts";
 import { openStore } from "./open-store.ts";
 import { createEngineServer } from "./server.ts";
 
+/** How long a query may take unless the options say otherwise, in milliseconds. */
+const defaultQueryTimeLimit = 30_000;
+
 /** How an engine is started. */
 export interface EngineOptions {
   /** The database: `sqlite:DIRECTORY`. */
@@ -11,6 +14,8 @@ export interface EngineOptions {
   readonly listen: string;
   /** The `Authorization` header that every request must carry; absent: none is asked for. */
   readonly authorization?: string;
+  /** How long the database may take for one query, in milliseconds; 30 seconds by default. */
+  readonly queryTimeLimit?: number;
   readonly log: Logger;
 }
 
@@ -25,12 +30,13 @@ export interface Engine {
 /**
  * Starts the SQL adapter: it carries out queries for whoever reaches it and knows no users.
  *
- * Throws an `Error` that says what is wrong with the URL, the address or the directory.
+ * Throws an `Error` that says what is wrong with the URL, the address or the directory, also if
+ * another engine has the directory open and does not end within ten seconds.
  */
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
   if (options.authorization === "") throw new Error("The engine's authorization is empty.");
-  const store = openStore(options.url);
+  const store = await openStore(options.url, options.queryTimeLimit ?? defaultQueryTimeLimit);
   const { server, drain } = createEngineServer({
     store,
     log: options.log,

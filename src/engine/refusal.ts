@@ -26,6 +26,7 @@ export const refusalStatuses = {
   unsupported_media_type: 415,
   busy: 503,
   closing: 503,
+  query_timeout: 503,
 } as const satisfies Record<string, number>;
 export type RefusalCode = keyof typeof refusalStatuses;
 

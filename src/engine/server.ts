@@ -2,10 +2,11 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
 import { answerError, answerHealth } from "./answers.ts";
-import { parseBody, readBody } from "./body.ts";
+import { readBody, scanBody } from "./body.ts";
 import { requireAuthorization, requireJson, requireLoopbackHost } from "./guard.ts";
 import { EngineRefusal } from "./refusal.ts";
-import type { Store } from "./store.ts";
+import { isSchemaPath, readSchemaPath } from "./schema.ts";
+import type { Answer, Store } from "./store.ts";
 
 /** A client that takes nothing of its answer for this long is cut off, in milliseconds. */
 const stalledClientTimeout = 60_000;
@@ -13,7 +14,7 @@ const stalledClientTimeout = 60_000;
 /** Longer than clients keep idle connections, so that they close them first, in milliseconds. */
 const keepAliveTimeout = 75_000;
 
-const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET" };
+const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET", "/schema": "GET" };
 
 /** What the engine's HTTP side needs to know. */
 export interface ServerOptions {
@@ -68,17 +69,36 @@ async function handle(
   try {
     if (options.loopbackHostOnly) requireLoopbackHost(request);
     if (options.authorization !== undefined) requireAuthorization(request, options.authorization);
-    if (route(request, response) === "/healthz") answerHealth(response);
-    else await answerQuery(request, response, options.store);
+    await answer(request, response, options.store);
   } catch (error) {
     answerError(response, error, options.log);
   }
   await sent(response);
 }
 
+async function answer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  store: Store,
+): Promise<void> {
+  const path = route(request, response);
+  if (path === "/healthz") return answerHealth(response);
+  const client = new AbortController();
+  response.once("close", () => client.abort());
+  if (path === "/schema") {
+    const place = readSchemaPath(request.url ?? "");
+    return send(response, await store.readSchema(place, client.signal));
+  }
+  requireJson(request);
+  const body = await readBody(request);
+  const query = scanBody(body);
+  await send(response, await store.execute({ body, query }, client.signal));
+}
+
 /** Returns the path of a known route; throws `EngineRefusal` for any other or a wrong method. */
 function route(request: IncomingMessage, response: ServerResponse): string {
-  const path = request.url ?? "";
+  const url = request.url ?? "";
+  const path = isSchemaPath(url) ? "/schema" : url;
   const method = Object.hasOwn(routes, path) ? routes[path] : undefined;
   if (method === undefined) throw new EngineRefusal("not_found", "The engine has no such route");
   if (request.method === method) return path;
@@ -86,26 +106,17 @@ function route(request: IncomingMessage, response: ServerResponse): string {
   throw new EngineRefusal("method_not_allowed", `This route takes ${method} only`);
 }
 
-async function answerQuery(
-  request: IncomingMessage,
-  response: ServerResponse,
-  store: Store,
-): Promise<void> {
-  requireJson(request);
-  const query = parseBody(await readBody(request));
-  const client = new AbortController();
-  response.once("close", () => client.abort());
-  const spool = store.createSpool();
+/** Sends a whole answer; rejects if the client goes away or takes nothing of it for too long. */
+async function send(response: ServerResponse, answer: Answer): Promise<void> {
   try {
-    await store.execute(query, spool, client.signal);
     response.setTimeout(stalledClientTimeout, () => response.destroy());
     response.writeHead(200, {
       "Content-Type": "application/json",
-      "Content-Length": spool.byteLength,
+      "Content-Length": answer.byteLength,
     });
-    await pipeline(spool.read(), response);
+    await pipeline(answer.read(), response);
   } finally {
-    spool.dispose();
+    answer.dispose();
   }
 }
 

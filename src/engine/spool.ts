@@ -1,7 +1,4 @@
-import { randomUUID } from "node:crypto";
-import { closeSync, createReadStream, openSync, unlinkSync, writeSync } from "node:fs";
-import { join } from "node:path";
-import { Readable } from "node:stream";
+import { closeSync, openSync, writeSync } from "node:fs";
 
 /** Text is gathered to chunks of about this many characters before it is encoded. */
 const chunkLength = 64 * 1024;
@@ -9,27 +6,28 @@ const chunkLength = 64 * 1024;
 /** Bytes of an answer that are kept in memory; what is longer goes to a file. */
 const memoryLimit = 4 * 1024 * 1024;
 
-/** How the names of spool files begin, by which a start finds those that a crash left behind. */
-export const spoolFilePrefix = ".answer-";
+/** A finished answer: its bytes, or the length of the file that holds them. */
+export type SpooledAnswer =
+  | { readonly kind: "memory"; readonly bytes: Uint8Array }
+  | { readonly kind: "file"; readonly byteLength: number };
 
 /**
  * An answer that is gathered whole before its first byte is sent.
  *
  * A query is done with the database once its answer is spooled, so that a client that reads
  * slowly holds up no writer and sees one state throughout, and a query that fails half-way
- * still gets its error status. Memory stays bounded: a long answer lies in a file that has no
- * name any more and is gone with its descriptor.
+ * still gets its error status. Memory stays bounded: a long answer lies in a file.
  */
 export class Spool {
-  readonly #directory: string;
+  readonly #path: string;
   readonly #chunks: Buffer[] = [];
   #pending = "";
   #byteLength = 0;
   #file: number | undefined;
 
-  /** `directory` is where the file goes if one is needed. */
-  constructor(directory: string) {
-    this.#directory = directory;
+  /** `path` is where the file goes if one is needed; nothing may be there. */
+  constructor(path: string) {
+    this.#path = path;
   }
 
   /** Adds text to the answer. Throws what the file system throws, for example when it is full. */
@@ -48,41 +46,24 @@ export class Spool {
     if (this.#file !== undefined || this.#byteLength > memoryLimit) this.#spill();
   }
 
-  /** The length of the answer so far, in bytes. */
-  get byteLength(): number {
+  /** The whole answer; nothing is written to it afterwards. */
+  finish(): SpooledAnswer {
     this.flush();
-    return this.#byteLength;
+    if (this.#file !== undefined) return { kind: "file", byteLength: this.#byteLength };
+    return { kind: "memory", bytes: Buffer.concat(this.#chunks, this.#byteLength) };
   }
 
-  /** The answer from its beginning, as a stream that is taken once and owns the file from then. */
-  read(): Readable {
-    this.flush();
-    const file = this.#file;
-    if (file === undefined) return Readable.from(this.#chunks, { objectMode: false });
-    this.#file = undefined;
-    return createReadStream("", { fd: file, start: 0 });
-  }
-
-  /** Gives memory and an unread file back; must be called at the end, whatever happened. */
-  dispose(): void {
-    this.#chunks.length = 0;
-    this.#pending = "";
+  /** Closes the file; must be called at the end, whatever happened. */
+  close(): void {
     if (this.#file !== undefined) closeSync(this.#file);
     this.#file = undefined;
   }
 
   #spill(): void {
-    this.#file ??= openNamelessFile(this.#directory);
+    this.#file ??= openSync(this.#path, "wx", 0o600);
     for (const chunk of this.#chunks) writeFully(this.#file, chunk);
     this.#chunks.length = 0;
   }
-}
-
-function openNamelessFile(directory: string): number {
-  const path = join(directory, `${spoolFilePrefix}${randomUUID()}`);
-  const file = openSync(path, "wx+", 0o600);
-  unlinkSync(path);
-  return file;
 }
 
 function writeFully(file: number, bytes: Buffer): void {

@@ -1,17 +1,39 @@
-import type { QueryBody } from "../query/shape.ts";
-import type { Spool } from "./spool.ts";
+import type { Readable } from "node:stream";
+import type { Query } from "../query/operations.ts";
+
+/** A query as it came: its bytes, and what the grammar found in them. */
+export interface QueryRequest {
+  readonly body: Buffer;
+  readonly query: Query;
+}
+
+/** What the schema is asked about: everything, a database, or one of its tables. */
+export interface SchemaPlace {
+  readonly database?: string | undefined;
+  /** Only beside a database. */
+  readonly table?: string | undefined;
+}
+
+/** A JSON answer that is whole before its first byte is sent. */
+export interface Answer {
+  readonly byteLength: number;
+  /** The answer from its beginning, as a stream that is taken once. */
+  read(): Readable;
+  /** Gives an unread answer's file back; must be called at the end, whatever happened. */
+  dispose(): void;
+}
 
 /** A database behind the engine: what has to be written to put another one there. */
 export interface Store {
   /**
-   * Carries out a query and writes the JSON answer to the spool. When it resolves, what was
-   * written is durable; when it rejects, nothing of the query stays.
+   * Carries out a query. When it resolves, what was written is durable; when it rejects, nothing
+   * of the query stays. It gives up once `signal` is aborted.
    *
-   * Throws `EngineRefusal` for what the client can mend, and gives up once `signal` is aborted.
+   * Throws `EngineRefusal` for what the client can mend and for a query that takes too long.
    */
-  execute(query: QueryBody, spool: Spool, signal: AbortSignal): Promise<void>;
-  /** An empty spool for one answer, to be disposed of by the caller. */
-  createSpool(): Spool;
+  execute(request: QueryRequest, signal: AbortSignal): Promise<Answer>;
+  /** Lists databases, tables or columns. Throws `database_not_found` or `table_not_found`. */
+  readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer>;
   /** Waits for the queries that are under way and closes the database. */
   close(): Promise<void>;
 }

@@ -66,7 +66,7 @@ export async function prepareServiceDirectory(
   if (existsSync(start.keysDirectory)) {
     throw new StartError(
       `${start.accessFile} is missing, but there are signing keys in ${start.keysDirectory}: ` +
-        "restore the file, or make a new one with: gatehouse user add <name> --admin",
+        "restore the file, or make a new one with `gatehouse user add <name> --admin`",
     );
   }
   const password = start.chosenPassword ?? randomBytes(PASSWORD_BYTES).toString("base64url");

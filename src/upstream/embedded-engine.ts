@@ -69,7 +69,7 @@ async function privateSocket(
 async function whenReady(engine: ChildProcess): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const timer = setTimeout(
-    () => reject(new Error("the engine did not start in time")),
+    () => reject(new Error("the engine did not start in time; see its log above")),
     START_TIMEOUT_MS,
   );
   const onExit = () =>

@@ -4,7 +4,10 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import t from "tap";
+import { eventually } from "../kit/eventually.ts";
+import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { createTable, insert, query, selectAll, startOver, temporaryDirectory } from "./kit.ts";
+import { endlessSelect, fillForJoin, send } from "./stalled.ts";
 
 /** An engine in a process of its own, which prints its address. */
 const program = `
@@ -60,4 +63,17 @@ t.test("a kill in the middle of batches over two databases leaves both or neithe
   const copy = (await query(restarted.address, selectAll("rows", {}, "copy"))).body.data;
   t.same(main, copy);
   t.ok((main?.length ?? 0) >= acknowledged);
+});
+
+t.test("a worker that is deep in a statement ends with an engine that is killed", async (t) => {
+  const directory = temporaryDirectory(t);
+  const { engine, address } = await spawnEngine(directory);
+  t.teardown(() => engine.kill("SIGKILL"));
+  await fillForJoin((body) => query(address, body));
+  await send(address, endlessSelect);
+  await query(address, selectAll("a", { limit: 1 }));
+  const workers = childrenOf(engine.pid ?? 0);
+  t.ok(workers.length > 1, "one is stuck, another has answered meanwhile");
+  engine.kill("SIGKILL");
+  await eventually("all are gone", () => !workers.some(isAlive));
 });

@@ -132,7 +132,9 @@ t.test("socket, directory and files are the owner's alone", async (t) => {
 t.test("a socket in use and a file are left alone", async (t) => {
   const directory = temporaryDirectory(t);
   const first = await startOver(t, directory);
-  await t.rejects(startOver(t, directory), /Another process listens/);
+  const listen = `unix:${join(directory, "engine.sock")}`;
+  const elsewhere = `sqlite:${join(directory, "other")}`;
+  await t.rejects(startEngine({ url: elsewhere, listen, log }), /Another process listens/);
   t.equal((await query(first.address, body)).status, 200);
   await first.close();
   t.notOk(existsSync(join(directory, "engine.sock")), "removed when the engine closes");

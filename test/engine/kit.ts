@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { type IncomingMessage, type RequestOptions, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -61,11 +61,13 @@ export function temporaryDirectory(test: { teardown(work: () => void): void }): 
 export async function startOver(
   test: { teardown(work: () => unknown): void },
   directory: string,
+  options: { queryTimeLimit?: number } = {},
 ): Promise<Engine> {
   const engine = await startEngine({
     url: `sqlite:${join(directory, "data")}`,
     listen: `unix:${join(directory, "engine.sock")}`,
     log: pino({ level: "silent" }),
+    ...options,
   });
   let closing: Promise<void> | undefined;
   const close = (): Promise<void> => {
@@ -77,12 +79,20 @@ export async function startOver(
 }
 
 /** A fresh engine and a function that queries it. */
-export async function freshEngine(test: {
-  teardown(work: () => unknown): void;
-}): Promise<{ engine: Engine; directory: string; ask(body: object | string): Promise<Answer> }> {
+export async function freshEngine(
+  test: { teardown(work: () => unknown): void },
+  options: { queryTimeLimit?: number } = {},
+): Promise<{ engine: Engine; directory: string; ask(body: object | string): Promise<Answer> }> {
   const directory = temporaryDirectory(test);
-  const engine = await startOver(test, directory);
+  const engine = await startOver(test, directory, options);
   return { engine, directory, ask: (body) => query(engine.address, body) };
+}
+
+/** The files of an engine's databases, sorted; what it hides beside them is left out. */
+export function databaseFiles(directory: string): string[] {
+  return readdirSync(join(directory, "data"))
+    .filter((name) => !name.startsWith("."))
+    .sort();
 }
 
 /** A CreateTable for `main` from pairs of name and type; the first column is the primary key. */

@@ -1,9 +1,17 @@
 import { once } from "node:events";
-import { readdirSync } from "node:fs";
 import { type IncomingMessage, request } from "node:http";
 import { text } from "node:stream/consumers";
 import t from "tap";
-import { createTable, freshEngine, insert, query, selectAll, send, target } from "./kit.ts";
+import {
+  createTable,
+  databaseFiles,
+  freshEngine,
+  insert,
+  query,
+  selectAll,
+  send,
+  target,
+} from "./kit.ts";
 
 const items = createTable("items", { id: "int", text: "text" });
 const filler = "x".repeat(1000);
@@ -48,7 +56,7 @@ t.test("a reader that takes its time holds up no writer and sees no change", asy
     status: 200,
   });
   t.match(await ask({ DropTable: { database: "main", table: "items" } }), { status: 200 });
-  t.same(readdirSync(`${directory}/data`).sort(), ["main.sqlite", "main.sqlite-journal"]);
+  t.same(databaseFiles(directory), ["main.sqlite", "main.sqlite-journal"]);
   t.same(JSON.parse(await text(response)).data.length, 10_000);
 });
 

@@ -1,4 +1,5 @@
 import t from "tap";
+import { DatabaseLocks } from "../../src/engine/sqlite/database-locks.ts";
 import { ReadWriteLock } from "../../src/engine/sqlite/lock.ts";
 
 t.test("readers share, a writer is alone, and each is served in its turn", async (t) => {
@@ -42,4 +43,39 @@ t.test("work that fails gives the lock back", async (t) => {
     /broken/,
   );
   t.equal(await lock.exclusive(async () => "free"), "free");
+});
+
+t.test("no more readers than the limit hold the lock", async (t) => {
+  const lock = new ReadWriteLock(2);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let holders = 0;
+  const held: number[] = [];
+  const work = async (): Promise<void> => {
+    holders += 1;
+    held.push(holders);
+    await promise;
+    holders -= 1;
+  };
+  const done = [lock.shared(work), lock.shared(work), lock.shared(work)];
+  await new Promise(setImmediate);
+  t.same(held, [1, 2]);
+  resolve();
+  await Promise.all(done);
+  t.equal(held.length, 3);
+  t.ok(lock.isFree);
+});
+
+t.test("two who want the same databases in another order do not wait for each other", async (t) => {
+  const locks = new DatabaseLocks();
+  const done: string[] = [];
+  const work = (name: string) => async (): Promise<void> => {
+    await new Promise(setImmediate);
+    done.push(name);
+  };
+  await Promise.all([
+    locks.exclusive(["a", "b", "a"], work("first")),
+    locks.exclusive(["b", "a"], work("second")),
+    locks.shared("c", work("other")),
+  ]);
+  t.same(done, ["other", "first", "second"]);
 });

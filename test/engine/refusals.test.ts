@@ -1,7 +1,6 @@
-import { readdirSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import t from "tap";
-import { createTable, freshEngine, insert, selectAll } from "./kit.ts";
+import { createTable, databaseFiles, freshEngine, insert, selectAll } from "./kit.ts";
 
 const users = createTable("users", { id: "int", name: "text" });
 
@@ -192,7 +191,7 @@ t.test("a name cannot reach a file outside the directory", async (t) => {
   for (const database of ["../escape", "a/b", "main.sqlite", ".", "file:main?mode=memory"]) {
     t.equal((await ask({ CreateDatabase: { database } })).status, 400);
   }
-  t.same(readdirSync(`${directory}/data`), ["main.sqlite"]);
+  t.same(databaseFiles(directory), ["main.sqlite"]);
 });
 
 t.test("what passes the database's limits is a 400", async (t) => {

@@ -14,7 +14,7 @@ const busyTimeout = 1000;
  *
  * Every database has a rollback journal: with it SQLite commits a transaction over several
  * attached files as one, also through a power failure, which write-ahead logs do not give.
- * Readers that this would hold up wait in the store's own lock instead.
+ * Readers that this would hold up wait in the store's own locks instead.
  */
 export function openConnection(path: string): DatabaseSync {
   const connection = new DatabaseSync(path, {

@@ -2,7 +2,6 @@ import type { SQLInputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue, Insert } from "../../query/shape.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import type { Pace } from "./pace.ts";
 import { requireDistinct, resolveColumn, storedValue } from "./scope.ts";
 import { prepare } from "./statements.ts";
 import { type Column, readTable, type Table } from "./tables.ts";
@@ -19,7 +18,7 @@ interface RowInsert {
  *
  * Throws `EngineRefusal` for an unknown table or column and for unfit values.
  */
-export async function insert(handle: DatabaseHandle, query: Insert, pace: Pace): Promise<number> {
+export function insert(handle: DatabaseHandle, query: Insert): number {
   const table = readTable(handle, query.table);
   const prepared = new Map<string, RowInsert>();
   for (const row of query.values) {
@@ -28,7 +27,6 @@ export async function insert(handle: DatabaseHandle, query: Insert, pace: Pace):
     const rowInsert = prepared.get(shape) ?? prepareRow(handle, table, keys);
     prepared.set(shape, rowInsert);
     rowInsert.statement.run(...boundValues(rowInsert.columns, Object.values(row)));
-    if (pace.step()) await pace.rest();
   }
   return query.values.length;
 }

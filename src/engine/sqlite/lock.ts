@@ -6,13 +6,24 @@ interface Waiter {
 }
 
 /**
- * A lock that many readers or one writer hold. It is given in the order in which it was asked
+ * A lock that several readers or one writer hold. It is given in the order in which it was asked
  * for, so that a stream of readers never starves a writer.
  */
 export class ReadWriteLock {
   readonly #waiters: Waiter[] = [];
+  readonly #readerLimit: number;
   #readers = 0;
   #written = false;
+
+  /** `readerLimit` is how many readers hold it at a time. */
+  constructor(readerLimit = Number.POSITIVE_INFINITY) {
+    this.#readerLimit = readerLimit;
+  }
+
+  /** True while nobody holds the lock or waits for it. */
+  get isFree(): boolean {
+    return this.#readers === 0 && !this.#written && this.#waiters.length === 0;
+  }
 
   /** Runs `work` beside other readers. */
   shared<T>(work: () => Promise<T>): Promise<T> {
@@ -40,11 +51,16 @@ export class ReadWriteLock {
 
   #advance(): void {
     for (let next = this.#waiters[0]; next !== undefined; next = this.#waiters[0]) {
-      if (this.#written || (next.mode === "exclusive" && this.#readers > 0)) return;
+      if (!this.#admits(next.mode)) return;
       this.#waiters.shift();
       if (next.mode === "shared") this.#readers += 1;
       else this.#written = true;
       next.grant();
     }
+  }
+
+  #admits(mode: Mode): boolean {
+    if (this.#written) return false;
+    return mode === "shared" ? this.#readers < this.#readerLimit : this.#readers === 0;
   }
 }

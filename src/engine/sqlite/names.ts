@@ -10,6 +10,12 @@ export function foldCase(name: string): string {
   return name.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
+/** True for the name of a table that may be the clients'. */
+export function isClientTable(name: string): boolean {
+  const folded = foldCase(name);
+  return !reservedPrefixes.some((reserved) => folded.startsWith(reserved));
+}
+
 /** Refuses the names of tables that are not the clients'. Throws `invalid_name`. */
 export function requireClientTable(name: string): void {
   const folded = foldCase(name);

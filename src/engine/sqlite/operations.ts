@@ -4,7 +4,6 @@ import { deleteRows, update } from "./change.ts";
 import { createTable, dropTable } from "./define.ts";
 import type { DatabaseHandle } from "./handle.ts";
 import { insert } from "./insert.ts";
-import type { Pace } from "./pace.ts";
 import { select } from "./select.ts";
 
 /** The database that an operation is about. */
@@ -23,24 +22,16 @@ export function databaseOf(operation: TableOperation): string {
  *
  * Throws `EngineRefusal`, or SQLite's error.
  */
-export async function perform(
-  handle: DatabaseHandle,
-  operation: TableOperation,
-  spool: Spool,
-  pace: Pace,
-): Promise<void> {
-  if ("Select" in operation) await select(handle, operation.Select, spool, pace);
-  else spool.write(JSON.stringify(await change(handle, operation, pace)));
+export function perform(handle: DatabaseHandle, operation: TableOperation, spool: Spool): void {
+  if ("Select" in operation) select(handle, operation.Select, spool);
+  else spool.write(JSON.stringify(change(handle, operation)));
 }
 
-async function change(
+function change(
   handle: DatabaseHandle,
   operation: Exclude<TableOperation, { Select: unknown }>,
-  pace: Pace,
-): Promise<string> {
-  if ("Insert" in operation) {
-    return `Inserted ${rowCount(await insert(handle, operation.Insert, pace))}`;
-  }
+): string {
+  if ("Insert" in operation) return `Inserted ${rowCount(insert(handle, operation.Insert))}`;
   if ("Update" in operation) return `Updated ${rowCount(update(handle, operation.Update))}`;
   if ("Delete" in operation) return `Deleted ${rowCount(deleteRows(handle, operation.Delete))}`;
   if ("CreateTable" in operation) {

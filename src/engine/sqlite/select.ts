@@ -5,7 +5,6 @@ import type { Spool } from "../spool.ts";
 import { whereSql } from "./conditions.ts";
 import { createRowEncoder } from "./encode.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import type { Pace } from "./pace.ts";
 import { type ColumnReference, columnSql, resolveColumn, type Scope } from "./scope.ts";
 import { type Fragment, rows } from "./statements.ts";
 import { readTable } from "./tables.ts";
@@ -21,12 +20,7 @@ const joinTypes = {
  *
  * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
  */
-export async function select(
-  handle: DatabaseHandle,
-  query: Select,
-  spool: Spool,
-  pace: Pace,
-): Promise<void> {
+export function select(handle: DatabaseHandle, query: Select, spool: Spool): void {
   const scope = readScope(handle, query);
   const columns = selectedColumns(scope, query.columns);
   const encode = createRowEncoder(columns);
@@ -34,7 +28,6 @@ export async function select(
   for (const row of rows(handle.connection, selectSql(handle, scope, columns, query))) {
     spool.write(separator + encode(row));
     separator = ",";
-    if (pace.step()) await pace.rest();
   }
   spool.write(separator === "[" ? "[]" : "]");
 }

@@ -1,145 +1,113 @@
-import type { QueryBody, TableOperation } from "../../query/shape.ts";
-import { Spool } from "../spool.ts";
-import type { Store } from "../store.ts";
-import { Databases, type Session } from "./databases.ts";
-import { refusalOf } from "./failures.ts";
-import type { DatabaseHandle } from "./handle.ts";
-import { ReadWriteLock } from "./lock.ts";
-import { databaseOf, perform } from "./operations.ts";
-import { Pace } from "./pace.ts";
-import { transaction } from "./transaction.ts";
+import { randomUUID } from "node:crypto";
+import { readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { jsonAnswer, openAnswer } from "../spooled-answer.ts";
+import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
+import { WorkerPool } from "../workers/pool.ts";
+import type { Work } from "../workers/protocol.ts";
+import { DatabaseLocks } from "./database-locks.ts";
+import { lockDirectory } from "./directory-lock.ts";
+import { DatabaseFiles } from "./files.ts";
+
+/** How the names of spool files begin, by which a start finds those that a crash left behind. */
+const spoolFilePrefix = ".answer-";
 
 /**
- * Opens a directory of SQLite files as a store. The directory is made (mode 0700) if needed, and
- * so is the database `main`.
+ * Opens a directory of SQLite files as a store, for this process alone. The directory is made
+ * (mode 0700) if needed, and so is the database `main`. A query may take `queryTimeLimit`
+ * milliseconds.
  *
- * Throws the file system's error if the directory cannot be used.
+ * Throws `DirectoryInUseError`, or the file system's error if the directory cannot be used.
  */
-export function openSqliteStore(directory: string): Store {
-  return new SqliteStore(new Databases(directory));
+export async function openSqliteStore(directory: string, queryTimeLimit: number): Promise<Store> {
+  const files = new DatabaseFiles(directory);
+  files.makeDirectory();
+  const unlock = await lockDirectory(files.directory);
+  try {
+    removeSpoolFiles(files.directory);
+    files.makeDefault();
+    return new SqliteStore(files, new WorkerPool(files.directory, queryTimeLimit), unlock);
+  } catch (error) {
+    await unlock();
+    throw error;
+  }
 }
 
-/**
- * One lock covers all databases: `node:sqlite` runs one statement at a time whatever the file,
- * so a finer one would only add cases. Selects share it; their rows are spooled under it.
- */
+/** Nothing of SQLite runs in this process: the store makes and drops files, workers use them. */
 class SqliteStore implements Store {
-  readonly #databases: Databases;
-  readonly #lock = new ReadWriteLock();
+  readonly #files: DatabaseFiles;
+  readonly #pool: WorkerPool;
+  readonly #unlock: () => Promise<void>;
+  readonly #locks = new DatabaseLocks();
 
-  constructor(databases: Databases) {
-    this.#databases = databases;
+  constructor(files: DatabaseFiles, pool: WorkerPool, unlock: () => Promise<void>) {
+    this.#files = files;
+    this.#pool = pool;
+    this.#unlock = unlock;
   }
 
-  async execute(query: QueryBody, spool: Spool, signal: AbortSignal): Promise<void> {
-    const pace = new Pace(signal);
-    const work = (): Promise<void> => {
-      signal.throwIfAborted();
-      return this.#dispatch(query, spool, pace);
-    };
-    try {
-      await ("Select" in query ? this.#lock.shared(work) : this.#lock.exclusive(work));
-    } catch (error) {
-      throw refusalOf(error) ?? error;
+  async execute({ body, query }: QueryRequest, signal: AbortSignal): Promise<Answer> {
+    const names = query.accesses.map((access) => access.database);
+    const [name = ""] = names;
+    const work = (): Promise<Answer> => this.#inWorker({ kind: "query", body }, signal);
+    // A Batch asks for what it lists; anything else is one operation, which says what is needed.
+    switch (query.batch ? "Batch" : query.accesses[0]?.operation) {
+      case "Select":
+        return this.#locks.shared(name, work);
+      case "CreateDatabase":
+        return this.#locks.exclusive(names, async () => this.#create(name, signal));
+      case "DropDatabase":
+        return this.#locks.exclusive(names, async () => this.#drop(name, signal));
+      default:
+        return this.#locks.exclusive(names, work);
     }
   }
 
-  createSpool(): Spool {
-    return new Spool(this.#databases.directory);
+  async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
+    if (place.database === undefined) {
+      return jsonAnswer({ status: "success", data: { databases: this.#files.names() } });
+    }
+    return this.#locks.shared(place.database, () =>
+      this.#inWorker({ kind: "schema", place }, signal),
+    );
   }
 
   async close(): Promise<void> {
-    await this.#lock.exclusive(async () => this.#databases.close());
+    await this.#pool.close();
+    await this.#unlock();
   }
 
-  async #dispatch(query: QueryBody, spool: Spool, pace: Pace): Promise<void> {
-    if ("CreateDatabase" in query) {
-      const { database } = query.CreateDatabase;
-      this.#databases.create(database);
-      writeMessage(spool, `Database ${database} created`);
-    } else if ("DropDatabase" in query) {
-      const { database } = query.DropDatabase;
-      this.#databases.drop(database);
-      writeMessage(spool, `Database ${database} dropped`);
-    } else if ("Batch" in query) {
-      await this.#batch(query.Batch, spool, pace);
-    } else {
-      await this.#single(query, spool, pace);
-    }
+  #create(name: string, signal: AbortSignal): Answer {
+    signal.throwIfAborted();
+    this.#files.create(name);
+    return jsonAnswer({ status: "success", message: `Database ${name} created` });
   }
 
-  async #single(operation: TableOperation, spool: Spool, pace: Pace): Promise<void> {
-    const handle = this.#databases.open(databaseOf(operation));
-    const isSelect = "Select" in operation;
-    spool.write(`{"status":"success",${isSelect ? '"data"' : '"message"'}:`);
-    const work = async (): Promise<void> => {
-      await perform(handle, operation, spool, pace);
-      endAnswer(spool, "}");
-    };
-    await (isSelect ? work() : transaction(handle.connection, work));
+  #drop(name: string, signal: AbortSignal): Answer {
+    signal.throwIfAborted();
+    this.#files.requireDroppable(name);
+    this.#pool.forget(name);
+    this.#files.remove(name);
+    return jsonAnswer({ status: "success", message: `Database ${name} dropped` });
   }
 
-  async #batch(operations: readonly TableOperation[], spool: Spool, pace: Pace): Promise<void> {
-    const session = await this.#openSession(operations);
+  /**
+   * The name of a long answer's file is known here, so that it is removed also when the worker
+   * was killed; once opened, the file needs no name.
+   */
+  async #inWorker(work: Work, signal: AbortSignal): Promise<Answer> {
+    signal.throwIfAborted();
+    const spoolPath = join(this.#files.directory, spoolFilePrefix + randomUUID());
     try {
-      spool.write(`{"status":"success","data":`);
-      await transaction(session.connection, async () => {
-        await performAll(session, operations, spool, pace);
-        endAnswer(spool, "]}");
-      });
+      return openAnswer(await this.#pool.run({ kind: "task", work, spoolPath }, signal), spoolPath);
     } finally {
-      session.close();
+      rmSync(spoolPath, { force: true });
     }
   }
+}
 
-  /** The databases of a Batch; one that is alone is reached by the connection that is kept. */
-  async #openSession(operations: readonly TableOperation[]): Promise<Session> {
-    const places = operations.map(databaseOf);
-    const names = [...new Set(places)];
-    for (const name of names) {
-      await inElement(places.indexOf(name), () => this.#databases.requireExisting(name));
-    }
-    const [first, ...others] = names;
-    if (first === undefined || others.length > 0) return this.#databases.openTogether(names);
-    const handle = this.#databases.open(first);
-    return { connection: handle.connection, handles: new Map([[first, handle]]), close() {} };
+function removeSpoolFiles(directory: string): void {
+  for (const entry of readdirSync(directory)) {
+    if (entry.startsWith(spoolFilePrefix)) rmSync(join(directory, entry), { force: true });
   }
-}
-
-async function performAll(
-  session: Session,
-  operations: readonly TableOperation[],
-  spool: Spool,
-  pace: Pace,
-): Promise<void> {
-  for (const [index, operation] of operations.entries()) {
-    spool.write(index === 0 ? "[" : ",");
-    const handle = handleOf(session, operation);
-    await inElement(index, () => perform(handle, operation, spool, pace));
-  }
-}
-
-/** Does the work for one element of a Batch; a refusal then says which. */
-async function inElement(index: number, work: () => Promise<void> | void): Promise<void> {
-  try {
-    await work();
-  } catch (error) {
-    throw refusalOf(error)?.at(`Batch[${index}]`) ?? error;
-  }
-}
-
-function handleOf(session: Session, operation: TableOperation): DatabaseHandle {
-  const handle = session.handles.get(databaseOf(operation));
-  if (handle === undefined) throw new Error("A Batch reached past its session");
-  return handle;
-}
-
-/** Gives the answer its room before the commit: no committed query is reported as failed for it. */
-function endAnswer(spool: Spool, text: string): void {
-  spool.write(text);
-  spool.flush();
-}
-
-function writeMessage(spool: Spool, message: string): void {
-  spool.write(JSON.stringify({ status: "success", message }));
 }

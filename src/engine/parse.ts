@@ -1,0 +1,39 @@
+import type { QueryBody } from "../query/shape.ts";
+import { EngineRefusal } from "./refusal.ts";
+
+const smallestInteger = -(2n ** 63n);
+const largestInteger = 2n ** 63n - 1n;
+
+/**
+ * Turns a body that was scanned into a query. Integers that a double cannot hold become BigInt, so
+ * that every 64-bit integer arrives as it was written.
+ *
+ * Throws `EngineRefusal` `number_out_of_range` for a number that neither a 64-bit integer nor a
+ * double can hold.
+ */
+export function parseBody(body: Buffer): QueryBody {
+  const query: QueryBody = JSON.parse(body.toString("utf8"), reviveNumber);
+  return query;
+}
+
+/** `context` is what numbers come with: their text (ECMAScript, JSON.parse source text access). */
+function reviveNumber(_key: string, value: unknown, context?: { source: string }): unknown {
+  if (typeof value !== "number") return value;
+  const source = context?.source ?? "";
+  if (!/^-?\d+$/.test(source)) {
+    if (!Number.isFinite(value)) throw outOfRange("a number");
+    return value;
+  }
+  if (Number.isSafeInteger(value)) return value;
+  if (source.length > 20) throw outOfRange("an integer");
+  const integer = BigInt(source);
+  if (integer < smallestInteger || integer > largestInteger) throw outOfRange("an integer");
+  return integer;
+}
+
+function outOfRange(what: string): EngineRefusal {
+  return new EngineRefusal(
+    "number_out_of_range",
+    `The body holds ${what} out of range: integers have 64 bits, other numbers are doubles`,
+  );
+}

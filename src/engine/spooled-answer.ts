@@ -1,0 +1,49 @@
+import { closeSync, createReadStream, openSync } from "node:fs";
+import { Readable } from "node:stream";
+import type { SpooledAnswer } from "./spool.ts";
+import type { Answer } from "./store.ts";
+
+/** An answer that is a value in memory. */
+export function jsonAnswer(value: object): Answer {
+  return answerInMemory(Buffer.from(JSON.stringify(value)));
+}
+
+/**
+ * An answer that was spooled, in the file at `path` if it is long. The file stays readable when
+ * its name is removed afterwards. Throws what the file system throws.
+ */
+export function openAnswer(spooled: SpooledAnswer, path: string): Answer {
+  if (spooled.kind === "memory") return answerInMemory(spooled.bytes);
+  return new AnswerInFile(openSync(path, "r"), spooled.byteLength);
+}
+
+function answerInMemory(bytes: Uint8Array): Answer {
+  return {
+    byteLength: bytes.byteLength,
+    read: () => Readable.from([bytes], { objectMode: false }),
+    dispose() {},
+  };
+}
+
+/** An answer in a file, which the stream owns once it is taken. */
+class AnswerInFile implements Answer {
+  readonly byteLength: number;
+  #file: number | undefined;
+
+  constructor(file: number, byteLength: number) {
+    this.#file = file;
+    this.byteLength = byteLength;
+  }
+
+  read(): Readable {
+    const file = this.#file;
+    if (file === undefined) throw new Error("An answer was read twice");
+    this.#file = undefined;
+    return createReadStream("", { fd: file, start: 0 });
+  }
+
+  dispose(): void {
+    if (this.#file !== undefined) closeSync(this.#file);
+    this.#file = undefined;
+  }
+}

@@ -1,0 +1,68 @@
+import type { TableOperation } from "../../query/shape.ts";
+import type { Spool } from "../spool.ts";
+import type { Databases, Session } from "./databases.ts";
+import { refusalOf } from "./failures.ts";
+import type { DatabaseHandle } from "./handle.ts";
+import { databaseOf, perform } from "./operations.ts";
+import { transaction } from "./transaction.ts";
+
+/**
+ * Carries out a Batch as one transaction over all its databases and writes the JSON answer to
+ * the spool.
+ *
+ * Throws `EngineRefusal`, which names the element that it is about.
+ */
+export function executeBatch(
+  databases: Databases,
+  operations: readonly TableOperation[],
+  spool: Spool,
+): void {
+  const session = openSession(databases, operations);
+  try {
+    spool.write(`{"status":"success","data":`);
+    transaction(session.connection, () => {
+      performAll(session, operations, spool);
+      spool.write("]}");
+      // Its room is taken before the commit: no committed Batch is reported as failed for it.
+      spool.flush();
+    });
+  } finally {
+    session.close();
+  }
+}
+
+/** The databases of a Batch; one that is alone is reached by the connection that is kept. */
+function openSession(databases: Databases, operations: readonly TableOperation[]): Session {
+  const places = operations.map(databaseOf);
+  const names = [...new Set(places)];
+  for (const name of names) {
+    inElement(places.indexOf(name), () => databases.requireExisting(name));
+  }
+  const [first, ...others] = names;
+  if (first === undefined || others.length > 0) return databases.openTogether(names);
+  const handle = databases.open(first);
+  return { connection: handle.connection, handles: new Map([[first, handle]]), close() {} };
+}
+
+function performAll(session: Session, operations: readonly TableOperation[], spool: Spool): void {
+  for (const [index, operation] of operations.entries()) {
+    spool.write(index === 0 ? "[" : ",");
+    const handle = handleOf(session, operation);
+    inElement(index, () => perform(handle, operation, spool));
+  }
+}
+
+/** Does the work for one element of a Batch; a refusal then says which. */
+function inElement(index: number, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    throw refusalOf(error)?.at(`Batch[${index}]`) ?? error;
+  }
+}
+
+function handleOf(session: Session, operation: TableOperation): DatabaseHandle {
+  const handle = session.handles.get(databaseOf(operation));
+  if (handle === undefined) throw new Error("A Batch reached past its session");
+  return handle;
+}

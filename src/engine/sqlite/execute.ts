@@ -1,0 +1,67 @@
+import type { TableOperation } from "../../query/shape.ts";
+import { parseBody } from "../parse.ts";
+import type { Spool } from "../spool.ts";
+import type { SchemaPlace } from "../store.ts";
+import { executeBatch } from "./batch.ts";
+import { describeTable, listTables } from "./catalog.ts";
+import type { Databases } from "./databases.ts";
+import { refusalOf } from "./failures.ts";
+import { databaseOf, perform } from "./operations.ts";
+import { transaction } from "./transaction.ts";
+
+/**
+ * Carries out a query on tables and writes the JSON answer to the spool. When it returns, what
+ * was written is durable; when it throws, nothing of the query stays.
+ *
+ * Throws `EngineRefusal` for what the client can mend.
+ */
+export function executeQuery(databases: Databases, body: Buffer, spool: Spool): void {
+  refusing(() => {
+    const query = parseBody(body);
+    if ("CreateDatabase" in query || "DropDatabase" in query) {
+      throw new Error("A worker was asked to make or drop a database");
+    }
+    if ("Batch" in query) executeBatch(databases, query.Batch, spool);
+    else executeOne(databases, query, spool);
+  });
+}
+
+/**
+ * Writes a database's tables or a table's columns to the spool, as a JSON answer.
+ *
+ * Throws `database_not_found` or `table_not_found`.
+ */
+export function executeSchema(databases: Databases, place: SchemaPlace, spool: Spool): void {
+  const { database = "", table } = place;
+  refusing(() => {
+    const handle = databases.open(database);
+    const data =
+      table === undefined
+        ? { tables: listTables(handle) }
+        : { columns: describeTable(handle, table) };
+    spool.write(JSON.stringify({ status: "success", data }));
+  });
+}
+
+function executeOne(databases: Databases, operation: TableOperation, spool: Spool): void {
+  const handle = databases.open(databaseOf(operation));
+  const isSelect = "Select" in operation;
+  spool.write(`{"status":"success",${isSelect ? '"data"' : '"message"'}:`);
+  const work = (): void => {
+    perform(handle, operation, spool);
+    spool.write("}");
+    // Its room is taken before the commit: no committed query is reported as failed for it.
+    spool.flush();
+  };
+  if (isSelect) work();
+  else transaction(handle.connection, work);
+}
+
+/** Does the work; an error of SQLite that the client can mend becomes a refusal. */
+function refusing(work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    throw refusalOf(error) ?? error;
+  }
+}

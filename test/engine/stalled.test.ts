@@ -1,0 +1,96 @@
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { eventually } from "../kit/eventually.ts";
+import { childrenOf } from "../kit/process-info.ts";
+import { createTable, freshEngine, insert, selectAll } from "./kit.ts";
+import { endlessSelect, fillForJoin, send } from "./stalled.ts";
+
+const firstRow = selectAll("a", { limit: 1 });
+
+t.test("a query that takes minutes holds up no other", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await fillForJoin(ask);
+  const stalled = await send(engine.address, endlessSelect);
+  t.teardown(() => stalled.destroy());
+  let isAnswered = false;
+  stalled.once("response", () => {
+    isAnswered = true;
+  });
+  t.match(await ask({ CreateDatabase: { database: "other" } }), { status: 200 });
+  t.match(await ask(createTable("rows", { id: "int" }, "other")), { status: 200 });
+  t.match(await ask(insert("rows", [{ id: 1 }], "other")), { status: 200 });
+  t.match(await ask(firstRow), { status: 200, body: { data: [{ key: 0, id: 0, k: 1 }] } });
+  t.notOk(isAnswered);
+});
+
+t.test("as many such queries as one database may have leave room for others", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await fillForJoin(ask);
+  await ask({ CreateDatabase: { database: "other" } });
+  await ask(createTable("rows", { id: "int" }, "other"));
+  for (let count = 0; count < 10; count += 1) {
+    const stalled = await send(engine.address, endlessSelect);
+    t.teardown(() => stalled.destroy());
+  }
+  t.match(await ask(insert("rows", [{ id: 1 }], "other")), { status: 200 });
+});
+
+t.test("a client that leaves takes its query along", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await fillForJoin(ask);
+  const [worker] = childrenOf(process.pid);
+  const stalled = await send(engine.address, endlessSelect);
+  await ask(firstRow);
+  stalled.destroy();
+  // A write waits for every reader of its database, so the query must be over.
+  t.match(await ask({ Delete: { database: "main", table: "a", where: null } }), { status: 200 });
+  await eventually("its worker is gone", () => !childrenOf(process.pid).includes(worker ?? 0));
+  t.same((await ask(selectAll("a"))).body.data, []);
+});
+
+t.test("a query past the time limit is a 503, and the next one is answered", async (t) => {
+  const { ask } = await freshEngine(t, { queryTimeLimit: 4000 });
+  await fillForJoin(ask);
+  t.match(await ask(endlessSelect), {
+    status: 503,
+    body: { code: "query_timeout", message: /longer than 4 seconds/ },
+  });
+  t.match(await ask(insert("a", [{ key: -1 }])), { status: 200 });
+});
+
+t.test("a Batch that is ended when half of it is on the disk leaves nothing of it", async (t) => {
+  const { ask, directory } = await freshEngine(t, { queryTimeLimit: 6000 });
+  await fillForJoin(ask);
+  await ask({ CreateDatabase: { database: "copy" } });
+  for (const database of ["main", "copy"]) {
+    await ask(createTable("rows", { id: "int", text: "text" }, database));
+    await ask(insert("rows", [{ id: -1, text: "kept" }], database));
+  }
+  // More than the page cache holds, so that changed pages reach the files before the commit.
+  const rows = Array.from({ length: 8000 }, (_, id) => ({ id, text: "x".repeat(1000) }));
+  const Batch = [insert("rows", rows), insert("rows", rows, "copy"), endlessSelect];
+  t.match(await ask({ Batch }), { status: 503, body: { code: "query_timeout" } });
+  for (const database of ["main", "copy"]) {
+    const file = join(directory, "data", `${database}.sqlite`);
+    t.ok(statSync(file).size > 1_000_000, `${database} was written to`);
+    t.ok(statSync(`${file}-journal`).size > 0, `${database} has a journal to play back`);
+    t.same((await ask(selectAll("rows", {}, database))).body.data, [{ id: -1, text: "kept" }]);
+  }
+});
+
+t.test("a database that was dropped and made again is new to every worker", async (t) => {
+  const { ask } = await freshEngine(t);
+  const rows = Array.from({ length: 2000 }, (_, id) => ({ id }));
+  const readTogether = () =>
+    Promise.all(Array.from({ length: 12 }, () => ask(selectAll("rows", {}, "passing"))));
+  await ask({ CreateDatabase: { database: "passing" } });
+  await ask(createTable("rows", { id: "int" }, "passing"));
+  await ask(insert("rows", rows, "passing"));
+  for (const answer of await readTogether()) t.equal(answer.body.data?.length, 2000);
+  t.ok(childrenOf(process.pid).length > 1, "several workers had it open");
+  t.match(await ask({ DropDatabase: { database: "passing" } }), { status: 200 });
+  for (const answer of await readTogether()) t.equal(answer.body.code, "database_not_found");
+  t.match(await ask({ CreateDatabase: { database: "passing" } }), { status: 200 });
+  for (const answer of await readTogether()) t.equal(answer.body.code, "table_not_found");
+});
