@@ -19,13 +19,13 @@ export function isDatabaseOrEvery(text: unknown): text is string {
   return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
 }
 
-/** True for an email address that the access file may hold: at most 254 visible characters. */
+/** True for an email address that the access file may hold: at most 254 printable characters. */
 export function isEmail(text: unknown): text is string {
   return (
     typeof text === "string" &&
     text.length > 0 &&
     text.length <= 254 &&
     text.isWellFormed() &&
-    !/[\p{C}\p{Z}]/u.test(text)
+    !/\p{Cc}/u.test(text)
   );
 }

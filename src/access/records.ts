@@ -58,7 +58,7 @@ export function readUser(value: unknown, index: number): User {
   };
   const { email, password_hash: hash, disabled = false, tokens_valid_after: after = 0 } = record;
   if (email !== undefined && !isEmail(email)) {
-    return fail("email", "must be a string of 1 to 254 visible characters");
+    return fail("email", "must be a string of 1 to 254 printable characters");
   }
   if (hash !== undefined && (typeof hash !== "string" || parsePasswordHash(hash) === undefined)) {
     return fail(

@@ -30,7 +30,7 @@ async function run(options: EngineOptions): Promise<void> {
     await serve(options);
   } catch (error) {
     // The open channel to its gateway would keep an engine alive that never started.
-    if (process.connected) process.disconnect();
+    if (process.connected) process.disconnect?.();
     throw error;
   }
 }

@@ -76,7 +76,7 @@ function explain(error: unknown, url: URL): string {
 /** Resolves when the client is gone: its lines have ended, or nobody reads the answers. */
 async function carry(relay: Relay): Promise<void> {
   const { promise: isUnheard, resolve } = Promise.withResolvers<void>();
-  process.stdout.once("error", () => resolve());
+  process.stdout.on("error", () => resolve());
   const carryLines = async () => {
     for await (const line of readLines(process.stdin)) {
       if (line.toString("latin1").trim() !== "") relay.take(line);

@@ -89,6 +89,16 @@ async function add(username: string, options: AddOptions): Promise<void> {
   print(`Next, give it a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
 }
 
+/** Text from callers as one cell of a table: what could pass for other cells is quoted. */
+function plainly(text: string): string {
+  return /[\p{C}\p{Z}"]/u.test(text)
+    ? JSON.stringify(text).replace(
+        /\p{Cf}/gu,
+        (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+      )
+    : text;
+}
+
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
   const snapshot = await readAccess(loadFor(options));
   const users = [...snapshot.users.values()].map((user) => viewUser(snapshot, user));
@@ -100,7 +110,7 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
     ["USERNAME", "EMAIL", "STATE", "ACCESS"],
     users.map(({ username, email, disabled, access }) => [
       username,
-      email ?? "-",
+      email === null ? "-" : plainly(email),
       disabled ? "disabled" : "active",
       access.map(({ database, role }) => `${database}:${role}`).join(" ") || "-",
     ]),

@@ -5,6 +5,7 @@ import { gatewayHeaders } from "../upstream/headers.ts";
 import { toOpForm } from "../upstream/op-form.ts";
 import type { QueryAnswer } from "../upstream/query-ask.ts";
 import { refusalBody } from "./answer.ts";
+import { noteDenial } from "./denial.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
@@ -40,8 +41,7 @@ export async function ask(
   } catch (error) {
     if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;
     const status = error instanceof Refusal ? error.status : 400;
-    exchange.reason = error.code;
-    if (status < 500) exchange.decision = "deny";
+    noteDenial(exchange, error.code, status);
     const { code, message } = error;
     return { status, body: Buffer.from(JSON.stringify(refusalBody(exchange, { code, message }))) };
   }

@@ -37,6 +37,8 @@ export class BodyCollector {
   readonly #exchange: Exchange;
   readonly #limit: number;
   readonly #budget: BodyBudget;
+  /** Bytes that the body will have, as far as it is told: no more is ever held ready. */
+  readonly #expected: number;
   #buffer = Buffer.alloc(0);
   #length = 0;
 
@@ -45,6 +47,7 @@ export class BodyCollector {
     this.#exchange = exchange;
     this.#limit = limit;
     this.#budget = budget;
+    this.#expected = Number(exchange.request.headers["content-length"] ?? limit);
   }
 
   /** Adds a piece. @throws Refusal `body_too_large` or `busy` */
@@ -58,7 +61,7 @@ export class BodyCollector {
 
   #grow(needed: number): void {
     const doubled = Math.max(needed, 2 * this.#buffer.length, FIRST_BYTES);
-    const capacity = Math.min(doubled, Math.max(needed, this.#limit));
+    const capacity = Math.max(needed, Math.min(doubled, this.#expected));
     this.#budget.take(this.#exchange, capacity - this.#buffer.length);
     const grown = Buffer.allocUnsafeSlow(capacity);
     this.#buffer.copy(grown, 0, 0, this.#length);

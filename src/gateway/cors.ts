@@ -5,6 +5,17 @@ import { allowedMethods, type Route } from "./route.ts";
 /** Seconds for which a browser may remember a preflight's answer. */
 const PREFLIGHT_AGE = 600;
 
+/** What a page may send; the last five are of the Model Context Protocol. */
+const requestHeaders = [
+  ...["Authorization", "Content-Type", "traceparent", "tracestate"],
+  ...["MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", "Last-Event-ID"],
+].join(", ");
+/** What a page may read: without the challenge it would not find the authorization server. */
+const answerHeaders = [
+  ...["X-Request-Id", "X-Gatehouse-Decision", "Retry-After"],
+  ...["WWW-Authenticate", "Mcp-Session-Id"],
+].join(", ");
+
 /** Headers for answers to pages of an allowed origin (the Fetch standard's CORS protocol). */
 export function corsHeaders(
   origin: string | undefined,
@@ -15,7 +26,7 @@ export function corsHeaders(
   return [
     ...["Vary", "Origin"],
     ...["Access-Control-Allow-Origin", origin],
-    ...["Access-Control-Expose-Headers", "X-Request-Id, X-Gatehouse-Decision, Retry-After"],
+    ...["Access-Control-Expose-Headers", answerHeaders],
   ];
 }
 
@@ -31,7 +42,7 @@ export function sendPreflight(exchange: Exchange, route: Route): void {
   exchange.response.writeHead(204, [
     ...commonHeaders(exchange),
     ...["Access-Control-Allow-Methods", allowedMethods(route)],
-    ...["Access-Control-Allow-Headers", "Authorization, Content-Type, traceparent, tracestate"],
+    ...["Access-Control-Allow-Headers", requestHeaders],
     ...["Access-Control-Max-Age", String(PREFLIGHT_AGE)],
   ]);
   exchange.response.end();

@@ -35,6 +35,8 @@ export class Exchange {
   username: string | undefined;
   decision: "allow" | "deny" | undefined;
   reason: string | undefined;
+  /** Set with a decision on a stream: throws a Refusal once it would be denied. */
+  requireStillAllowed: (() => void) | undefined;
   operations: readonly AuditedOperation[] = [];
   operationCount = 0;
   /** True if no audit line is wanted. */

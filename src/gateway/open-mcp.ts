@@ -13,13 +13,16 @@ import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
 import { loadAuthorizationServer } from "../oauth/server/load.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
+import { Refusal } from "../refusal.ts";
 import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
 import { ask } from "./ask.ts";
+import { noteDenial } from "./denial.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { resourceOf } from "./mcp-door.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
+import { noteQuestions } from "./noted-schema.ts";
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
 
@@ -41,15 +44,20 @@ function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) => Exchan
   const { auth } = gateway.configuration;
   return {
     decide(principal, permission, database) {
-      const { snapshot } = gateway.access;
-      const decision = auth.enabled
-        ? decide(snapshot, principal.subject, permission, database)
-        : allowed;
+      const judge = () =>
+        auth.enabled
+          ? decide(gateway.access.snapshot, principal.subject, permission, database)
+          : allowed;
+      const decision = judge();
       const exchange = exchangeOf(principal);
       const { role, entry } = decision;
       exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
       exchange.operationCount = 1;
       exchange.decision = decision.allowed ? "allow" : "deny";
+      exchange.requireStillAllowed = () => {
+        const { reason } = judge();
+        if (reason !== "allowed") throw new Refusal(reason);
+      };
       return decision;
     },
     mayUse(principal, permission, database) {
@@ -118,7 +126,7 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
   if (schema !== undefined) opened.defer(() => schema.close());
   const embedded = createEmbeddedMcp({
     ask: (principal, body, signal) => ask(gateway, exchangeOf(principal), body, signal),
-    schema,
+    schema: schema === undefined ? undefined : noteQuestions(schema, exchangeOf),
     rowLimit: mcp.row_limit,
     mayUse: (principal, permission) => rights.mayUse(principal, permission),
     serverVersion: version,
@@ -129,6 +137,8 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
     const { request, response } = exchange;
     setHeaders(response, commonHeaders(exchange));
     await embedded.handle(request, response, body ?? Buffer.alloc(0), principal);
+    // Every failure of the embedded server's protocol is a refusal of the gateway's.
+    if (response.statusCode >= 400) noteDenial(exchange, "bad_request", response.statusCode);
   };
 }
 

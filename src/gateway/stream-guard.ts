@@ -30,10 +30,17 @@ function cutWhen(gateway: Gateway, exchange: Exchange, requireStillAllowed: () =
   response.once("close", () => clearInterval(timer));
 }
 
-/** Cuts an answer of `/mcp` within a second of its token's expiry or revocation. */
+/**
+ * Cuts an answer of `/mcp` within a second of its token's expiry or revocation, or of the loss of
+ * the grant by which a tool was called.
+ */
 export function guardPrincipal(gateway: Gateway, exchange: Exchange): void {
   const { principal } = exchange;
-  if (principal !== undefined) cutWhen(gateway, exchange, () => principal.requireStillGood());
+  if (principal === undefined) return;
+  cutWhen(gateway, exchange, () => {
+    principal.requireStillGood();
+    exchange.requireStillAllowed?.();
+  });
 }
 
 /**

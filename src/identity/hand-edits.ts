@@ -35,26 +35,31 @@ export function makeHandEditsLast(
   onFailure: (username: string, error: unknown) => void,
 ): () => void {
   const timers = new Set<NodeJS.Timeout>();
+  let known = revocations.users;
 
   function revokeIfMeant(user: User, before: number): void {
     const { username } = user;
     const now = access.snapshot.users.get(username);
     const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
-    // What machines change they revoke themselves.
     if (isUndone || revocations.earliestIssue(username) >= before) return;
     revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
   }
 
   access.subscribe((event) => {
-    // Tokens of this very second are among those that have ended.
-    const before = epochSeconds() + 1;
+    const latest = revocations.users;
     for (const user of endedBy(event)) {
+      const earliest = latest.get(user.username) ?? 0;
+      // Machines revoke before they write the file: what they end has ended already.
+      if (earliest > (known.get(user.username) ?? 0)) continue;
+      // Tokens of this very second are among those that have ended.
+      const before = Math.max(epochSeconds(), earliest) + 1;
       const timer = setTimeout(() => {
         timers.delete(timer);
         revokeIfMeant(user, before);
       }, MEANT_AFTER_MS);
       timers.add(timer);
     }
+    known = latest;
   });
   return () => {
     for (const timer of timers) clearTimeout(timer);

@@ -15,6 +15,8 @@ export interface LiveRevocations {
   isRevoked(token: Pick<TokenClaims, "tokenId" | "username" | "issuedAt">): boolean;
   /** The least `iat`, in epoch seconds, that a token of this user may have. */
   earliestIssue(username: string): number;
+  /** The same for every user that has a revocation; another map after each change. */
+  readonly users: ReadonlyMap<string, number>;
   /** True while the file on disk is not what is in force. */
   readonly stale: boolean;
   /**
@@ -148,6 +150,9 @@ export async function openRevocations(
   return {
     isRevoked({ tokenId, username, issuedAt }) {
       return index.tokens.has(tokenId) || issuedAt < (index.users.get(username) ?? 0);
+    },
+    get users() {
+      return index.users;
     },
     earliestIssue: (username) => index.users.get(username) ?? 0,
     get stale() {

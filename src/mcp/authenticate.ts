@@ -15,6 +15,8 @@ export interface AccessToken
   readonly database: string;
   readonly readOnly: boolean;
   readonly scopes: ReadonlySet<string>;
+  /** @throws Refusal `token_revoked` once its authorization server has revoked it */
+  requireStillGranted(): void;
 }
 
 /** The embedded authorization server, as far as its tokens are concerned. */
@@ -54,6 +56,11 @@ function requireUnexpired({ expiresAt }: { expiresAt: number }): void {
   if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
 }
 
+/** A login token opens all that its user may, for as long as it is not revoked on file. */
+function asAccessToken(claims: TokenClaims): AccessToken {
+  return { ...claims, readOnly: false, scopes: allScopes, requireStillGranted() {} };
+}
+
 /** A principal of this gateway's own users, by a login token or an access token. */
 function ownPrincipal(
   sources: PrincipalSources,
@@ -62,6 +69,7 @@ function ownPrincipal(
 ): Principal {
   const requireStillGood = () => {
     requireUnexpired(token);
+    token.requireStillGranted();
     identify(sources.snapshot(), sources.revocations, token);
   };
   requireStillGood();
@@ -126,7 +134,7 @@ export async function authenticatePrincipal(
   const { authorizationServer, externalIssuers } = sources;
   if (issuer === sources.loginIssuer) {
     const claims = await sources.tokens.verify(token);
-    return ownPrincipal(sources, { ...claims, readOnly: false, scopes: allScopes }, allScopes);
+    return ownPrincipal(sources, asAccessToken(claims), allScopes);
   }
   if (issuer === authorizationServer?.issuer) {
     const claims = await authorizationServer.verify(token);

@@ -1,9 +1,9 @@
-import { createRemoteJWKSet, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from "jose";
+import { errors, type JWTPayload, jwtVerify } from "jose";
 import { isUsername } from "../access/names.ts";
 import { epochSeconds } from "../clock.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal } from "../refusal.ts";
-import { discover } from "./issuer-metadata.ts";
+import { createIssuerKeys, IssuerOutOfReach, RETRY_SECONDS } from "./issuer-keys.ts";
 
 /** An authorization server whose tokens are accepted. */
 export interface IssuerSettings {
@@ -33,50 +33,18 @@ export interface ExternalIssuers {
 }
 
 /** Signatures that only the issuer can make; a shared secret would be anybody's guess. */
-const algorithms = ["ES256", "ES384", "EdDSA", "PS256", "PS384", "RS256", "RS384"];
+const algorithms = [
+  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
+  ...["PS256", "PS384", "PS512", "RS256", "RS384", "RS512"],
+];
 /** Media types of an access token (RFC 9068), and what older servers write. */
 const types = new Set(["at+jwt", "application/at+jwt", "jwt"]);
-/** Milliseconds for which keys are used without asking again. */
-const KEYS_AGE_MS = 600_000;
-/** Milliseconds between two fetches for the sake of unknown keys, which anyone can make up. */
-const COOLDOWN_MS = 30_000;
-const TIMEOUT_MS = 5000;
+/** Seconds by which the issuer's clock may be ahead. */
+const CLOCK_SKEW = 60;
 const MAX_LENGTH = 16_384;
 
 function invalid(detail: string, cause?: unknown): Refusal {
   return new Refusal("token_invalid", { detail, cause });
-}
-
-/** Keeps one issuer's keys, found by discovery; a discovery that failed is tried again later. */
-class IssuerKeys {
-  readonly #issuer: string;
-  #keys: Promise<JWTVerifyGetKey> | undefined;
-  #retryAt = 0;
-
-  constructor(issuer: string) {
-    this.#issuer = issuer;
-  }
-
-  async get(): Promise<JWTVerifyGetKey> {
-    if (this.#keys === undefined) {
-      if (performance.now() < this.#retryAt) throw new Error("the issuer was not reached just now");
-      this.#retryAt = performance.now() + TIMEOUT_MS;
-      this.#keys = this.#discover();
-      this.#keys.catch(() => {
-        this.#keys = undefined;
-      });
-    }
-    return this.#keys;
-  }
-
-  async #discover(): Promise<JWTVerifyGetKey> {
-    const { jwks_uri: uri } = await discover(this.#issuer);
-    return createRemoteJWKSet(new URL(uri), {
-      cacheMaxAge: KEYS_AGE_MS,
-      cooldownDuration: COOLDOWN_MS,
-      timeoutDuration: TIMEOUT_MS,
-    });
-  }
 }
 
 function readUsername(
@@ -97,8 +65,10 @@ function readScopes({ scope }: JWTPayload): ReadonlySet<string> {
 }
 
 function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken {
-  const { exp, iat = epochSeconds(), jti } = payload;
+  const { exp, iat, jti } = payload;
   if (exp === undefined) throw invalid("claim exp");
+  // Without a time of issue, or with one that is yet to come, it would outlive every revocation.
+  if (iat === undefined || iat > epochSeconds() + CLOCK_SKEW) throw invalid("claim iat");
   return {
     username: readUsername(payload, settings),
     scopes: readScopes(payload),
@@ -110,15 +80,14 @@ function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken
 
 function asRefusal(error: unknown): Refusal {
   if (error instanceof Refusal) return error;
+  if (error instanceof IssuerOutOfReach) {
+    const { message: detail } = error;
+    return new Refusal("issuer_unreachable", { detail, cause: error, retryAfter: RETRY_SECONDS });
+  }
   if (error instanceof errors.JWTExpired) return new Refusal("token_expired", { cause: error });
-  if (error instanceof errors.JWKSTimeout) return unreachable(error);
   if (error instanceof errors.JOSEError) return invalid(error.code, error);
-  return unreachable(error);
-}
-
-function unreachable(cause: unknown): Refusal {
-  const detail = cause instanceof Error ? cause.message : "unknown";
-  return new Refusal("issuer_unreachable", { detail, cause, retryAfter: 5 });
+  // Whatever else a crafted token makes the parser throw, it is no valid token.
+  return invalid("unreadable", error);
 }
 
 /**
@@ -134,7 +103,7 @@ export function createExternalIssuers(
   const issuers = new Map(
     settings.map((issuer) => [
       issuer.issuer,
-      { settings: issuer, keys: new IssuerKeys(issuer.issuer) },
+      { settings: issuer, keys: createIssuerKeys(issuer.issuer) },
     ]),
   );
   return {
@@ -143,7 +112,7 @@ export function createExternalIssuers(
       const found = issuers.get(issuer);
       if (found === undefined || token.length > MAX_LENGTH) throw invalid("issuer or length");
       try {
-        const { payload, protectedHeader } = await jwtVerify(token, await found.keys.get(), {
+        const { payload, protectedHeader } = await jwtVerify(token, found.keys, {
           algorithms,
           issuer,
           audience: resource(),

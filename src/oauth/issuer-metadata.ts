@@ -19,7 +19,12 @@ function metadataUrls(issuer: string): URL[] {
   ];
 }
 
-async function fetchJson(url: URL): Promise<unknown> {
+/**
+ * Fetches a document of an issuer, bounded in size and time.
+ *
+ * @throws Error if it is not there, not JSON, or somewhere else
+ */
+export async function fetchJson(url: URL): Promise<unknown> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const answer = await fetch(url, {
     redirect: "error",

@@ -14,6 +14,8 @@ import { cleanEnvironment } from "../kit/process.ts";
 const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
 const identity = { name: "test", version: "1.0.0" };
 const TIMEOUT_MS = 60_000;
+/** Of a call that nobody cancels. */
+const unlimited = new AbortController().signal;
 
 /** Which gateway a program reaches, and as whom. */
 export interface Reach {
@@ -28,16 +30,10 @@ function server(t: Test, { url, token }: Reach) {
   return { command: process.execPath, args, env, cwd: home, stderr: "pipe" as const };
 }
 
-/** What a call may have besides its arguments. */
-export interface CallOptions {
-  readonly onprogress?: (progress: { progress: number }) => void;
-  readonly signal?: AbortSignal;
-}
-
 /** What the tests need of a client, whichever library it is of. */
 export interface StdioClient {
   toolNames(): Promise<string[]>;
-  call(name: string, args?: Record<string, unknown>, options?: CallOptions): Promise<object>;
+  call(name: string, args?: Record<string, unknown>, signal?: AbortSignal): Promise<object>;
   close(): Promise<void>;
 }
 
@@ -48,7 +44,8 @@ export async function connectStateless(t: Test, reach: Reach): Promise<StdioClie
   await client.connect(new StdioClientTransport(server(t, reach)));
   return {
     toolNames: async () => (await client.listTools()).tools.map(({ name }) => name),
-    call: (name, args = {}, options = {}) => client.callTool({ name, arguments: args }, options),
+    call: (name, args = {}, signal = unlimited) =>
+      client.callTool({ name, arguments: args }, { signal }),
     close: () => client.close(),
   };
 }
@@ -60,8 +57,8 @@ export async function connectEarlier(t: Test, reach: Reach): Promise<StdioClient
   await client.connect(new EarlierTransport(server(t, reach)));
   return {
     toolNames: async () => (await client.listTools()).tools.map(({ name }) => name),
-    call: (name, args = {}, options = {}) =>
-      client.callTool({ name, arguments: args }, undefined, options),
+    call: (name, args = {}, signal = unlimited) =>
+      client.callTool({ name, arguments: args }, undefined, { signal }),
     close: () => client.close(),
   };
 }

@@ -53,7 +53,7 @@ t.test("what cannot be written down is not revoked, and that is said", async (t)
       t.equal(answer.body.code, "revocation_failed");
       t.match(answer.body.message, "Nothing was revoked");
     }
-    for (const flags of ["token revoke some-id", "user remove bob"]) {
+    for (const flags of ["token revoke 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43", "user remove bob"]) {
       const { code, stderr } = await runCommand(gateway.home, flags.split(" "));
       t.equal(code, 1, `${what}: ${flags}`);
       t.match(stderr, "Nothing was revoked");

@@ -36,10 +36,16 @@ function asRecord(value: unknown): Record<string, unknown> | undefined {
   return typeof value === "object" && value !== null ? { ...value } : undefined;
 }
 
+/** What a transport sends with each request. */
+function asWhom(token: string | undefined): { requestInit?: RequestInit } {
+  if (token === undefined) return {};
+  return { requestInit: { headers: { authorization: `Bearer ${token}` } } };
+}
+
 /** A client of the current library that speaks 2026-07-28. */
-export async function connectStateless(t: Test, url: string): Promise<AnyClient> {
+export async function connectStateless(t: Test, url: string, token?: string): Promise<AnyClient> {
   const client = new Client(identity, { versionNegotiation: { mode: { pin: "2026-07-28" } } });
-  await client.connect(new StreamableHTTPClientTransport(new URL(url)));
+  await client.connect(new StreamableHTTPClientTransport(new URL(url), asWhom(token)));
   t.teardown(() => client.close());
   return {
     version: "2026-07-28",
@@ -58,9 +64,9 @@ export async function connectStateless(t: Test, url: string): Promise<AnyClient>
 }
 
 /** A client of the earlier library, which begins by a handshake. */
-export async function connectEarlier(t: Test, url: string): Promise<AnyClient> {
+export async function connectEarlier(t: Test, url: string, token?: string): Promise<AnyClient> {
   const client = new EarlierClient(identity);
-  const transport = new EarlierTransport(new URL(url));
+  const transport = new EarlierTransport(new URL(url), asWhom(token));
   await client.connect(transport);
   t.teardown(() => client.close());
   return {

@@ -11,6 +11,7 @@ import { buffer } from "node:stream/consumers";
 import {
   createMcpHandler,
   isLegacyRequest,
+  type McpServer,
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
 import { sendWebResponse, toWebRequest } from "../../src/mcp/web.ts";
@@ -31,11 +32,17 @@ export class FixtureServer {
   readonly received: FixtureRequest[] = [];
   /** Calls of `wait` that were cancelled. */
   cancelled = 0;
+  readonly #more: (server: McpServer) => void;
   readonly #sessions = new Map<string, WebStandardStreamableHTTPServerTransport>();
   readonly #stateless = createMcpHandler(() => this.#createServer(), { legacy: "reject" });
   readonly #server = createServer((request, response) => {
     this.#receive(request, response).catch(() => response.destroy());
   });
+
+  /** @param more registers what a server is to have besides the usual tools */
+  constructor(more: (server: McpServer) => void = () => {}) {
+    this.#more = more;
+  }
 
   /** Listens on a free port and gives the endpoint's URL. */
   async listen(): Promise<string> {
@@ -57,10 +64,12 @@ export class FixtureServer {
     return this.received.splice(0);
   }
 
-  #createServer() {
-    return createFixtureServer(() => {
+  #createServer(): McpServer {
+    const server = createFixtureServer(() => {
       this.cancelled++;
     });
+    this.#more(server);
+    return server;
   }
 
   async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -50,8 +50,10 @@ function registerTools(server: McpServer, onCancelled: () => void): void {
       return text("done");
     },
   );
-  server.registerTool("query_database", { inputSchema: inDatabase }, ({ database }) =>
-    text(`asked ${database}`),
+  server.registerTool(
+    "query_database",
+    { description: "Asks.", inputSchema: inDatabase },
+    ({ database }) => text(`asked ${database}`),
   );
   server.registerTool("wait", { description: "Waits until it is cancelled." }, ({ mcpReq }) => {
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -86,8 +88,10 @@ function registerOthers(server: McpServer): void {
     says("This is a simple prompt for testing."),
   );
   const argsSchema = z.object({ arg1: z.string(), arg2: z.string() });
-  server.registerPrompt("test_prompt_with_arguments", { argsSchema }, ({ arg1, arg2 }) =>
-    says(`Prompt with arguments: arg1='${arg1}', arg2='${arg2}'`),
+  server.registerPrompt(
+    "test_prompt_with_arguments",
+    { description: "Asks.", argsSchema },
+    ({ arg1, arg2 }) => says(`Prompt with arguments: arg1='${arg1}', arg2='${arg2}'`),
   );
 }
 

@@ -1,9 +1,8 @@
-import { createServer } from "node:http";
 import path from "node:path";
-import sparticuz from "@sparticuz/chromium";
-import { type Browser, chromium, type Page } from "playwright-core";
+import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { temporaryDirectory } from "../access/kit.ts";
+import { launch, openCallback } from "./chromium.ts";
 import { exchange } from "./flow.ts";
 import { authorizeUrl, makePkce, openSetting, PASSWORD, registered } from "./kit.ts";
 
@@ -18,31 +17,6 @@ const screens = [
   { name: "narrow", viewport: { width: 320, height: 640 }, colorScheme: "dark" },
   { name: "dark", viewport: { width: 1280, height: 900 }, colorScheme: "dark" },
 ] as const;
-
-/** A program on the user's machine that waits for the answer. */
-async function openCallback(t: Test): Promise<string> {
-  const server = createServer((_, response) => response.end("You can close this page."));
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  return `http://127.0.0.1:${address.port}/callback`;
-}
-
-/** What the browser must not be spared: the rules that pages rely on. */
-const unwanted = ["--disable-web-security", "--allow-running-insecure-content", "--single-process"];
-
-async function launch(t: Test): Promise<Browser> {
-  const browser = await chromium.launch({
-    executablePath: await sparticuz.executablePath(),
-    args: sparticuz.args.filter((argument) => !unwanted.includes(argument)),
-  });
-  t.teardown(() => browser.close());
-  return browser;
-}
 
 /** Nothing stands beyond the edge, and every control that is seen has a name. */
 async function checkPage(t: Test, page: Page, label: string): Promise<void> {

@@ -9,6 +9,9 @@ import {
   type Setting,
 } from "./kit.ts";
 
+/** An authorization server, by its issuer. */
+type Server = Pick<Setting, "url">;
+
 /** What a client holds after a token request. */
 export interface Tokens {
   readonly accessToken: string;
@@ -36,7 +39,7 @@ export interface Authorized {
 }
 
 /** Goes from the authorization request over both pages to the client's redirect. */
-export async function authorize(setting: Setting, options: FlowOptions = {}): Promise<Authorized> {
+export async function authorize(setting: Server, options: FlowOptions = {}): Promise<Authorized> {
   const clientId = options.clientId ?? (await registered(setting));
   const browser = options.browser ?? new PlainBrowser(setting.url);
   const { verifier, challenge } = makePkce();
@@ -54,7 +57,7 @@ export async function authorize(setting: Setting, options: FlowOptions = {}): Pr
 
 /** Exchanges a code. */
 export function exchange(
-  setting: Setting,
+  setting: Server,
   { clientId, verifier, callback, redirectUri }: Authorized,
 ) {
   return postForm(`${setting.url}/oauth/token`, {
@@ -68,7 +71,7 @@ export function exchange(
 }
 
 /** Refreshes. */
-export function refresh(setting: Setting, clientId: string, refreshToken: string) {
+export function refresh(setting: Server, clientId: string, refreshToken: string) {
   return postForm(`${setting.url}/oauth/token`, {
     grant_type: "refresh_token",
     client_id: clientId,
@@ -79,7 +82,7 @@ export function refresh(setting: Setting, clientId: string, refreshToken: string
 
 /** The whole way to tokens. */
 export async function obtainTokens(
-  setting: Setting,
+  setting: Server,
   options: FlowOptions = {},
 ): Promise<Tokens & Authorized> {
   const authorized = await authorize(setting, options);

@@ -152,7 +152,7 @@ export function documentsOf(documents: Readonly<Record<string, unknown>>): Docum
 
 /** Registers a client. */
 export async function register(
-  { url }: Setting,
+  { url }: Pick<Setting, "url">,
   metadata: object = { client_name: "Notebook", redirect_uris: [REDIRECT] },
 ): Promise<{ status: number; body: Record<string, unknown>; headers: Headers }> {
   const answer = await fetch(`${url}/oauth/register`, {
@@ -164,7 +164,10 @@ export async function register(
 }
 
 /** Registers a client and gives its identifier. */
-export async function registered(setting: Setting, metadata?: object): Promise<string> {
+export async function registered(
+  setting: Pick<Setting, "url">,
+  metadata?: object,
+): Promise<string> {
   return String((await register(setting, metadata)).body.client_id);
 }
 
@@ -191,7 +194,7 @@ export function makePkce(): { verifier: string; challenge: string } {
 
 /** The URL of an authorization request; an empty parameter is left out. */
 export function authorizeUrl(
-  { url }: Setting,
+  { url }: Pick<Setting, "url">,
   parameters: Readonly<Record<string, string>>,
 ): string {
   const all = {

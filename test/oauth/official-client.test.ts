@@ -1,63 +1,12 @@
-import {
-  auth,
-  type OAuthClientProvider,
-  type OAuthDiscoveryState,
-} from "@modelcontextprotocol/client";
+import { auth } from "@modelcontextprotocol/client";
 import t from "tap";
 import { PlainBrowser } from "./browser.ts";
-import { CONFIGURED, openSetting, PASSWORD, REDIRECT } from "./kit.ts";
-
-type Tokens = Parameters<OAuthClientProvider["saveTokens"]>[0];
-type Client = NonNullable<Awaited<ReturnType<OAuthClientProvider["clientInformation"]>>>;
-
-/** A client as the official SDK has it, that remembers in memory. */
-class Notebook implements OAuthClientProvider {
-  readonly redirectUrl = REDIRECT;
-  readonly clientMetadata = {
-    client_name: CONFIGURED.client_name,
-    redirect_uris: [REDIRECT],
-    grant_types: ["authorization_code", "refresh_token"],
-    response_types: ["code"],
-    token_endpoint_auth_method: "none",
-  };
-  sentTo: URL | undefined;
-  #client: Client | undefined;
-  #tokens: Tokens | undefined;
-  #verifier = "";
-  #discovery: OAuthDiscoveryState | undefined;
-
-  clientInformation(): Client | undefined {
-    return this.#client;
-  }
-  saveClientInformation(client: Client): void {
-    this.#client = client;
-  }
-  tokens(): Tokens | undefined {
-    return this.#tokens;
-  }
-  saveTokens(tokens: Tokens): void {
-    this.#tokens = tokens;
-  }
-  redirectToAuthorization(url: URL): void {
-    this.sentTo = url;
-  }
-  saveDiscoveryState(state: OAuthDiscoveryState): void {
-    this.#discovery = state;
-  }
-  discoveryState(): OAuthDiscoveryState | undefined {
-    return this.#discovery;
-  }
-  saveCodeVerifier(verifier: string): void {
-    this.#verifier = verifier;
-  }
-  codeVerifier(): string {
-    return this.#verifier;
-  }
-}
+import { openSetting, PASSWORD, REDIRECT } from "./kit.ts";
+import { Notebook } from "./notebook.ts";
 
 t.test("the official client finds its way in, and refreshes", async (t) => {
   const setting = await openSetting(t);
-  const client = new Notebook();
+  const client = new Notebook(REDIRECT);
   const serverUrl = `${setting.url}/mcp`;
   t.equal(await auth(client, { serverUrl }), "REDIRECT");
   const browser = new PlainBrowser(setting.url);

@@ -1,3 +1,4 @@
+import { Refusal } from "../../refusal.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
@@ -21,9 +22,10 @@ export const mcpSession: Endpoint = { door: "mcp", handle };
 /** Everything of the embedded authorization server, which writes its own answers. */
 export const authorizationServer: Endpoint = {
   door: "public",
-  async handle(gateway, { request, response }) {
+  async handle(gateway, { request, response, requestId }) {
     const { authorizationServer: server } = await gateway.mcp();
-    if (server === undefined) response.writeHead(404).end();
-    else server.handle(request, response);
+    if (server === undefined) throw new Refusal("not_found");
+    response.setHeader("X-Request-Id", requestId);
+    server.handle(request, response);
   },
 };

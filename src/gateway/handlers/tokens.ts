@@ -1,3 +1,4 @@
+import { isExternalUsername } from "../../access/names.ts";
 import type { Subject } from "../../access/policy.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
 import { requireSelfOrAdministrator } from "../../access/standing.ts";
@@ -19,7 +20,9 @@ export const logout: Endpoint = {
 
 function requireMayRevokeTokens(snapshot: Snapshot, actor: Subject, username: string): void {
   requireSelfOrAdministrator(snapshot, actor, username);
-  if (!snapshot.users.has(username)) throw new Refusal("user_not_found");
+  // External users need no record to have tokens.
+  const isKnown = snapshot.users.has(username) || isExternalUsername(username);
+  if (!isKnown) throw new Refusal("user_not_found");
 }
 
 /** `DELETE /api/users/<u>/tokens`: every token that the user has by now stops working. */

@@ -57,6 +57,12 @@ export interface AccessToken {
   readonly clientId: string;
   readonly issuedAt: number;
   readonly expiresAt: number;
+  /**
+   * Looks again whether it, or the grant behind it, was revoked: for streams that stay open.
+   *
+   * @throws Refusal `token_revoked`
+   */
+  requireStillGranted(): void;
 }
 
 /** The embedded authorization server (OAuth 2.1), as the gateway mounts it. */

@@ -31,7 +31,7 @@ function isText(value: unknown): value is string {
 }
 
 /** A token with the grant that it was issued under. */
-export interface GrantedToken extends AccessToken {
+export interface GrantedToken extends Omit<AccessToken, "requireStillGranted"> {
   readonly grantId: string;
 }
 
@@ -104,9 +104,11 @@ export async function verifyAccessToken(
 ): Promise<AccessToken> {
   const { grantId, ...read } = await readAccessToken(context, token);
   const { store } = context;
-  if (store.isTokenRevoked(read.tokenId)) throw new Refusal("token_revoked", { detail: "revoked" });
-  if (store.find("Grant", grantId) === undefined) {
-    throw new Refusal("token_revoked", { detail: "grant revoked" });
-  }
-  return read;
+  const requireStillGranted = () => {
+    const revoked = (detail: string) => new Refusal("token_revoked", { detail });
+    if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
+    if (store.find("Grant", grantId) === undefined) throw revoked("grant revoked");
+  };
+  requireStillGranted();
+  return { ...read, requireStillGranted };
 }

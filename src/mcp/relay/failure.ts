@@ -1,0 +1,73 @@
+import { z } from "zod";
+import { errorCodes } from "../json-rpc.ts";
+
+/** The error of a JSON-RPC response (JSON-RPC 2.0, section 5.1). */
+export interface RpcError {
+  readonly code: number;
+  readonly message: string;
+  readonly data?: unknown;
+}
+
+/** The gateway has answered with an HTTP error; the message is what it says. */
+export class GatewayRefused extends Error {
+  override readonly name = "GatewayRefused";
+  readonly status: number;
+  /** What the client is to be told. */
+  readonly error: RpcError;
+
+  constructor(status: number, body: string) {
+    const error = readError(status, body);
+    super(error.message);
+    this.status = status;
+    this.error = error;
+  }
+}
+
+/** An answer in the protocol's own terms. */
+const rpcAnswer = z.object({
+  error: z.object({ code: z.int(), message: z.string(), data: z.unknown().optional() }),
+});
+/** An answer in the terms of the gateway's HTTP interface. */
+const refusal = z.object({
+  message: z.string(),
+  code: z.string(),
+  request_id: z.string().optional(),
+});
+
+function parsed(body: string): unknown {
+  try {
+    return JSON.parse(body);
+  } catch {
+    return undefined;
+  }
+}
+
+function readError(status: number, body: string): RpcError {
+  const answer = parsed(body);
+  const inProtocol = rpcAnswer.safeParse(answer);
+  if (inProtocol.success) return inProtocol.data.error;
+  const { data } = refusal.safeParse(answer);
+  if (data === undefined) {
+    const message = `The gateway answered with the HTTP status ${status}`;
+    return { code: errorCodes.internalError, message, data: { status } };
+  }
+  const { message, ...others } = data;
+  return { code: errorCodes.internalError, message, data: { status, ...others } };
+}
+
+function systemCode(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  return "code" in error ? String(error.code) : systemCode(error.cause);
+}
+
+/** What went wrong on the way to `url` and back, as a JSON-RPC error. */
+export function rpcErrorOf(error: unknown, url: URL): RpcError {
+  if (error instanceof GatewayRefused) return error.error;
+  const code = errorCodes.internalError;
+  // That is how fetch says that no answer came; the reason is beneath.
+  if (error instanceof TypeError) {
+    const reason = systemCode(error) ?? "no connection";
+    return { code, message: `${url} cannot be reached (${reason})` };
+  }
+  return { code, message: error instanceof Error ? error.message : "unknown error" };
+}

@@ -1,0 +1,229 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { FixtureServer } from "../mcp/fixture-server.ts";
+import { envelope } from "../mcp/messages.ts";
+import { connectEarlier, connectStateless, Speaker, speak } from "./stdio.ts";
+
+// Every test waits for processes, so they wait together.
+t.jobs = 4;
+t.setTimeout(110_000);
+
+/** A request of 2026-07-28, unless `meta` says otherwise. */
+function request(id: number, method: string, params: object = {}, meta = envelope()): object {
+  return { jsonrpc: "2.0", id, method, params: { ...params, _meta: meta } };
+}
+
+/** A gateway in front of a foreign server, some of whose tools a user may call. */
+async function startFixture(t: Test) {
+  const fixture = new FixtureServer();
+  const upstream = await fixture.listen();
+  t.teardown(() => fixture.close());
+  const rules = ["wait", "test_tool_with_progress"].map(
+    (name) => `[[mcp.tools]]\nname = "${name}"\npermission = "SELECT"\ndatabase = "main"\n`,
+  );
+  const gateway = await startGateway(t, {
+    config: `[mcp]\nupstream = "${upstream}"\n${rules.join("")}`,
+  });
+  const token = await gateway.addUser("alice", "ReadOnly");
+  return { fixture, gateway, reach: { url: gateway.url, token } };
+}
+
+t.test("clients of both eras have the tools that their user's role allows", async (t) => {
+  const gateway = await startGateway(t);
+  const reach = { url: gateway.url, token: await gateway.addUser("reader", "ReadOnly") };
+  for (const connect of [connectStateless, connectEarlier]) {
+    const client = await connect(t, reach);
+    const names = await client.toolNames();
+    t.ok(names.includes("select"), connect.name);
+    t.notOk(names.includes("drop_table"), connect.name);
+    const denied = client.call("drop_table", { database: "main", table: "t" });
+    t.match(await denied, { isError: true, content: [{ text: /role_insufficient/ }] });
+    t.notMatch(await client.call("list_databases"), { isError: true });
+    await client.close();
+  }
+});
+
+t.test("what a running call tells comes before its answer", async (t) => {
+  const { reach } = await startFixture(t);
+  const call = { name: "test_tool_with_progress", arguments: {} };
+  const clientInfo = { name: "test", version: "1.0.0" };
+  const hello = { protocolVersion: "2025-11-25", capabilities: {}, clientInfo };
+  const earlier = speak(t, reach);
+  t.match(await earlier.ask(request(1, "initialize", hello, {})), {
+    result: { protocolVersion: "2025-11-25" },
+  });
+  earlier.say({ jsonrpc: "2.0", method: "notifications/initialized" });
+  for (const [speaker, meta] of [
+    [speak(t, reach), envelope()],
+    [earlier, {}],
+  ] as const) {
+    speaker.say(request(2, "tools/call", call, { ...meta, progressToken: "token" }));
+    for (const progress of [0, 50, 100]) {
+      const params = { progressToken: "token", progress };
+      t.match(await speaker.hear(), { method: "notifications/progress", params });
+    }
+    t.match(await speaker.hear(), { id: 2, result: { content: [{ text: "done" }] } });
+  }
+});
+
+t.test("a call that a client cancels is cancelled at the server", async (t) => {
+  const { fixture, reach } = await startFixture(t);
+  for (const [at, connect] of [connectStateless, connectEarlier].entries()) {
+    const client = await connect(t, reach);
+    const patience = new AbortController();
+    const call = client.call("wait", {}, patience.signal);
+    await eventually("the call is running", () =>
+      fixture.received.some(({ body }) => body.includes('"wait"')),
+    );
+    patience.abort();
+    await t.rejects(call);
+    await eventually("the call is cancelled", () => fixture.cancelled === at + 1);
+    t.ok((await client.toolNames()).includes("wait"), "the next request is answered");
+    await client.close();
+    fixture.take();
+  }
+});
+
+t.test("a session is kept, spoken in the revision agreed on, and ended at the end", async (t) => {
+  const { fixture, reach } = await startFixture(t);
+  const client = await connectEarlier(t, reach);
+  await client.toolNames();
+  await client.close();
+  await eventually("the session is over", () =>
+    fixture.received.some(({ method }) => method === "DELETE"),
+  );
+  const [first, ...others] = fixture.take();
+  t.match(first?.body, '"initialize"');
+  t.equal(first?.headers["mcp-session-id"], undefined);
+  for (const { method, headers } of others) {
+    t.match(headers, { "mcp-session-id": /./, "mcp-protocol-version": "2025-11-25" }, method);
+  }
+});
+
+t.test("a message goes up with every digit, and in one piece", async (t) => {
+  const gateway = await startGateway(t);
+  const speaker = speak(t, { url: gateway.url, token: await gateway.login() });
+  const columns = [
+    { name: "id", type: "bigint", primary_key: true },
+    { name: "note", type: "text" },
+  ];
+  const place = { database: "main", table: "big" };
+  const make = request(1, "tools/call", { name: "create_table", arguments: { ...place, columns } });
+  t.notMatch(await speaker.ask(make), { result: { isError: true } });
+  // A line separator ends a line for some readers of lines, but not a line of JSON.
+  const values = [{ id: "ID", note: "one\u2028two" }];
+  const insert = request(2, "tools/call", { name: "insert", arguments: { ...place, values } });
+  const line = JSON.stringify(insert).replace('"ID"', "9007199254740993");
+  t.notMatch(await speaker.ask(line), { result: { isError: true } });
+  const select = { name: "select", arguments: { database: "main", from: "big", columns: ["*"] } };
+  t.match(await speaker.ask(request(3, "tools/call", select)), {
+    result: { structuredContent: { rows: [{ id: "9007199254740993", note: "one\u2028two" }] } },
+  });
+  // A name that cannot stand in a header as it is.
+  const odd = await speaker.ask(request(4, "resources/read", { uri: "gatehouse:///main/täble" }));
+  t.match(odd, { id: 4, error: { code: -32602 } });
+});
+
+t.test("what is no message is answered as such, and the next one is carried", async (t) => {
+  const gateway = await startGateway(t);
+  const speaker = speak(t, { url: gateway.url, token: await gateway.login() });
+  t.match(await speaker.ask('{"jsonrpc":'), { id: null, error: { code: -32700 } });
+  t.match(await speaker.ask("[]"), { id: null, error: { code: -32600 } });
+  t.match(await speaker.ask('{"jsonrpc":"2.0","id":1,"id":1}'), { error: { code: -32600 } });
+  t.match(await speaker.ask({ jsonrpc: "2.0", id: 2 }), { id: 2, error: { code: -32600 } });
+  speaker.say("");
+  t.match(await speaker.ask(request(3, "tools/list")), { id: 3, result: {} });
+});
+
+t.test("what the gateway refuses is an error that says why", async (t) => {
+  const gateway = await startGateway(t, { config: "[server]\nmax_body_bytes = 1000\n" });
+  const speaker = speak(t, { url: `${gateway.url}/mcp`, token: await gateway.login() });
+  t.match(await speaker.ask(request(1, "no/such")), {
+    id: 1,
+    error: { code: -32601, message: "Method not found" },
+  });
+  const long = request(2, "tools/call", { name: "x".repeat(2000) });
+  t.match(await speaker.ask(long), {
+    id: 2,
+    error: { code: -32603, message: /1000/, data: { status: 413, code: "body_too_large" } },
+  });
+  await gateway.service.stop();
+  t.match(await speaker.ask(request(3, "tools/list")), {
+    id: 3,
+    error: { message: `${gateway.url}/mcp cannot be reached (ECONNREFUSED)` },
+  });
+  t.equal(await speaker.leave(), 0);
+});
+
+t.test("a token that is not accepted is said on both sides, and never shown", async (t) => {
+  const gateway = await startGateway(t);
+  const speaker = speak(t, { url: gateway.url, token: "c2VjcmV0" });
+  t.match(await speaker.ask(request(1, "tools/list")), {
+    id: 1,
+    error: { data: { status: 401, code: "token_invalid" } },
+  });
+  const [message = ""] = speaker.stderr.split("\n");
+  t.match(message, /does not accept the token .*token issue <username>.*\$GATEHOUSE_TOKEN/);
+  t.notMatch(speaker.stderr, "c2VjcmV0");
+});
+
+t.test("a call whose right is lost meanwhile ends in an error", async (t) => {
+  const { fixture, gateway, reach } = await startFixture(t);
+  const speaker = speak(t, reach);
+  speaker.say(request(1, "tools/call", { name: "wait", arguments: {} }));
+  await eventually("the call is running", () => fixture.received.length > 0);
+  await gateway.edit((text) => `${text}\n`.replace(/\[\[acl]]\nusername = "alice"[^[]*/, ""));
+  let heard = await speaker.hear();
+  while ("method" in heard) heard = await speaker.hear();
+  t.match(heard, { id: 1, error: { code: -32603, message: "The answer broke off" } });
+});
+
+t.test("closing standard input ends everything with 0", async (t) => {
+  const { fixture, reach } = await startFixture(t);
+  const speaker = speak(t, reach);
+  speaker.say(request(1, "tools/call", { name: "wait", arguments: {} }));
+  await eventually("the call is running", () => fixture.received.length > 0);
+  t.equal(await speaker.leave(), 0);
+  await eventually("the call is cancelled", () => fixture.cancelled === 1);
+  const other = speak(t, reach);
+  await other.ask(request(1, "tools/list"));
+  t.equal(await other.stop("SIGTERM"), 0);
+});
+
+t.test("the gateway is found by the environment, or by the configuration", async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), `[server]\npublic_url = "${gateway.url}"\n`);
+  for (const [at, env] of [
+    [temporaryHome(t), { GATEHOUSE_URL: gateway.url }],
+    [home, {}],
+  ] as const) {
+    const speaker = new Speaker(t, at, [], { GATEHOUSE_TOKEN: token, ...env });
+    t.match(await speaker.ask(request(1, "tools/list")), { id: 1, result: {} });
+  }
+});
+
+t.test("a call that makes no sense ends with 2 and says what is allowed", async (t) => {
+  const home = temporaryHome(t);
+  const token = "c2VjcmV0";
+  const senseless: [string[], NodeJS.ProcessEnv, RegExp][] = [
+    [["--stdio"], {}, /^gatehouse: \$GATEHOUSE_TOKEN is not set: .*token issue <username>.*\n$/],
+    [["--stdio"], { GATEHOUSE_TOKEN: "two words" }, /^gatehouse: .* holds no bearer token\n$/],
+    [[], { GATEHOUSE_TOKEN: token }, /required option '--stdio'/],
+    [["--stdio", "--url", "gate"], { GATEHOUSE_TOKEN: token }, /--url is no URL of a gateway/],
+    [["--stdio", "--url", "http://u:p@g"], { GATEHOUSE_TOKEN: token }, /--url is no URL/],
+    [["--stdio"], { GATEHOUSE_TOKEN: token, GATEHOUSE_URL: "ftp://g" }, /\$GATEHOUSE_URL is no/],
+  ];
+  const results = senseless.map(async ([flags, env, text]) => {
+    const { code, stdout, stderr } = await runCommand(home, ["mcp", ...flags], { env });
+    t.strictSame([code, stdout], [2, ""], String(text));
+    t.match(stderr, text);
+    t.notMatch(stderr, token);
+  });
+  await Promise.all(results);
+});

@@ -1,0 +1,238 @@
+import { mock } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { UnsecuredJWT } from "jose";
+import { pino } from "pino";
+import t, { type Test } from "tap";
+import { createExternalIssuers, type ExternalIssuers } from "../../src/oauth/external-issuers.ts";
+import { refusedBy } from "../access/kit.ts";
+import { encodePart } from "../identity/forge.ts";
+import { makeKey, metadataPlaces, TestIssuer, type TokenChanges } from "./issuer.ts";
+
+const resource = "https://gate.example.com/mcp";
+/** Longer than keys are left alone for after they were fetched. */
+const COOLDOWN_MS = 31_000;
+/** Longer than an issuer is left alone for after it was out of reach. */
+const RETRY_MS = 2100;
+
+interface Setting {
+  readonly issuer: TestIssuer;
+  /** Accepts the issuer's tokens, with nothing remembered of it yet. */
+  fresh(claim?: string): ExternalIssuers;
+  /** Verifies a token; `fresh` verifies it unless another one is named. */
+  verify(token: string, issuers?: ExternalIssuers): Promise<string>;
+  /** The code by which a token with these changes is refused. */
+  refusal(changes: TokenChanges | string, issuers?: ExternalIssuers): Promise<string>;
+}
+
+async function openSetting(t: Test): Promise<Setting> {
+  const issuer = await TestIssuer.start(t);
+  const fresh = (username_claim = "sub") => {
+    const settings = { issuer: issuer.url, prefix: "staff", username_claim };
+    return createExternalIssuers([settings], () => resource, pino({ level: "silent" }));
+  };
+  const verify = async (token: string, issuers = fresh()) =>
+    (await issuers.verify(issuer.url, token)).username;
+  return {
+    issuer,
+    fresh,
+    verify,
+    async refusal(changes, issuers) {
+      const token = typeof changes === "string" ? changes : await issuer.sign(resource, changes);
+      return (await refusedBy(verify(token, issuers))).code;
+    },
+  };
+}
+
+t.test("an issuer's keys are found wherever its metadata may be", async (t) => {
+  const { issuer, verify, refusal } = await openSetting(t);
+  for (const [name, place] of Object.entries(metadataPlaces)) {
+    issuer.place = place;
+    t.equal(await verify(await issuer.sign(resource)), "staff:alice", name);
+  }
+  issuer.place = "/elsewhere";
+  t.equal(await refusal({}), "issuer_unreachable", "and nowhere else");
+});
+
+t.test("metadata of another issuer is no issuer's metadata", async (t) => {
+  const { issuer, refusal } = await openSetting(t);
+  const keys = `${issuer.origin}/keys`;
+  const foreign = [
+    ["another issuer's", { issuer: issuer.origin, jwks_uri: keys }],
+    ["one with a slash at the end", { issuer: `${issuer.url}/`, jwks_uri: keys }],
+    ["keys that would travel in the clear", { issuer: issuer.url, jwks_uri: "http://k.test/" }],
+    ["without keys", { issuer: issuer.url }],
+    ["far too long", { issuer: issuer.url, jwks_uri: keys, filler: "x".repeat(300_000) }],
+  ] as const;
+  for (const [name, metadata] of foreign) {
+    issuer.others.set(issuer.place, metadata);
+    t.equal(await refusal({}), "issuer_unreachable", name);
+  }
+  t.equal(issuer.fetches, 0);
+});
+
+t.test("a token says whose it is, and what it opens", async (t) => {
+  const { issuer, fresh } = await openSetting(t);
+  const claims = { scope: "mcp:tools other", jti: "j", aud: ["https://other.test/", resource] };
+  const token = await issuer.sign(resource, { claims });
+  const read = await fresh().verify(issuer.url, token);
+  t.match(read, { username: "staff:alice", tokenId: "j", scopes: new Set(["mcp:tools", "other"]) });
+  t.equal(read.expiresAt - read.issuedAt, 600);
+  t.ok(fresh().knows(issuer.url));
+  t.notOk(fresh().knows(`${issuer.url}/`));
+  for (const alg of ["RS256", "PS384", "ES384", "EdDSA"]) {
+    const key = await makeKey(alg, alg);
+    issuer.keys.push(key);
+    t.equal(
+      (await fresh().verify(issuer.url, await issuer.sign(resource, { key }))).username,
+      "staff:alice",
+    );
+  }
+});
+
+t.test("a token for somebody else, or of somebody else, opens nothing", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const issuers = fresh();
+  t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice");
+  const impostor = await makeKey("first");
+  const wrong: Record<string, TokenChanges> = {
+    "another issuer": { claims: { iss: issuer.origin } },
+    "no issuer": { claims: { iss: undefined } },
+    "another audience": { claims: { aud: "https://gate.example.com" } },
+    "an audience with a slash": { claims: { aud: `${resource}/` } },
+    "no audience": { claims: { aud: undefined } },
+    "a key of the same name": { key: impostor },
+    "an ID token's type": { header: { typ: "id+jwt" } },
+    "no expiry": { claims: { exp: undefined } },
+    "no time of issue": { claims: { iat: undefined } },
+    "a time of issue that is to come": { claims: { iat: Date.now() / 1000 + 3600 } },
+    "not valid yet": { claims: { nbf: Date.now() / 1000 + 3600 } },
+    "no user": { claims: { sub: undefined } },
+    "scopes that are no text": { claims: { scope: ["mcp:tools"] } },
+    "more than anyone needs to say": { claims: { filler: "x".repeat(20_000) } },
+  };
+  for (const [name, changes] of Object.entries(wrong)) {
+    t.equal(await refusal(changes, issuers), "token_invalid", name);
+  }
+  const past = Math.floor(Date.now() / 1000) - 10;
+  t.equal(await refusal({ claims: { exp: past } }, issuers), "token_expired");
+});
+
+t.test("a signature that anyone could make is none", async (t) => {
+  const { issuer, fresh, refusal } = await openSetting(t);
+  const issuers = fresh();
+  const signed = await issuer.sign(resource);
+  const [, payload = "", signature = ""] = signed.split(".");
+  const claims = { iss: issuer.url, aud: resource, sub: "alice", iat: 1, exp: 9_999_999_999 };
+  t.equal(await refusal(new UnsecuredJWT(claims).encode(), issuers), "token_invalid", "none");
+  for (const alg of ["none", "HS256", "RS1", "ES256K"]) {
+    const header = encodePart({ alg, kid: "first", typ: "at+jwt" });
+    t.equal(await refusal(`${header}.${payload}.${signature}`, issuers), "token_invalid", alg);
+  }
+  const { jwk, kid } = issuer.keys[0] ?? (await makeKey("first"));
+  const secret = new TextEncoder().encode(JSON.stringify(jwk));
+  const head = `${encodePart({ alg: "HS256", kid, typ: "at+jwt" })}.${payload}`;
+  const algorithm = { name: "HMAC", hash: "SHA-256" };
+  const key = await crypto.subtle.importKey("raw", secret, algorithm, false, ["sign"]);
+  const mac = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(head));
+  const confused = `${head}.${Buffer.from(mac).toString("base64url")}`;
+  t.equal(await refusal(confused, issuers), "token_invalid", "the public key as a secret");
+  t.equal(await refusal(`${signed.slice(0, -4)}AAAA`, issuers), "token_invalid", "another one");
+});
+
+t.test("a name that does not fit is refused, never cleaned", async (t) => {
+  const { issuer, verify, refusal } = await openSetting(t);
+  const sub = (name: string) => ({ claims: { sub: name } });
+  for (const name of ["a", "a.b-c_d@example.com", "x".repeat(64)]) {
+    t.equal(await verify(await issuer.sign(resource, sub(name))), `staff:${name}`);
+  }
+  const names = ["", ".", "..", "a b", "a:b", "staff:alice", "alice\n", "*", "ä", "x".repeat(65)];
+  for (const name of [...names, "auth0|1234", "../alice", "alice\u0000"]) {
+    t.equal(await refusal(sub(name)), "token_invalid", JSON.stringify(name));
+  }
+});
+
+t.test(
+  "a name is taken from the claim that is configured, an email only if verified",
+  async (t) => {
+    const { issuer, fresh, verify, refusal } = await openSetting(t);
+    const claims = { preferred_username: "bob", email: "carol@example.com" };
+    const token = await issuer.sign(resource, { claims });
+    t.equal(await verify(token, fresh("preferred_username")), "staff:bob");
+    t.equal(await refusal({}, fresh("preferred_username")), "token_invalid", "it is not there");
+    const verified = { ...claims, email_verified: true };
+    const email = await issuer.sign(resource, { claims: verified });
+    t.equal(await verify(email, fresh("email")), "staff:carol@example.com");
+    for (const email_verified of [undefined, false, "true", 1]) {
+      const doubtful = { claims: { ...claims, email_verified } };
+      t.equal(await refusal(doubtful, fresh("email")), "token_invalid", `${email_verified}`);
+    }
+  },
+);
+
+t.test("keys rotate under their issuer, and made-up ones cost it nothing", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  const issuers = fresh();
+  await verify(await issuer.sign(resource), issuers);
+  await verify(await issuer.sign(resource), issuers);
+  t.equal(issuer.fetches, 1, "keys are remembered");
+
+  const old = issuer.keys[0];
+  issuer.keys = [await makeKey("second")];
+  mock.timers.tick(COOLDOWN_MS);
+  t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice", "the new key");
+  t.equal(issuer.fetches, 2, "it was asked for");
+  t.equal(
+    await refusal(old === undefined ? {} : { key: old }, issuers),
+    "token_invalid",
+    "the old",
+  );
+
+  const header = { kid: "made-up" };
+  for (let count = 0; count < 20; count++) {
+    t.equal(await refusal({ header }, issuers), "token_invalid");
+  }
+  t.equal(issuer.fetches, 2, "which was just done");
+  mock.timers.tick(COOLDOWN_MS);
+  await Promise.all(Array.from({ length: 20 }, () => refusal({ header }, issuers)));
+  t.equal(issuer.fetches, 3, "it is asked once more, later");
+});
+
+t.test("an issuer that is out of reach is waited for", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const issuers = fresh();
+  const token = await issuer.sign(resource);
+  await issuer.stop();
+  const refused = await refusedBy(verify(token, issuers));
+  t.match(refused, { code: "issuer_unreachable", status: 503, retryAfter: 2 });
+  await issuer.listen();
+  t.equal(await refusal(token, issuers), "issuer_unreachable", "it is left alone for a moment");
+  t.equal(issuer.fetches, 0);
+  await delay(RETRY_MS);
+  t.equal(await verify(token, issuers), "staff:alice");
+});
+
+t.test("keys that are known serve while their issuer is out of reach", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  const issuers = fresh();
+  await verify(await issuer.sign(resource), issuers);
+  issuer.failure = 500;
+  mock.timers.tick(COOLDOWN_MS);
+  t.equal(await refusal({ header: { kid: "made-up" } }, issuers), "issuer_unreachable");
+  t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice");
+  mock.timers.tick(660_000);
+  t.equal(await refusal({}, issuers), "issuer_unreachable", "but not for ever");
+});
+
+t.test("an answer that holds no keys is none", async (t) => {
+  const { issuer, refusal } = await openSetting(t);
+  for (const answer of [{}, { keys: "none" }, { keys: [1] }, [], "keys"]) {
+    issuer.others.set("/keys", answer);
+    t.equal(await refusal({}), "issuer_unreachable", JSON.stringify(answer));
+  }
+  issuer.others.set("/keys", { keys: [{ kty: "oct", kid: "first", alg: "HS256", k: "c2VjcmV0" }] });
+  t.equal(await refusal({}), "token_invalid", "a shared secret");
+});

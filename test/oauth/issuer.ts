@@ -1,0 +1,134 @@
+import { once } from "node:events";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import {
+  type CryptoKey,
+  exportJWK,
+  generateKeyPair,
+  type JWK,
+  type JWTHeaderParameters,
+  type JWTPayload,
+  SignJWT,
+} from "jose";
+import type { Test } from "tap";
+
+/** A signing key of an issuer. */
+export interface IssuerKey {
+  readonly kid: string;
+  readonly alg: string;
+  readonly privateKey: CryptoKey;
+  readonly jwk: JWK;
+}
+
+/** A claim's or header's value; undefined takes out what is usually there. */
+export interface TokenChanges {
+  readonly claims?: Readonly<Record<string, unknown>>;
+  readonly header?: Partial<JWTHeaderParameters>;
+  readonly key?: IssuerKey;
+}
+
+/** Where an issuer's metadata is, below its origin. */
+export const metadataPlaces = {
+  "RFC 8414": "/.well-known/oauth-authorization-server/staff",
+  "RFC 8414, as an OpenID provider": "/.well-known/openid-configuration/staff",
+  "OpenID Connect Discovery": "/staff/.well-known/openid-configuration",
+};
+
+/** Makes a key pair. */
+export async function makeKey(kid: string, alg = "ES256"): Promise<IssuerKey> {
+  const { publicKey, privateKey } = await generateKeyPair(alg, { extractable: true });
+  return { kid, alg, privateKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: "sig" } };
+}
+
+/** An authorization server of somebody else's, as far as its metadata and keys are concerned. */
+export class TestIssuer {
+  /** The keys that it shows; the first signs. */
+  keys: IssuerKey[];
+  /** Documents that it has instead of its own, by path. */
+  readonly others = new Map<string, unknown>();
+  /** Times that its keys were fetched. */
+  fetches = 0;
+  /** The status of every answer, while something is wrong with it. */
+  failure: number | undefined;
+  /** Where its metadata is. */
+  place = metadataPlaces["RFC 8414"];
+  readonly #server: Server;
+  #port = 0;
+
+  private constructor(keys: IssuerKey[]) {
+    this.keys = keys;
+    this.#server = createServer(({ url = "" }, response) => {
+      const document = this.#documentAt(url);
+      const found = document === undefined ? 404 : 200;
+      response.writeHead(this.failure ?? found, { "content-type": "application/json" });
+      response.end(JSON.stringify(document ?? {}));
+    });
+  }
+
+  /** Starts one on a free port; it ends with the test. */
+  static async start(t: Test): Promise<TestIssuer> {
+    const issuer = new TestIssuer([await makeKey("first")]);
+    await issuer.listen();
+    t.teardown(() => issuer.stop());
+    return issuer;
+  }
+
+  get origin(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  /** Its identifier, which has a path. */
+  get url(): string {
+    return `${this.origin}/staff`;
+  }
+
+  /** Listens, on the same port as before. */
+  async listen(): Promise<void> {
+    this.#server.listen(this.#port, "127.0.0.1");
+    await once(this.#server, "listening");
+    const address: AddressInfo | string | null = this.#server.address();
+    if (typeof address === "object" && address !== null) this.#port = address.port;
+  }
+
+  /** Goes out of reach. */
+  async stop(): Promise<void> {
+    if (!this.#server.listening) return;
+    const closed = once(this.#server, "close");
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  /** A token for `resource` of the user `alice`, but for the changes. */
+  async sign(resource: string, { claims, header, key }: TokenChanges = {}): Promise<string> {
+    const { kid, alg, privateKey } = key ?? this.#signer();
+    const now = Math.floor(Date.now() / 1000);
+    const usual: JWTPayload = {
+      iss: this.url,
+      aud: resource,
+      sub: "alice",
+      scope: "mcp:tools mcp:resources",
+      jti: `token-${now}`,
+      iat: now,
+      exp: now + 600,
+    };
+    return new SignJWT({ ...usual, ...claims })
+      .setProtectedHeader({ alg, kid, typ: "at+jwt", ...header })
+      .sign(privateKey);
+  }
+
+  #signer(): IssuerKey {
+    const [first] = this.keys;
+    if (first === undefined) throw new Error("it has no key");
+    return first;
+  }
+
+  #documentAt(path: string): unknown {
+    if (path === "/keys") {
+      this.fetches++;
+      return this.others.get(path) ?? { keys: this.keys.map(({ jwk }) => jwk) };
+    }
+    const own = { issuer: this.url, jwks_uri: `${this.origin}/keys` };
+    return this.others.get(path) ?? (path === this.place ? own : undefined);
+  }
+}
