@@ -16,7 +16,9 @@ t.test("a body in a hundred thousand pieces costs no more memory than its bytes"
   const head = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
   const pieces = "1\r\n \r\n".repeat(10_000);
   const sockets = Array.from({ length: 40 }, () => connect(Number(port), hostname));
-  t.teardown(() => sockets.forEach((socket) => socket.destroy()));
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+  });
   for (const socket of sockets) {
     await once(socket, "connect");
     socket.on("error", () => {});
