@@ -1,0 +1,116 @@
+/** Tools that cannot answer before their client has told them something. */
+import {
+  CLIENT_CAPABILITIES_META_KEY,
+  createRequestStateCodec,
+  type InputRequest,
+  inputRequired,
+  type McpServer,
+  ProtocolError,
+  ProtocolErrorCode,
+  type ServerContext,
+} from "@modelcontextprotocol/server";
+import { z } from "zod";
+
+const states = createRequestStateCodec<number>({ key: Buffer.alloc(32, "conformance") });
+
+function text(words: string) {
+  return { content: [{ type: "text" as const, text: words }] };
+}
+
+/** An elicitation of one field. */
+function elicit(message: string, requestedSchema: z.ZodObject): InputRequest {
+  return inputRequired.elicit({ message, requestedSchema });
+}
+
+function sample(words: string, maxTokens: number): InputRequest {
+  const content = { type: "text" as const, text: words };
+  return inputRequired.createMessage({ messages: [{ role: "user", content }], maxTokens });
+}
+
+const name = z.object({ name: z.string() });
+const userName = elicit("What is your name?", name);
+
+/** What each tool asks for before it answers. */
+const questions: Readonly<Record<string, Readonly<Record<string, InputRequest>>>> = {
+  elicitation: { user_name: userName },
+  sampling: { capital_question: sample("What is the capital of France?", 100) },
+  list_roots: { client_roots: inputRequired.listRoots() },
+};
+
+/** The same for tools that also keep a state with their client; each round asks for one element. */
+const rounds: Readonly<Record<string, readonly Readonly<Record<string, InputRequest>>[]>> = {
+  request_state: [{ confirm: elicit("Please confirm", z.object({ ok: z.boolean() })) }],
+  tampered_state: [{ confirm: elicit("Please confirm", z.object({ ok: z.boolean() })) }],
+  multiple_inputs: [
+    {
+      user_name: userName,
+      greeting: sample("Generate a greeting", 50),
+      client_roots: inputRequired.listRoots(),
+    },
+  ],
+  multi_round: [
+    { step1: elicit("Step 1: What is your name?", name) },
+    { step2: elicit("Step 2: What is your favorite color?", z.object({ color: z.string() })) },
+  ],
+};
+
+/** How many rounds were answered, as the client gives it back. @throws ProtocolError if tampered */
+async function roundOf(context: ServerContext): Promise<number> {
+  const state = context.mcpReq.requestState<string>();
+  if (state === undefined) return 0;
+  try {
+    return await states.verify(state, context);
+  } catch {
+    throw new ProtocolError(ProtocolErrorCode.InvalidParams, "the state was tampered with");
+  }
+}
+
+const envelope = z.object({ [CLIENT_CAPABILITIES_META_KEY]: z.record(z.string(), z.unknown()) });
+
+/** Only what the client has said that it can answer. */
+function answerable(
+  { mcpReq }: ServerContext,
+  asked: Readonly<Record<string, InputRequest>>,
+): Record<string, InputRequest> {
+  const { [CLIENT_CAPABILITIES_META_KEY]: declared } = envelope.parse(mcpReq.envelope);
+  const can = ({ method }: InputRequest) => (method.split("/")[0] ?? "") in declared;
+  return Object.fromEntries(Object.entries(asked).filter(([, request]) => can(request)));
+}
+
+/** Registers them, by the names that the suite knows. */
+export function registerInputTools(server: McpServer): void {
+  const prefix = "test_input_required_result_";
+  const described = { description: "Asks back before it answers." };
+  for (const [suffix, inputRequests] of Object.entries(questions)) {
+    server.registerTool(`${prefix}${suffix}`, described, ({ mcpReq }) =>
+      mcpReq.inputResponses === undefined
+        ? inputRequired({ inputRequests })
+        : text(`Hello: ${JSON.stringify(mcpReq.inputResponses)}`),
+    );
+  }
+  for (const [suffix, asked] of Object.entries(rounds)) {
+    server.registerTool(`${prefix}${suffix}`, described, async (context) => {
+      const round = await roundOf(context);
+      const inputRequests = asked[round];
+      if (inputRequests === undefined) return text("state-ok");
+      return inputRequired({ inputRequests, requestState: await states.mint(round + 1, context) });
+    });
+  }
+  server.registerTool(`${prefix}capabilities`, described, (context) => {
+    const all = { ...questions.elicitation, ...questions.sampling };
+    return inputRequired({ inputRequests: answerable(context, all) });
+  });
+  const context = elicit("What context should the prompt use?", z.object({ context: z.string() }));
+  server.registerPrompt(`${prefix}prompt`, described, ({ mcpReq }) =>
+    mcpReq.inputResponses === undefined
+      ? inputRequired({ inputRequests: { user_context: context } })
+      : { messages: [{ role: "user", content: { type: "text", text: "In this context." } }] },
+  );
+}
+
+/** The names of the tools. */
+export const inputTools = [
+  ...[...Object.keys(questions), ...Object.keys(rounds), "capabilities"].map(
+    (suffix) => `test_input_required_result_${suffix}`,
+  ),
+];

@@ -1,0 +1,281 @@
+import t, { type Test } from "tap";
+import { checkRefusal, sendRaw } from "../gateway/kit.ts";
+import { ask } from "../kit/client.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { select } from "../kit/queries.ts";
+import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
+import { obtainTokens } from "../oauth/flow.ts";
+import { callTool, refusalOf, send } from "./mcp.ts";
+import { passwordOf, staffedHome, tokenOf } from "./staff.ts";
+
+const grants = ["root * Owner", "alice main ReadWrite"];
+const metadataPath = "/.well-known/oauth-protected-resource";
+const scopes = ["mcp:tools", "mcp:resources"];
+const list = statelessCall("tools/list");
+
+/** A gateway with an embedded engine, whose address is in its challenges. */
+async function open(t: Test, config = "", auth = ""): Promise<TestGateway> {
+  return startGateway(t, { home: await staffedHome(t, grants), config, auth });
+}
+
+/** The challenge of a gateway that is reached by `url`. */
+function challenge(url: string, error?: string, scope = scopes.join(" ")): string {
+  const said = error === undefined ? "" : ` error="${error}",`;
+  return `Bearer realm="mcp", resource_metadata="${url}${metadataPath}/mcp",${said} scope="${scope}"`;
+}
+
+const shared = await open(t);
+
+t.test("whoever comes without a token is told where to get one", async (t) => {
+  const { url } = shared;
+  const requests = [list, initialize, { method: "GET" }, { method: "DELETE" }, { body: "{" }];
+  for (const request of requests) {
+    const answer = await send(shared, request);
+    t.equal(answer.status, 401);
+    t.match(answer.body, { code: "unauthenticated", message: "Missing Authorization header" });
+    t.equal(answer.headers.get("www-authenticate"), challenge(url));
+  }
+  for (const place of [metadataPath, `${metadataPath}/mcp`]) {
+    const { status, body, headers } = await shared.request(place);
+    t.equal(status, 200);
+    t.match(headers.get("content-type"), /^application\/json/);
+    t.strictSame(body, {
+      resource: `${url}/mcp`,
+      authorization_servers: [url],
+      scopes_supported: scopes,
+      bearer_methods_supported: ["header"],
+    });
+  }
+  t.equal((await shared.request(`${metadataPath}/query`)).status, 404);
+  const server = await shared.request("/.well-known/oauth-authorization-server");
+  t.match(server.body, { issuer: url, code_challenge_methods_supported: ["S256"] });
+  t.ok(server.headers.get("x-request-id"));
+});
+
+t.test("a token that is none gets a challenge that says so", async (t) => {
+  const token = await tokenOf(shared, "alice");
+  const bad = { "": "token_invalid", "no.jwt": "token_invalid", [`${token}x`]: "token_invalid" };
+  for (const [text, code] of Object.entries(bad)) {
+    const answer = await send(shared, list, text);
+    t.equal(answer.status, 401);
+    t.equal(refusalOf(answer), code);
+    t.equal(answer.headers.get("www-authenticate"), challenge(shared.url, "invalid_token"));
+  }
+  const basic = { ...list, headers: { ...list.headers, authorization: "Basic YTpi" } };
+  t.equal(refusalOf(await send(shared, basic)), "token_invalid");
+  await shared.send("POST", "/logout", undefined, token);
+  const late = await send(shared, list, token);
+  t.equal(refusalOf(late), "token_revoked");
+  t.equal(late.headers.get("www-authenticate"), challenge(shared.url, "invalid_token"));
+});
+
+t.test("a token counts in the Authorization header alone", async (t) => {
+  const token = await tokenOf(shared, "alice");
+  t.equal((await send(shared, list, token)).status, 200);
+  const { body, headers } = list;
+  for (const parameter of ["access_token", "token", "authorization"]) {
+    const init = { method: "POST", headers, body };
+    t.equal((await shared.request(`/mcp?${parameter}=${token}`, init)).status, 401, parameter);
+  }
+  const elsewhere = { cookie: `access_token=${token}`, "x-access-token": token };
+  t.equal((await send(shared, { ...list, headers: { ...headers, ...elsewhere } })).status, 401);
+  const form = { "content-type": "application/x-www-form-urlencoded" };
+  const asForm = { headers: form, body: `access_token=${token}` };
+  t.equal((await send(shared, asForm)).status, 401);
+  t.equal((await send(shared, asForm, token)).status, 415);
+  const twice = { ...headers, authorization: [`Bearer ${token}`, "Bearer x"] };
+  const answer = await ask(`${shared.url}/mcp`, { method: "POST", headers: twice, body });
+  t.equal(answer.status, 400);
+});
+
+t.test("behind a front, addresses are those that clients use", async (t) => {
+  const url = "https://gate.example.com";
+  const gateway = await open(t, `[server]\npublic_url = "${url}"\n`);
+  const { host } = new URL(gateway.url);
+  for (const forwarded of ["gate.example.com", "evil.example.com"]) {
+    const headers = { "x-forwarded-host": forwarded, "x-forwarded-proto": "http" };
+    const answer = await send(gateway, { ...list, headers: { ...list.headers, ...headers } });
+    t.equal(answer.headers.get("www-authenticate"), challenge(url), `by way of ${host}`);
+  }
+  const { body } = await gateway.request(`${metadataPath}/mcp`);
+  t.match(body, { resource: `${url}/mcp`, authorization_servers: [url] });
+  const server = await gateway.request("/.well-known/oauth-authorization-server");
+  t.match(server.body, { issuer: url, token_endpoint: `${url}/oauth/token` });
+  const raw = await sendRaw(gateway.url, ["GET /mcp HTTP/1.1", "Host: gate.example.com"]);
+  t.equal(raw.status, 401, "the host of the front is the gateway's own");
+});
+
+t.test("pages of foreign origins, and names that were rebound, are kept out", async (t) => {
+  const token = await tokenOf(shared, "alice");
+  const { port } = new URL(shared.url);
+  const from = (origin: string, credential?: string) =>
+    send(shared, { ...list, headers: { ...list.headers, origin } }, credential);
+  for (const origin of ["https://evil.example.com", "null", "http://127.0.0.1.evil.test", "x"]) {
+    checkRefusal(t, await from(origin, token), { status: 403, code: "origin_not_allowed" });
+    t.equal((await from(origin)).status, 403, "with or without a token");
+  }
+  for (const origin of [shared.url, `http://localhost:${port}`, "http://[::1]:3000"]) {
+    t.equal((await from(origin, token)).status, 200, origin);
+  }
+  for (const host of ["evil.example.com", `rebound.test:${port}`, "127.0.0.1.evil.test"]) {
+    const raw = await sendRaw(shared.url, ["GET /mcp HTTP/1.1", `Host: ${host}`]);
+    t.equal(raw.status, 403, host);
+    t.match(raw.text, /"host_not_allowed"/);
+  }
+  for (const host of [`localhost:${port}`, "127.0.0.1", "[::1]"]) {
+    t.equal((await sendRaw(shared.url, ["GET /mcp HTTP/1.1", `Host: ${host}`])).status, 401, host);
+  }
+});
+
+t.test("a page of an allowed origin may speak the protocol, and find its way in", async (t) => {
+  const page = "https://app.example.com";
+  const gateway = await open(t, `[server]\nallowed_origins = ["${page}"]\n`);
+  const own = Object.keys(statelessCall("tools/call", { name: "select" }).headers);
+  const needed = ["authorization", ...own.filter((name) => name !== "accept")];
+  const preflight = await gateway.request("/mcp", {
+    method: "OPTIONS",
+    headers: {
+      origin: page,
+      "access-control-request-method": "POST",
+      "access-control-request-headers": needed.join(","),
+    },
+  });
+  t.equal(preflight.status, 204);
+  t.equal(preflight.headers.get("access-control-allow-origin"), page);
+  t.match(preflight.headers.get("access-control-allow-methods"), /POST.*GET.*DELETE/);
+  const allowed = preflight.headers.get("access-control-allow-headers")?.toLowerCase().split(", ");
+  for (const name of [...needed, "mcp-session-id", "last-event-id"]) {
+    t.ok(allowed?.includes(name), name);
+  }
+  const headers = { ...list.headers, origin: page };
+  const refused = await send(gateway, { ...list, headers });
+  t.equal(refused.status, 401);
+  t.equal(refused.headers.get("access-control-allow-origin"), page);
+  const readable = refused.headers.get("access-control-expose-headers");
+  t.match(readable, /WWW-Authenticate/, "the challenge can be read");
+  t.match(readable, /Mcp-Session-Id/);
+  const answer = await send(gateway, { ...list, headers }, await tokenOf(gateway, "alice"));
+  t.equal(answer.status, 200);
+  t.equal(answer.headers.get("access-control-allow-origin"), page);
+});
+
+t.test("a scope that is missing is named, and nothing is done", async (t) => {
+  const username = "alice";
+  const parameters = { scope: "mcp:resources" };
+  const options = { username, password: passwordOf(username), parameters };
+  const { accessToken, body } = await obtainTokens(shared, options);
+  t.equal(body.scope, "mcp:resources");
+  const answer = await callTool(shared, "select", { database: "main" }, accessToken);
+  t.equal(answer.status, 403);
+  t.equal(refusalOf(answer), "insufficient_scope");
+  const expected = challenge(shared.url, "insufficient_scope", "mcp:tools");
+  t.equal(answer.headers.get("www-authenticate"), expected);
+  const resources = await send(shared, statelessCall("resources/list"), accessToken);
+  t.equal(resources.status, 200);
+  t.equal((await send(shared, statelessCall("server/discover"), accessToken)).status, 200);
+});
+
+t.test("tokens open the resource that they are for, and nothing else", async (t) => {
+  const options = { username: "alice", password: passwordOf("alice") };
+  const { accessToken } = await obtainTokens(shared, options);
+  t.equal((await send(shared, list, accessToken)).status, 200);
+  t.equal((await send(shared, list, await tokenOf(shared, "alice"))).status, 200, "a login token");
+  for (const [method, route] of [
+    ["POST", "/query"],
+    ["GET", "/api/me"],
+    ["POST", "/logout"],
+  ] as const) {
+    const body = method === "POST" ? { body: select } : {};
+    const headers = {
+      "content-type": "application/json",
+      authorization: `Bearer ${accessToken}`,
+    };
+    const answer = await shared.request(route, { method, headers, ...body });
+    t.equal(answer.status, 401, route);
+    t.equal(answer.body.code, "token_invalid");
+  }
+  const other = await open(t);
+  const foreign = await obtainTokens(other, options);
+  const answer = await send(shared, list, foreign.accessToken);
+  t.equal(refusalOf(answer), "token_invalid", "one of another gateway");
+  t.equal(refusalOf(await send(other, list, accessToken)), "token_invalid");
+});
+
+t.test("a body that could be read in two ways goes nowhere", async (t) => {
+  const token = await tokenOf(shared, "alice");
+  const { body, headers } = statelessCall("tools/call", { name: "select", arguments: {} });
+  const deep = `${'{"a":'.repeat(70)}1${"}".repeat(70)}`;
+  const bodies: Record<string, [body: string | Buffer, code: number]> = {
+    "a method twice": [body.replace('"method"', '"method":"ping","method"'), -32600],
+    "a name twice": [body.replace('"name":"select"', '"name":"insert","name":"select"'), -32600],
+    "an escaped key twice": [
+      body.replace('"arguments"', '"argument\\u0073":{},"arguments"'),
+      -32600,
+    ],
+    "another case": [body.replace('"params"', '"Params":{},"params"'), -32600],
+    "an array": [`[${body}]`, -32600],
+    "two messages": [`${body}${body}`, -32600],
+    "a byte-order mark": [`\ufeff${body}`, -32700],
+    "no UTF-8": [
+      Buffer.concat([Buffer.from(body.slice(0, -1)), Buffer.from([0xff, 0x7d])]),
+      -32700,
+    ],
+    "too deep": [body.replace('"arguments":{}', `"arguments":${deep}`), -32600],
+    "half a pair": [body.replace("{}", '{"a":"\\ud800"}'), -32700],
+    "no JSON": [body.slice(0, -1), -32700],
+    nothing: ["", -32700],
+  };
+  const authorization = `Bearer ${token}`;
+  for (const [name, [bad, code]] of Object.entries(bodies)) {
+    const request = { method: "POST", headers: { ...headers, authorization }, body: bad };
+    const answer = await ask(`${shared.url}/mcp`, request);
+    t.equal(answer.status, 400, name);
+    t.match(JSON.parse(answer.body.toString()), { jsonrpc: "2.0", id: null, error: { code } });
+  }
+});
+
+t.test("headers that disagree with the body are refused", async (t) => {
+  const token = await tokenOf(shared, "alice");
+  const call = statelessCall("tools/call", { name: "select", arguments: {} });
+  const wrong = {
+    "mcp-name": "list_databases",
+    "mcp-method": "tools/list",
+    "mcp-protocol-version": "2025-11-25",
+  };
+  for (const [name, value] of Object.entries(wrong)) {
+    const answer = await send(
+      shared,
+      { ...call, headers: { ...call.headers, [name]: value } },
+      token,
+    );
+    t.equal(answer.status, 400, name);
+    t.match(answer.body, { error: { code: -32020 } });
+  }
+  const earlier = handshakeCall("tools/list", {}, { "mcp-method": "tools/call" });
+  t.match((await send(shared, earlier, token)).body, { error: { code: -32020 } });
+});
+
+t.test("without authentication everybody may call, from this machine alone", async (t) => {
+  const gateway = await open(t, "", "enabled = false");
+  await gateway.query({ CreateDatabase: { database: "main" } });
+  const created = await callTool(gateway, "create_table", {
+    database: "main",
+    table: "t",
+    columns: [{ name: "id", type: "int", primary_key: true }],
+  });
+  t.equal(created.status, 200);
+  t.equal(refusalOf(created), undefined);
+  t.equal((await send(gateway, list)).status, 200);
+  const { headers } = list;
+  const foreign = { ...list, headers: { ...headers, origin: "https://evil.example.com" } };
+  t.equal((await send(gateway, foreign)).status, 403);
+  const raw = await sendRaw(gateway.url, ["GET /mcp HTTP/1.1", "Host: evil.example.com"]);
+  t.equal(raw.status, 403);
+  t.equal((await send(gateway, { ...list, body: `[${list.body}]` })).status, 400);
+});
+
+t.test("where it is switched off, there is no /mcp and nothing of it", async (t) => {
+  const gateway = await open(t, "[mcp]\nenabled = false\n");
+  const paths = ["/mcp", metadataPath, "/.well-known/oauth-authorization-server", "/oauth/token"];
+  for (const path of paths) t.equal((await gateway.request(path)).status, 404, path);
+});

@@ -1,0 +1,202 @@
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import Provider from "oidc-provider";
+import t, { type Test } from "tap";
+import { grant, user } from "../access/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
+import { auditOf, callTool, refusalOf, send } from "./mcp.ts";
+import { putInForce, soon, staffedHome, succeed, textOf, tokenOf } from "./staff.ts";
+
+const list = statelessCall("tools/list");
+const select = { database: "main", from: "t", columns: ["*"] };
+const url = "https://gate.example.com";
+const resource = `${url}/mcp`;
+
+/** A gateway that takes tokens of these issuers, for the resource of its public address. */
+async function open(t: Test, issuers: Readonly<Record<string, string>>): Promise<TestGateway> {
+  const servers = Object.entries(issuers).map(
+    ([prefix, issuer]) =>
+      `[[mcp.authorization_servers]]\nissuer = "${issuer}"\nprefix = "${prefix}"\n`,
+  );
+  const grants = ["root * Owner", "staff:alice main ReadWrite"];
+  const [local, external] = [grants.slice(0, 1), grants.slice(1)];
+  const more = external.map((entry) => {
+    const [name = "", database = "", role = ""] = entry.split(" ");
+    return grant(name, database, role);
+  });
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, local, more.join("")),
+    config: `[server]\npublic_url = "${url}"\n${servers.join("")}`,
+  });
+  const root = await tokenOf(gateway, "root");
+  await gateway.query({ CreateDatabase: { database: "main" } }, root);
+  const columns = [{ name: "id", type: "int", primary_key: true }];
+  await gateway.query({ CreateTable: { database: "main", table: "t", columns } }, root);
+  return gateway;
+}
+
+t.test("users of another server come in by its tokens, and by their grants", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const gateway = await open(t, { staff: issuer.url });
+  const metadata = await gateway.request("/.well-known/oauth-protected-resource/mcp");
+  t.match(metadata.body, { resource, authorization_servers: [issuer.url] });
+  const own = await gateway.request("/.well-known/oauth-authorization-server");
+  t.equal(own.status, 404, "there is one answer to where tokens come from");
+  t.equal((await gateway.request("/oauth/authorize")).status, 404);
+
+  const token = await issuer.sign(resource, { claims: { jti: "j-1" } });
+  const answer = await callTool(gateway, "select", select, token);
+  t.equal(refusalOf(answer), undefined);
+  t.match(await auditOf(gateway, answer), {
+    ...{ user: "staff:alice", tokenId: "j-1", decision: "allow" },
+    operations: [{ operation: "Select", database: "main", role: "ReadWrite" }],
+  });
+  const drop = await callTool(gateway, "drop_table", { database: "main", table: "t" }, token);
+  t.equal(refusalOf(drop), "role_insufficient");
+  const login = await tokenOf(gateway, "root");
+  t.equal((await send(gateway, list, login)).status, 200, "login tokens go on working");
+  t.equal((await gateway.query({ Select: select }, token)).status, 401, "on /mcp alone");
+});
+
+t.test("tokens that are not for here, or of nobody here, are refused", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const stranger = await TestIssuer.start(t);
+  const gateway = await open(t, { staff: issuer.url });
+  const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
+  const claims = (changes: Record<string, unknown>) => issuer.sign(resource, { claims: changes });
+  t.equal(await codeOf(await stranger.sign(resource)), "token_invalid", "an unknown issuer");
+  const feigned = await stranger.sign(resource, { claims: { iss: issuer.url } });
+  t.equal(await codeOf(feigned), "token_invalid", "a feigned one");
+  t.equal(
+    await codeOf(await issuer.sign(`${gateway.url}/mcp`)),
+    "token_invalid",
+    "not its address",
+  );
+  t.equal(await codeOf(await claims({ sub: "bob" })), "user_gone", "nobody has let bob in");
+  t.equal(await codeOf(await claims({ sub: "root" })), "user_gone", "root is another one");
+  t.equal(await codeOf(await claims({ sub: "a:b" })), "token_invalid");
+  t.equal(await codeOf(await claims({ exp: Math.floor(Date.now() / 1000) - 1 })), "token_expired");
+  const refused = await send(gateway, list, await stranger.sign(resource));
+  const metadata = `${url}/.well-known/oauth-protected-resource/mcp`;
+  const challenge = `Bearer realm="mcp", resource_metadata="${metadata}", error="invalid_token", scope="mcp:tools mcp:resources"`;
+  t.equal(refused.headers.get("www-authenticate"), challenge);
+  const narrow = await send(gateway, list, await claims({ scope: "mcp:resources openid" }));
+  t.equal(narrow.status, 403);
+  t.match(narrow.headers.get("www-authenticate"), /error="insufficient_scope", scope="mcp:tools"/);
+});
+
+t.test("what the file says of an external user holds at once", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const gateway = await open(t, { staff: issuer.url });
+  const codeOf = async (token: string) =>
+    refusalOf(await callTool(gateway, "select", select, token));
+  const bob = await issuer.sign(resource, { claims: { sub: "bob", jti: "j-2" } });
+  t.equal(await codeOf(bob), "user_gone");
+  const original = textOf(gateway);
+  await gateway.edit((text) => text + grant("staff:bob", "main", "ReadOnly"));
+  await soon(t, "a grant lets it in", async () => (await codeOf(bob)) === undefined);
+  await gateway.edit((text) => text + user("staff:bob", "disabled = true"));
+  await soon(t, "disabled", async () => (await codeOf(bob)) === "token_revoked");
+  await putInForce(gateway, original + grant("staff:bob", "main", "ReadOnly"));
+  t.equal(await codeOf(bob), undefined);
+  const root = await tokenOf(gateway, "root");
+  await succeed(gateway.send("DELETE", "/api/users/staff:bob/tokens", undefined, root));
+  t.equal(await codeOf(bob), "token_revoked");
+  const later = { sub: "bob", jti: "j-3", iat: Math.floor(Date.now() / 1000) + 5 };
+  t.equal(await codeOf(await issuer.sign(resource, { claims: later })), undefined, "a later one");
+  await putInForce(gateway, original);
+  const latest = await issuer.sign(resource, { claims: later });
+  t.equal(await codeOf(latest), "user_gone", "and without a grant it is nobody again");
+});
+
+t.test("an issuer that is out of reach is 503, and works again when it is back", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const gateway = await open(t, { staff: issuer.url });
+  const token = await issuer.sign(resource);
+  await issuer.stop();
+  const answer = await send(gateway, list, token);
+  t.equal(answer.status, 503);
+  t.equal(refusalOf(answer), "issuer_unreachable");
+  t.equal(answer.headers.get("retry-after"), "2");
+  t.equal(answer.headers.get("www-authenticate"), null, "it is not the token's fault");
+  await gateway.service.logged(({ msg }) => msg === "an authorization server is out of reach");
+  t.equal((await send(gateway, list, await tokenOf(gateway, "root"))).status, 200);
+  await issuer.listen();
+  await eventually("it works", async () => (await send(gateway, list, token)).status === 200);
+  await issuer.stop();
+  t.equal((await send(gateway, list, token)).status, 200, "keys are remembered");
+});
+
+t.test("each issuer has users of its own", async (t) => {
+  const [staff, guests] = [await TestIssuer.start(t), await TestIssuer.start(t)];
+  const gateway = await open(t, { staff: staff.url, guests: guests.url });
+  t.equal((await send(gateway, list, await staff.sign(resource))).status, 200);
+  const guest = await send(gateway, list, await guests.sign(resource));
+  t.equal(refusalOf(guest), "user_gone", "alice of the guests is nobody's alice");
+});
+
+/** A certified authorization server in the test's process, with one machine for a client. */
+async function openProvider(t: Test): Promise<string> {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const address: AddressInfo | string | null = server.address();
+  const issuer = `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  const provider = new Provider(issuer, {
+    clients: [
+      {
+        client_id: "alice",
+        client_secret: "a secret of some length",
+        grant_types: ["client_credentials"],
+        redirect_uris: [],
+        response_types: [],
+      },
+    ],
+    features: {
+      clientCredentials: { enabled: true },
+      devInteractions: { enabled: false },
+      resourceIndicators: {
+        enabled: true,
+        getResourceServerInfo: () => ({
+          scope: "mcp:tools mcp:resources",
+          audience: resource,
+          accessTokenFormat: "jwt",
+          accessTokenTTL: 600,
+          jwt: { sign: { alg: "RS256" } },
+        }),
+      },
+    },
+  });
+  server.on("request", provider.callback());
+  return issuer;
+}
+
+t.test("a token of a certified server opens /mcp", async (t) => {
+  const issuer = await openProvider(t);
+  const gateway = await open(t, { staff: issuer });
+  const answer = await fetch(`${issuer}/token`, {
+    method: "POST",
+    headers: {
+      authorization: `Basic ${Buffer.from("alice:a+secret+of+some+length").toString("base64")}`,
+    },
+    body: new URLSearchParams({
+      grant_type: "client_credentials",
+      scope: "mcp:tools",
+      resource,
+    }),
+  });
+  const body: unknown = await answer.json();
+  const isTokens = typeof body === "object" && body !== null && "access_token" in body;
+  const token = isTokens ? String(body.access_token) : "";
+  t.equal(refusalOf(await callTool(gateway, "select", select, token)), undefined);
+  const resources = await send(gateway, statelessCall("resources/list"), token);
+  t.equal(refusalOf(resources), "insufficient_scope");
+});

@@ -1,0 +1,139 @@
+import {
+  Client,
+  StreamableHTTPClientTransport,
+  UnauthorizedError,
+} from "@modelcontextprotocol/client";
+import type { Browser } from "playwright-core";
+import t, { type Test } from "tap";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { launch, openCallback } from "../oauth/chromium.ts";
+import { obtainTokens } from "../oauth/flow.ts";
+import { postForm } from "../oauth/kit.ts";
+import { Notebook } from "../oauth/notebook.ts";
+import { callTool, refusalOf, send } from "./mcp.ts";
+import { passwordOf, soon, staffedHome, succeed, tokenOf } from "./staff.ts";
+
+const grants = ["root * Owner", "alice main ReadWrite", "alice archive ReadOnly"];
+const columns = [{ name: "id", type: "int", primary_key: true }];
+const list = statelessCall("tools/list");
+const selectIn = (database: string) => ({ database, from: "t", columns: ["*"] });
+const insert = { database: "main", table: "t", values: [{ id: 1 }] };
+
+/** A gateway over its own engine, with a table in each of two databases. */
+async function open(t: Test): Promise<TestGateway> {
+  const gateway = await startGateway(t, { home: await staffedHome(t, grants) });
+  const root = await tokenOf(gateway, "root");
+  for (const database of ["main", "archive"]) {
+    await gateway.query({ CreateDatabase: { database } }, root);
+    await gateway.query({ CreateTable: { database, table: "t", columns } }, root);
+  }
+  return gateway;
+}
+
+/** A transport of the official client that finds its own way in. */
+function transportTo(gateway: TestGateway, authProvider: Notebook) {
+  return new StreamableHTTPClientTransport(new URL(`${gateway.url}/mcp`), { authProvider });
+}
+
+async function connect(t: Test, gateway: TestGateway, notebook: Notebook): Promise<Client> {
+  const client = new Client({ name: "notebook", version: "1.0.0" });
+  await client.connect(transportTo(gateway, notebook));
+  t.teardown(() => client.close());
+  return client;
+}
+
+/** Logs alice in on the page that the client leads to, and lets it read `main` and no more. */
+async function allowReadingMain(browser: Browser, notebook: Notebook): Promise<URLSearchParams> {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.goto(notebook.sentTo?.href ?? "");
+  await page.getByLabel("Username").fill("alice");
+  await page.getByLabel("Password").fill(passwordOf("alice"));
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("heading", { name: "Let Notebook use your databases?" }).waitFor();
+  await page.getByLabel("Which databases?").selectOption("main");
+  await page.getByLabel("Only read").check();
+  await page.getByRole("button", { name: "Allow" }).click();
+  await page.waitForURL(`${notebook.redirectUrl}?**`);
+  const { searchParams } = new URL(page.url());
+  await context.close();
+  return searchParams;
+}
+
+function accessTokenOf(notebook: Notebook): string {
+  return notebook.tokens()?.access_token ?? "";
+}
+
+t.test("an app finds its way in, and does what it was allowed", { timeout: 110_000 }, async (t) => {
+  const gateway = await open(t);
+  const notebook = new Notebook(await openCallback(t));
+  const knocking = transportTo(gateway, notebook);
+  const first = new Client({ name: "notebook", version: "1.0.0" });
+  await t.rejects(first.connect(knocking), UnauthorizedError, "it has to ask its user");
+  t.match(notebook.sentTo?.href, `${gateway.url}/oauth/authorize?`);
+  t.ok(notebook.clientInformation()?.client_id, "it has registered");
+  await knocking.finishAuth(await allowReadingMain(await launch(t), notebook));
+  const client = await connect(t, gateway, notebook);
+
+  const { tools } = await client.listTools();
+  const reading = ["describe_table", "list_databases", "list_tables", "select"];
+  t.strictSame(tools.map(({ name }) => name).toSorted(), reading);
+  const databases = await client.callTool({ name: "list_databases", arguments: {} });
+  t.strictSame(databases.structuredContent, { databases: ["main"] });
+  const rows = await client.callTool({ name: "select", arguments: selectIn("main") });
+  t.strictSame(rows.structuredContent, { rows: [], truncated: false });
+  const token = accessTokenOf(notebook);
+  const archive = await callTool(gateway, "select", selectIn("archive"), token);
+  t.equal(refusalOf(archive), "token_database");
+  t.equal(refusalOf(await callTool(gateway, "insert", insert, token)), "token_read_only");
+
+  const tokens = notebook.tokens();
+  if (tokens !== undefined) notebook.saveTokens({ ...tokens, access_token: "gone.stale.bad" });
+  const again = await client.callTool({ name: "select", arguments: selectIn("main") });
+  t.notOk(again.isError, "it refreshes by itself");
+  const refreshed = accessTokenOf(notebook);
+  t.not(refreshed, token);
+  t.equal(refusalOf(await callTool(gateway, "insert", insert, refreshed)), "token_read_only");
+
+  const fields = {
+    token: notebook.tokens()?.refresh_token ?? "",
+    client_id: notebook.clientInformation()?.client_id ?? "",
+  };
+  t.equal((await postForm(`${gateway.url}/oauth/revoke`, fields)).status, 200);
+  t.equal(refusalOf(await send(gateway, list, refreshed)), "token_revoked");
+  notebook.sentTo = undefined;
+  const call = client.callTool({ name: "select", arguments: selectIn("main") });
+  await t.rejects(call, UnauthorizedError);
+  t.ok(notebook.sentTo, "it has to ask its user again");
+  t.notMatch(gateway.service.output, refreshed, "no token is in the log");
+});
+
+t.test("what a user has allowed ends with its password", async (t) => {
+  const gateway = await open(t);
+  const password = passwordOf("alice");
+  const { accessToken, refreshToken, clientId } = await obtainTokens(gateway, { password });
+  t.equal(refusalOf(await callTool(gateway, "insert", insert, accessToken)), undefined);
+  const change = { old_password: password, new_password: "an entirely new one" };
+  const login = await tokenOf(gateway, "alice");
+  await succeed(gateway.send("PUT", "/api/users/alice/password", change, login));
+  t.equal(refusalOf(await send(gateway, list, accessToken)), "token_revoked");
+  const refresh = await postForm(`${gateway.url}/oauth/token`, {
+    grant_type: "refresh_token",
+    client_id: clientId,
+    refresh_token: refreshToken,
+    resource: `${gateway.url}/mcp`,
+  });
+  t.match(refresh, { status: 400, body: { error: "invalid_grant" } });
+});
+
+t.test("what a user has allowed never reaches beyond its roles", async (t) => {
+  const gateway = await open(t);
+  const { accessToken } = await obtainTokens(gateway, { password: passwordOf("alice") });
+  const call = () => callTool(gateway, "insert", insert, accessToken);
+  t.equal(refusalOf(await call()), undefined);
+  const drop = await callTool(gateway, "drop_table", { database: "main", table: "t" }, accessToken);
+  t.equal(refusalOf(drop), "role_insufficient");
+  await gateway.edit((text) => text.replace('"ReadWrite"', '"ReadOnly"'));
+  await soon(t, "a demotion", async () => refusalOf(await call()) === "role_insufficient");
+});

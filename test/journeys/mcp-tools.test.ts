@@ -1,0 +1,192 @@
+import t, { type Test } from "tap";
+import { decodePart } from "../identity/forge.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { auditOf, callTool, refusalOf, send, textOf } from "./mcp.ts";
+import { textOf as fileOf, putInForce, soon, staffedHome, tokenOf } from "./staff.ts";
+
+const roles = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };
+const grants = [
+  ...["root * Owner", "stranger elsewhere ReadOnly"],
+  ...Object.entries(roles).map(([name, role]) => `${name} main ${role}`),
+];
+const database = "main";
+const columns = [
+  { name: "id", type: "int", primary_key: true },
+  { name: "note", type: "text" },
+];
+
+/** A gateway over its own engine, with a table `t` in `main`. */
+async function open(t: Test): Promise<{ gateway: TestGateway; root: string }> {
+  const gateway = await startGateway(t, { home: await staffedHome(t, grants) });
+  const root = await tokenOf(gateway, "root");
+  await gateway.query({ CreateDatabase: { database } }, root);
+  await gateway.query({ CreateTable: { database, table: "t", columns } }, root);
+  return { gateway, root };
+}
+
+/** An operation, as a tool and as the key of a query; each number gives others of its kind. */
+interface Operation {
+  readonly tool: string;
+  readonly key: string;
+  readonly of: (number: number) => Record<string, unknown>;
+}
+
+const operations: readonly Operation[] = [
+  { tool: "select", key: "Select", of: () => ({ database, from: "t", columns: ["*"] }) },
+  { tool: "insert", key: "Insert", of: (id) => ({ database, table: "t", values: [{ id }] }) },
+  {
+    tool: "update",
+    key: "Update",
+    of: (n) => ({ database, table: "t", set: { note: `${n}` }, where: null }),
+  },
+  {
+    tool: "delete",
+    key: "Delete",
+    of: (n) => ({ database, table: "t", where: { column: "id", cmp: "=", value: n - 1 } }),
+  },
+  {
+    tool: "create_table",
+    key: "CreateTable",
+    of: (n) => ({ database, table: `made_${n}`, columns }),
+  },
+  { tool: "drop_table", key: "DropTable", of: (n) => ({ database, table: `spare_${n}` }) },
+];
+
+const clients = [
+  ["a client of 2026-07-28", connectStateless],
+  ["a client that begins by a handshake", connectEarlier],
+] as const;
+
+/** What the tool and the query say to one user, who is let in or denied for the same reason. */
+async function compare(
+  t: Test,
+  { gateway, mcp, token }: { gateway: TestGateway; mcp: AnyClient; token: string },
+  { tool, key, of }: Operation,
+  number: number,
+): Promise<void> {
+  const query = await gateway.query({ [key]: of(number) }, token);
+  const call = await mcp.call(tool, of(number + 1));
+  const denial = `Denied: ${query.body.message} (${query.body.code})`;
+  t.equal(call.isError, query.status !== 200, `${key}: ${query.status}`);
+  if (query.status !== 200) t.equal(call.text, denial);
+}
+
+for (const [client, connect] of clients) {
+  t.test(`${client} may do by tools what its role may do by queries`, async (t) => {
+    const { gateway, root } = await open(t);
+    let number = 0;
+    for (const name of [...Object.keys(roles), "stranger", "root"]) {
+      const token = await tokenOf(gateway, name);
+      const mcp = await connect(t, `${gateway.url}/mcp`, token);
+      await t.test(name, async (t) => {
+        for (const operation of operations) {
+          number += 2;
+          for (const spare of [number, number + 1]) {
+            const table = `spare_${spare}`;
+            await gateway.query({ CreateTable: { database, table, columns } }, root);
+          }
+          await compare(t, { gateway, mcp, token }, operation, number);
+        }
+      });
+    }
+  });
+
+  t.test(`${client} is listed what its role can use`, async (t) => {
+    const { gateway } = await open(t);
+    const reading = ["describe_table", "list_databases", "list_tables", "select"];
+    const writing = [...reading, "delete", "insert", "update"];
+    const everything = [...writing, "create_table", "drop_table"];
+    const expected = {
+      ...{ owner: everything, dbadmin: everything, root: everything },
+      ...{ writer: writing, reader: reading, stranger: reading },
+    };
+    for (const [name, tools] of Object.entries(expected)) {
+      const mcp = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, name));
+      t.strictSame((await mcp.toolNames()).toSorted(), tools.toSorted(), name);
+    }
+  });
+
+  t.test(`${client} learns of what its role may read, and of nothing else`, async (t) => {
+    const { gateway } = await open(t);
+    const reader = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "reader"));
+    t.strictSame((await reader.call("list_databases", {})).structured, { databases: ["main"] });
+    t.strictSame((await reader.call("list_tables", { database })).structured, { tables: ["t"] });
+    t.strictSame(await reader.resourceUris(), ["gatehouse:///main/t"]);
+    t.match(JSON.parse(await reader.read("gatehouse:///main/t")), {
+      columns: [{ name: "id" }, {}],
+    });
+    const stranger = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "stranger"));
+    t.strictSame((await stranger.call("list_databases", {})).structured, { databases: [] });
+    const denied = "Denied: Insufficient permissions for this operation (no_grant)";
+    t.equal((await stranger.call("list_tables", { database })).text, denied);
+    t.equal((await stranger.call("list_tables", { database: "missing" })).text, denied);
+    t.strictSame(await stranger.resourceUris(), []);
+    await t.rejects(stranger.read("gatehouse:///main/t"), /Insufficient permissions/);
+  });
+}
+
+t.test("the audit says who called what, and by which right", async (t) => {
+  const { gateway } = await open(t);
+  const token = await tokenOf(gateway, "reader");
+  const { jti: tokenId } = decodePart(token, 1);
+  const who = { user: "reader", tokenId, path: "/mcp", method: "POST", status: 200 };
+  const select = { database, from: "t", columns: ["*"] };
+  t.match(await auditOf(gateway, await callTool(gateway, "select", select, token)), {
+    ...who,
+    decision: "allow",
+    operations: [{ operation: "Select", database, tables: ["t"], role: "ReadOnly", entry: "main" }],
+  });
+  const insert = { database, table: "t", values: [{ id: 1, note: "a secret" }] };
+  const denied = await callTool(gateway, "insert", insert, token);
+  t.equal(denied.headers.get("x-gatehouse-decision"), "deny");
+  t.match(await auditOf(gateway, denied), {
+    ...who,
+    decision: "deny",
+    reason: "role_insufficient",
+    operations: [{ operation: "Insert", database, tables: ["t"] }],
+  });
+  const describe = { database: "elsewhere", table: "t" };
+  t.match(await auditOf(gateway, await callTool(gateway, "describe_table", describe, token)), {
+    ...who,
+    decision: "deny",
+    reason: "no_grant",
+    operations: [{ operation: "DescribeTable", database: "elsewhere", tables: ["t"] }],
+  });
+  const list = statelessCall("tools/list");
+  t.match(await auditOf(gateway, await send(gateway, list, token)), { ...who, operations: [] });
+  const bad = await send(gateway, { ...list, body: `[${list.body}]` }, token);
+  t.match(await auditOf(gateway, bad), { user: "reader", decision: "deny", status: 400 });
+  t.notMatch(gateway.service.output, /a secret/);
+  t.notMatch(gateway.service.output, token);
+});
+
+t.test("a demotion in the file holds for the next call", async (t) => {
+  const { gateway } = await open(t);
+  const token = await tokenOf(gateway, "writer");
+  const call = (id: number) =>
+    callTool(gateway, "insert", { database, table: "t", values: [{ id }] }, token);
+  t.equal(refusalOf(await call(1)), undefined);
+  await gateway.edit((text) => text.replace('"ReadWrite"', '"ReadOnly"'));
+  let id = 2;
+  await soon(t, "denied", async () => refusalOf(await call(id++)) === "role_insufficient");
+  const denied = "Denied: Insufficient permissions for this operation (role_insufficient)";
+  t.equal(textOf(await call(id)), denied);
+  await putInForce(
+    gateway,
+    fileOf(gateway).replace(/(username = "writer"\ndatabase = "main"\nrole = )"\w+"/, '$1"Owner"'),
+  );
+  t.equal(refusalOf(await call(id)), undefined, "a promotion too");
+});
+
+t.test("a token for one database opens no other by any tool", async (t) => {
+  const { gateway } = await open(t);
+  const token = await tokenOf(gateway, "root", "main");
+  const select = (name: string) => ({ database: name, from: "t", columns: ["*"] });
+  t.equal(refusalOf(await callTool(gateway, "select", select("main"), token)), undefined);
+  const answer = await callTool(gateway, "select", select("elsewhere"), token);
+  t.equal(refusalOf(answer), "token_database");
+  const tables = await callTool(gateway, "list_tables", { database: "elsewhere" }, token);
+  t.equal(refusalOf(tables), "no_grant");
+});

@@ -1,0 +1,65 @@
+/** What a client of `/mcp` does, request by request. */
+import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { statelessCall } from "../mcp/messages.ts";
+
+/** A request's parts as `fetch` takes them. */
+export interface Call {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string | string[]>>;
+  readonly body?: string | Buffer;
+}
+
+/** Sends a request to `/mcp`, with a token if there is one. */
+export function send(
+  gateway: TestGateway,
+  { method = "POST", headers = {}, body }: Call,
+  token?: string,
+): Promise<Answer> {
+  const credential: Record<string, string> =
+    token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const named = Object.entries(headers).map(([name, value]) => [name, String(value)] as const);
+  return gateway.request("/mcp", {
+    method,
+    headers: { ...Object.fromEntries(named), ...credential },
+    ...(body === undefined ? {} : { body: body.toString() }),
+  });
+}
+
+/** Calls a tool as clients of 2026-07-28 do. */
+export function callTool(
+  gateway: TestGateway,
+  name: string,
+  args: Readonly<Record<string, unknown>>,
+  token?: string,
+): Promise<Answer> {
+  return send(gateway, statelessCall("tools/call", { name, arguments: args }), token);
+}
+
+function objectIn(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null ? { ...value } : {};
+}
+
+/** The first text of a tool's result. */
+export function textOf({ body }: Answer): string {
+  const { content } = objectIn(body.result);
+  return Array.isArray(content) ? String(objectIn(content[0]).text) : "";
+}
+
+/** The stable code by which a call was refused, wherever the answer says it. */
+export function refusalOf(answer: Answer): string | undefined {
+  const { body } = answer;
+  if (typeof body.code === "string") return body.code;
+  const { data } = objectIn(body.error);
+  if (data !== undefined) return String(objectIn(data).code);
+  if (objectIn(body.result).isError !== true) return undefined;
+  return /\((\w+)\)$/.exec(textOf(answer))?.[1] ?? "failed";
+}
+
+/** The audit's line of a request, once it is over. */
+export async function auditOf(
+  { service }: TestGateway,
+  answer: Answer,
+): Promise<Record<string, unknown>> {
+  const requestId = answer.headers.get("x-request-id");
+  return service.logged((line) => line.audit === true && line.requestId === requestId);
+}
