@@ -93,13 +93,9 @@ t.test("on an old Node it says so in one sentence and ends with 1", (t) => {
   );
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
-    ["--require", preload, program, "user", "list"],
-    // What the test runner loads into every process would add its own warnings.
-    {
-      cwd: gatehouse.home,
-      env: cleanEnvironment(gatehouse.home, { NODE_OPTIONS: "" }),
-      encoding: "utf8",
-    },
+    ["--no-deprecation", "--require", preload, program, "user", "list"],
+    // What the test runner loads into every process would add deprecation warnings of its own.
+    { cwd: gatehouse.home, env: cleanEnvironment(gatehouse.home), encoding: "utf8" },
   );
   t.strictSame([status, stdout], [1, ""]);
   t.equal(
