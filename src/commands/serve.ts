@@ -90,11 +90,15 @@ async function run(options: ServeOptions): Promise<void> {
   warn(loaded, log);
   const gateway = await start(loaded, { log, chosenPassword, hasTerminal });
 
-  process.on("SIGHUP", () => void gateway.refresh());
-  const signal = await whenAskedToEnd(() => {
-    log.warn("ended at once: requests in flight are cut");
-    process.exit(FAILURE);
-  });
+  // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
+  process.stdout.on("error", () => {});
+  const signal = await whenAskedToEnd(
+    () => {
+      log.warn("ended at once: requests in flight are cut");
+      process.exit(FAILURE);
+    },
+    () => void gateway.refresh(),
+  );
   const hint = hasTerminal ? "; Ctrl-C again ends at once" : "";
   log.info({ signal }, `draining: requests in flight finish${hint}`);
   await gateway.close();
