@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { decodeText } from "../files/guarded.ts";
+import { decodeSteps } from "../files/guarded.ts";
 import { inOneGo, inSlices, type Steps } from "../slices.ts";
 import { outline } from "../toml/outline.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
@@ -71,12 +71,14 @@ function lineOf(text: string, { table, index, key }: RecordError): number | unde
  * Reads the access file in steps.
  *
  * @param earlier an earlier reading, so that only what has changed is parsed
+ * @param digest that of the text, if it is known
  * @throws AccessFileError with the line, if anything in the text is not as it must be
  */
 export function* parseSteps(
   text: string,
   file: string,
   earlier?: ParsedAccess,
+  digest?: string,
 ): Steps<ParsedAccess> {
   try {
     const plain = yield* readPlain(text, earlier?.plain);
@@ -85,9 +87,9 @@ export function* parseSteps(
     if (users.length === 0 && grants.length === 0) {
       throw new AccessFileError(file, undefined, "holds no user and no grant: taken as truncated");
     }
-    const digest = yield* digestSteps(Buffer.from(text));
-    const snapshot = yield* buildSnapshot(records, digest.slice(0, VERSION_DIGITS));
-    return { text, digest, records, snapshot, plain };
+    const known = digest ?? (yield* digestSteps(Buffer.from(text)));
+    const snapshot = yield* buildSnapshot(records, known.slice(0, VERSION_DIGITS));
+    return { text, digest: known, records, snapshot, plain };
   } catch (error) {
     if (error instanceof TomlSyntaxError) throw new AccessFileError(file, error.line, error.reason);
     if (!(error instanceof RecordError)) throw error;
@@ -106,8 +108,10 @@ export async function readAgain(
   file: string,
   earlier: ParsedAccess | undefined,
 ): Promise<ParsedAccess> {
-  const isSame = earlier !== undefined && (await inSlices(digestSteps(bytes))) === earlier.digest;
-  return isSame ? earlier : inSlices(parseSteps(decodeText(file, bytes), file, earlier));
+  const digest = await inSlices(digestSteps(bytes));
+  if (digest === earlier?.digest) return earlier;
+  const text = await inSlices(decodeSteps(file, bytes));
+  return inSlices(parseSteps(text, file, earlier, digest));
 }
 
 /** Reads the access file's text as records in their order. @throws AccessFileError */

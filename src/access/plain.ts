@@ -42,9 +42,10 @@ function nothingReusable(text: string): Reusable {
 }
 
 /** Finds what needs not be read again: an edit leaves most of a file as it was. */
-function findReusable(text: string, earlier: PlainFile | undefined): Reusable {
+function* findReusable(text: string, earlier: PlainFile | undefined): Steps<Reusable> {
   if (earlier === undefined) return nothingReusable(text);
   const prefix = commonPrefix(earlier.text, text);
+  yield;
   let from = earlier.preamble;
   let firsts = 0;
   for (const { length } of earlier.blocks) {
@@ -55,7 +56,9 @@ function findReusable(text: string, earlier: PlainFile | undefined): Reusable {
   }
   if (firsts === 0) return nothingReusable(text);
   const most = Math.min(earlier.text.length, text.length) - from;
+  yield;
   const suffix = commonSuffix(earlier.text, text, most);
+  yield;
   let to = text.length;
   let lasts = 0;
   for (let at = earlier.blocks.length - 1; at >= firsts; at--) {
@@ -97,7 +100,8 @@ function* sortRecords(blocks: readonly ReadBlock[]): Steps<AccessRecords> {
 }
 
 function* readParts(text: string, earlier: PlainFile | undefined): Steps<PlainFile | undefined> {
-  const { first, last, from, to } = findReusable(text, earlier);
+  const { first, last, from, to } = yield* findReusable(text, earlier);
+  yield;
   const isPlain = first.length > 0 || isBlankUntil(text, from);
   if (!isPlain || hasLongStrings(text.slice(from, to))) return undefined;
   // Comments too have characters that may not stand in them.

@@ -1,5 +1,6 @@
 import { constants } from "node:fs";
 import { open } from "node:fs/promises";
+import { inOneGo, type Steps } from "../slices.ts";
 import { permissionProblem } from "./permissions.ts";
 
 /** A file that holds secrets or decides access may not be used as it is. */
@@ -15,14 +16,24 @@ export class UnsafeFileError extends Error {
   }
 }
 
-/** The bytes as text. @throws UnsafeFileError if they are not UTF-8 */
-export function decodeText(file: string, bytes: Buffer): string {
+/** Bytes that are decoded between two chances to interrupt. */
+const DECODED_PER_STEP = 1 << 21;
+
+/** The bytes as text, in steps. @throws UnsafeFileError if they are not UTF-8 */
+export function* decodeSteps(file: string, bytes: Buffer): Steps<string> {
+  // A byte-order mark stays, so that the text is the file's own to the last byte.
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  const parts: string[] = [];
   try {
-    // A byte-order mark stays, so that the text is the file's own to the last byte.
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    for (let at = 0; at < bytes.length; at += DECODED_PER_STEP) {
+      parts.push(decoder.decode(bytes.subarray(at, at + DECODED_PER_STEP), { stream: true }));
+      yield;
+    }
+    parts.push(decoder.decode());
   } catch {
     throw new UnsafeFileError(file, "is not valid UTF-8");
   }
+  return parts.join("");
 }
 
 /**
@@ -54,5 +65,5 @@ export async function readGuardedBytes(
 
 /** Reads such a file as text. @throws UnsafeFileError also if it is not UTF-8 */
 export async function readGuarded(file: string, options: { checkRead: boolean }): Promise<string> {
-  return decodeText(file, await readGuardedBytes(file, options));
+  return inOneGo(decodeSteps(file, await readGuardedBytes(file, options)));
 }
