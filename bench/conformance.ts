@@ -8,7 +8,7 @@ import { FixtureServer } from "../test/mcp/fixture-server.ts";
 import { runAuthorizationSuite } from "./conformance/authorization.ts";
 import { registerClientTools } from "./conformance/client-tools.ts";
 import { startGateway } from "./conformance/gateway.ts";
-import { registerInputTools } from "./conformance/input-tools.ts";
+import { registerInputTools, stateOptions } from "./conformance/input-tools.ts";
 import { startShim } from "./conformance/shim.ts";
 import { type Results, type Revision, revisions, runServerSuite } from "./conformance/suite.ts";
 import { lost, markdownTable } from "./conformance/table.ts";
@@ -45,7 +45,7 @@ async function main(): Promise<void> {
   const fixture = new FixtureServer((server) => {
     registerInputTools(server);
     registerClientTools(server);
-  });
+  }, stateOptions);
   const alone = await fixture.listen();
   opened.defer(() => fixture.close());
   const inFront = await startGateway(alone, opened);

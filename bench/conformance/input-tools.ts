@@ -5,13 +5,15 @@ import {
   type InputRequest,
   inputRequired,
   type McpServer,
-  ProtocolError,
-  ProtocolErrorCode,
   type ServerContext,
+  type ServerOptions,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 
 const states = createRequestStateCodec<number>({ key: Buffer.alloc(32, "conformance") });
+
+/** How a server with these tools checks the state that a client gives back, before any tool runs. */
+export const stateOptions: ServerOptions = { requestState: { verify: states.verify } };
 
 function text(words: string) {
   return { content: [{ type: "text" as const, text: words }] };
@@ -54,17 +56,6 @@ const rounds: Readonly<Record<string, readonly Readonly<Record<string, InputRequ
   ],
 };
 
-/** How many rounds were answered, as the client gives it back. @throws ProtocolError if tampered */
-async function roundOf(context: ServerContext): Promise<number> {
-  const state = context.mcpReq.requestState<string>();
-  if (state === undefined) return 0;
-  try {
-    return await states.verify(state, context);
-  } catch {
-    throw new ProtocolError(ProtocolErrorCode.InvalidParams, "the state was tampered with");
-  }
-}
-
 const envelope = z.object({ [CLIENT_CAPABILITIES_META_KEY]: z.record(z.string(), z.unknown()) });
 
 /** Only what the client has said that it can answer. */
@@ -90,7 +81,7 @@ export function registerInputTools(server: McpServer): void {
   }
   for (const [suffix, asked] of Object.entries(rounds)) {
     server.registerTool(`${prefix}${suffix}`, described, async (context) => {
-      const round = await roundOf(context);
+      const round = context.mcpReq.requestState<number>() ?? 0;
       const inputRequests = asked[round];
       if (inputRequests === undefined) return text("state-ok");
       return inputRequired({ inputRequests, requestState: await states.mint(round + 1, context) });

@@ -3,6 +3,9 @@ import {
   StreamableHTTPClientTransport,
   UnauthorizedError,
 } from "@modelcontextprotocol/client";
+import { UnauthorizedError as EarlierUnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
+import { Client as EarlierClient } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport as EarlierTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import type { Browser } from "playwright-core";
 import t, { type Test } from "tap";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
@@ -106,6 +109,41 @@ t.test("an app finds its way in, and does what it was allowed", { timeout: 110_0
   const call = client.callTool({ name: "select", arguments: selectIn("main") });
   await t.rejects(call, UnauthorizedError);
   t.ok(notebook.sentTo, "it has to ask its user again");
+  t.notMatch(gateway.service.output, refreshed, "no token is in the log");
+});
+
+t.test("an app on the earlier library finds its way in", { timeout: 110_000 }, async (t) => {
+  const gateway = await open(t);
+  const notebook = new Notebook(await openCallback(t));
+  const endpoint = new URL(`${gateway.url}/mcp`);
+  const knocking = new EarlierTransport(endpoint, { authProvider: notebook });
+  const first = new EarlierClient({ name: "notebook", version: "1.0.0" });
+  const refusal: unknown = await first.connect(knocking).catch((error: unknown) => error);
+  t.ok(refusal instanceof EarlierUnauthorizedError, "it has to ask its user");
+  t.match(notebook.sentTo?.href, `${gateway.url}/oauth/authorize?`);
+  t.equal(notebook.sentTo?.searchParams.get("resource"), endpoint.href, "it has discovered");
+  t.ok(notebook.clientInformation()?.client_id, "it has registered");
+  const answer = await allowReadingMain(await launch(t), notebook);
+  await knocking.finishAuth(answer.get("code") ?? "");
+  const client = new EarlierClient({ name: "notebook", version: "1.0.0" });
+  await client.connect(new EarlierTransport(endpoint, { authProvider: notebook }));
+  t.teardown(() => client.close());
+
+  const rows = await client.callTool({ name: "select", arguments: selectIn("main") });
+  t.strictSame(rows.structuredContent, { rows: [], truncated: false });
+  const archive = await client.callTool({ name: "select", arguments: selectIn("archive") });
+  t.match(archive, { isError: true, content: [{ text: /\(token_database\)$/ }] });
+
+  const tokens = notebook.tokens();
+  if (tokens !== undefined) notebook.saveTokens({ ...tokens, access_token: "gone.stale.bad" });
+  notebook.sentTo = undefined;
+  const again = await client.callTool({ name: "select", arguments: selectIn("main") });
+  t.strictSame(again.structuredContent, { rows: [], truncated: false }, "it refreshes by itself");
+  t.equal(notebook.sentTo, undefined, "its user is not asked again");
+  const refreshed = accessTokenOf(notebook);
+  t.not(refreshed, "gone.stale.bad");
+  t.not(refreshed, tokens?.access_token);
+  t.equal(refusalOf(await callTool(gateway, "insert", insert, refreshed)), "token_read_only");
   t.notMatch(gateway.service.output, refreshed, "no token is in the log");
 });
 

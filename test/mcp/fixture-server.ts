@@ -12,6 +12,7 @@ import {
   createMcpHandler,
   isLegacyRequest,
   type McpServer,
+  type ServerOptions,
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
 import { sendWebResponse, toWebRequest } from "../../src/mcp/web.ts";
@@ -33,15 +34,20 @@ export class FixtureServer {
   /** Calls of `wait` that were cancelled. */
   cancelled = 0;
   readonly #more: (server: McpServer) => void;
+  readonly #options: ServerOptions;
   readonly #sessions = new Map<string, WebStandardStreamableHTTPServerTransport>();
   readonly #stateless = createMcpHandler(() => this.#createServer(), { legacy: "reject" });
   readonly #server = createServer((request, response) => {
     this.#receive(request, response).catch(() => response.destroy());
   });
 
-  /** @param more registers what a server is to have besides the usual tools */
-  constructor(more: (server: McpServer) => void = () => {}) {
+  /**
+   * @param more registers what a server is to have besides the usual tools
+   * @param options what each server is made with besides the usual options
+   */
+  constructor(more: (server: McpServer) => void = () => {}, options: ServerOptions = {}) {
     this.#more = more;
+    this.#options = options;
   }
 
   /** Listens on a free port and gives the endpoint's URL. */
@@ -67,7 +73,7 @@ export class FixtureServer {
   #createServer(): McpServer {
     const server = createFixtureServer(() => {
       this.cancelled++;
-    });
+    }, this.#options);
     this.#more(server);
     return server;
   }

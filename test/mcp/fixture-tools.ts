@@ -1,4 +1,4 @@
-import { McpServer, ResourceTemplate } from "@modelcontextprotocol/server";
+import { McpServer, ResourceTemplate, type ServerOptions } from "@modelcontextprotocol/server";
 import { z } from "zod";
 
 const pixel = Buffer.from("a pixel, if one believes it").toString("base64");
@@ -95,12 +95,20 @@ function registerOthers(server: McpServer): void {
   );
 }
 
-/** A server with the tools, resources and prompts that a client expects of a test server. */
-export function createFixtureServer(onCancelled: () => void): McpServer {
+/**
+ * A server with the tools, resources and prompts that a client expects of a test server.
+ *
+ * @param options what it is made with besides the usual options
+ */
+export function createFixtureServer(
+  onCancelled: () => void,
+  options: ServerOptions = {},
+): McpServer {
   const shared = { ttlMs: 60_000, cacheScope: "public" } as const;
   const server = new McpServer(
     { name: "fixture", version: "1.0.0" },
     {
+      ...options,
       capabilities: { logging: {} },
       cacheHints: { "tools/list": shared, "resources/list": shared, "prompts/list": shared },
     },
