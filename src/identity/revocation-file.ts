@@ -89,11 +89,6 @@ export function isPast(revocation: Revocation): boolean {
   return end < epochSeconds();
 }
 
-/** True if `text` can be the id of a token that the file names. */
-export function isTokenId(text: string): boolean {
-  return tokenShape.shape.jti.safeParse(text).success;
-}
-
 /** The revocation as the file holds it, by which two can be compared. */
 export function toLine(revocation: Revocation): string {
   return `${JSON.stringify(revocation)}\n`;

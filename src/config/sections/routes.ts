@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { type PermissionClass, permissionClasses } from "../../query/operations.ts";
+import { isPermissionClass, permissionClasses } from "../../query/operations.ts";
 import { isForwardableHeader } from "../headers.ts";
 import { refuse, text } from "../kinds.ts";
 
@@ -40,10 +40,6 @@ function isRoutePath(path: string): boolean {
     rest.every((segment) => literal.test(segment) || parameter.test(segment)) &&
     new Set(parameters).size === parameters.length
   );
-}
-
-function isPermissionClass(access: string): access is PermissionClass {
-  return permissionClasses.some((permission) => permission === access);
 }
 
 const route = z
