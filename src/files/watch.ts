@@ -6,6 +6,8 @@ import { type FSWatcher, watch } from "chokidar";
 const POLL_MS = 500;
 /** A file is taken as written once it has stood still for so long, in milliseconds. */
 const SETTLE_MS = 100;
+/** Reports of a busy directory, such as one that a log is written to, are gathered for so long. */
+const GATHER_MS = 20;
 /** A file that never stands still is read all the same after so long, in milliseconds. */
 const PATIENCE_MS = 500;
 
@@ -43,6 +45,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
   let seen = look(file);
   let changing: { since: number; last: Fingerprint } | undefined;
   let timer: NodeJS.Timeout | undefined;
+  let gathering: NodeJS.Timeout | undefined;
 
   function settle(): void {
     if (changing === undefined) return;
@@ -66,13 +69,23 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     timer = setTimeout(settle, SETTLE_MS);
   }
 
-  const watcher: FSWatcher = watch(path.dirname(file), {
+  function gather(): void {
+    gathering ??= setTimeout(() => {
+      gathering = undefined;
+      notice();
+    }, GATHER_MS);
+  }
+
+  const directory = path.dirname(path.resolve(file));
+  const watcher: FSWatcher = watch(directory, {
     depth: 0,
     ignoreInitial: true,
     ignorePermissionErrors: true,
+    // What changed is looked up here: the watcher need not look at each file beside it as well.
+    ignored: (entry) => entry !== directory,
   });
-  watcher.on("all", notice);
-  watcher.on("raw", notice);
+  watcher.on("all", gather);
+  watcher.on("raw", gather);
   // The poll goes on where a watch cannot be had, such as when inotify's limits are used up.
   watcher.on("error", notice);
   const poll = setInterval(notice, POLL_MS);
@@ -81,6 +94,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     async close() {
       clearInterval(poll);
       clearTimeout(timer);
+      clearTimeout(gathering);
       await watcher.close();
     },
   };

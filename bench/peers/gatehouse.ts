@@ -1,0 +1,61 @@
+import { chmodSync, cpSync, mkdtempSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { cleanEnvironment } from "../../test/kit/process.ts";
+import { freePort } from "../rig/free-port.ts";
+import { Program } from "../rig/program.ts";
+import { GATEWAY_CORE, MEGABYTE, type System } from "./system.ts";
+import type { World } from "./world.ts";
+
+const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+
+export interface GatehouseOptions {
+  readonly users?: number;
+  readonly workers?: number;
+  readonly name?: string;
+  /** Flags for Node itself. */
+  readonly nodeFlags?: readonly string[];
+}
+
+/** A gateway of ours and where its metrics are. */
+export interface Gatehouse extends System {
+  readonly metricsPort: number;
+}
+
+/** Starts Gatehouse with all that it does in earnest: audit to a file, metrics, timeouts. */
+export async function startGatehouse(
+  world: World,
+  upstreamPort: number,
+  { users, workers = 1, name = "Gatehouse", nodeFlags = [] }: GatehouseOptions = {},
+): Promise<Gatehouse> {
+  const home = mkdtempSync(path.join(world.directory, "home-"));
+  chmodSync(home, 0o700);
+  const metricsPort = await freePort();
+  writeFileSync(path.join(home, "access_control.toml"), world.accessFile(users), { mode: 0o600 });
+  writeFileSync(
+    path.join(home, "gateway.toml"),
+    `[server]
+port = 0
+workers = ${workers}
+[upstream]
+url = "http://127.0.0.1:${upstreamPort}"
+[audit]
+file = "${home}/audit.log"
+[metrics]
+listen = "127.0.0.1:${metricsPort}"
+[mcp]
+enabled = false
+`,
+  );
+  if (world.keys !== undefined) cpSync(world.keys, path.join(home, "keys"), { recursive: true });
+  // Several processes need more than the core that one is kept on.
+  const core = workers === 1 ? GATEWAY_CORE : undefined;
+  const flags = [...nodeFlags, program, "serve"];
+  const running = new Program(process.execPath, flags, core, cleanEnvironment(home));
+  const port = Number(await running.printed(/"url":"http:\/\/127\.0\.0\.1:(\d+)/));
+  await world.adoptKey(home);
+  return {
+    ...{ name, port, program: running, metricsPort },
+    ...{ algorithm: "ES256", largestBody: 10 * MEGABYTE },
+  };
+}

@@ -1,0 +1,18 @@
+import type { Program } from "../rig/program.ts";
+import type { Algorithm } from "./world.ts";
+
+/** A gateway that is measured. */
+export interface System {
+  readonly name: string;
+  readonly port: number;
+  readonly program: Program;
+  /** Which signature its tokens carry; undefined for a forward that looks at none. */
+  readonly algorithm: Algorithm | undefined;
+  /** Bytes of the largest body that it can look into. */
+  readonly largestBody: number;
+}
+
+/** The core that the measured gateway has; load and upstream share the other. */
+export const GATEWAY_CORE = 0;
+export const LOAD_CORE = 1;
+export const MEGABYTE = 1_000_000;

@@ -1,0 +1,57 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import * as z from "zod";
+import type { Program } from "./program.ts";
+
+const script = fileURLToPath(new URL("wrk.lua", import.meta.url));
+const resultShape = z.object({
+  requests: z.number(),
+  microseconds: z.number(),
+  /** Answers of 400 and more. */
+  refused: z.number(),
+  /** Requests without an answer. */
+  failed: z.number(),
+});
+
+/** What `wrk` is to send, and for how long. */
+export interface Load {
+  readonly port: number;
+  readonly connections: number;
+  readonly seconds: number;
+  readonly tokenFile: string;
+  readonly bodyFile: string;
+  readonly core?: number;
+}
+
+/** What came of a load. */
+export interface Sample {
+  readonly requests: number;
+  readonly refused: number;
+  readonly failed: number;
+  /** Microseconds of user and system time of the measured process for each request. */
+  readonly cpu: number;
+  /** Requests in a second. */
+  readonly rate: number;
+}
+
+/** Loads a port in a closed loop and looks at what that costs `measured`. */
+export async function load(measured: Program, options: Load): Promise<Sample> {
+  const { port, connections, seconds, tokenFile, bodyFile, core } = options;
+  const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];
+  const [command = "", ...flags] = [
+    ...[...pinned, "wrk", "-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "20s"],
+    ...["-s", script, `http://127.0.0.1:${port}/query`, "--", tokenFile, bodyFile],
+  ];
+  const before = measured.cpuSeconds();
+  const child = spawn(command, flags, { stdio: ["ignore", "pipe", "inherit"] });
+  let output = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (output += text));
+  await once(child, "close");
+  const used = measured.cpuSeconds() - before;
+  const line = output.split("\n").find((text) => text.startsWith("{"));
+  if (line === undefined) throw new Error(`wrk said:\n${output}`);
+  const { requests, microseconds, refused, failed } = resultShape.parse(JSON.parse(line));
+  const rate = requests / (microseconds / 1e6);
+  return { requests, refused, failed, cpu: (used * 1e6) / requests, rate };
+}

@@ -1,0 +1,84 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { connect } from "node:net";
+import { setTimeout as wait } from "node:timers/promises";
+
+/** Clock ticks in a second of `/proc/<pid>/stat` on every Linux. */
+const TICKS_PER_SECOND = 100;
+const READY_ATTEMPTS = 200;
+const RETRY_MS = 50;
+
+/** A process that takes part in a measurement, kept on one core and ended by its id. */
+export class Program {
+  readonly child: ChildProcess;
+  #output = "";
+
+  /** @param core which core it may run on; undefined for any */
+  constructor(command: string, flags: readonly string[], core?: number, env?: NodeJS.ProcessEnv) {
+    const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];
+    const [first = command, ...rest] = [...pinned, command, ...flags];
+    this.child = spawn(first, rest, { stdio: ["ignore", "pipe", "pipe"], env: env ?? process.env });
+    const keep = (text: string) => (this.#output = (this.#output + text).slice(-100_000));
+    this.child.stdout?.setEncoding("utf8").on("data", keep);
+    this.child.stderr?.setEncoding("utf8").on("data", keep);
+  }
+
+  /** What it has printed lately. */
+  get output(): string {
+    return this.#output;
+  }
+
+  /** Waits for a line that fits and returns what its first group holds. */
+  async printed(pattern: RegExp): Promise<string> {
+    for (let attempt = 0; attempt < READY_ATTEMPTS; attempt++) {
+      const found = pattern.exec(this.#output)?.[1];
+      if (found !== undefined) return found;
+      if (this.child.exitCode !== null) break;
+      await wait(RETRY_MS);
+    }
+    throw new Error(`${this.child.spawnargs.join(" ")} did not start:\n${this.#output}`);
+  }
+
+  /** Waits until something listens on a port. */
+  async listening(port: number): Promise<void> {
+    for (let attempt = 0; attempt < READY_ATTEMPTS; attempt++) {
+      if (this.child.exitCode !== null) break;
+      if (await accepts(port)) return;
+      await wait(RETRY_MS);
+    }
+    throw new Error(`${this.child.spawnargs.join(" ")} does not listen:\n${this.#output}`);
+  }
+
+  /** Seconds of processor time that it has used so far, user and system together. */
+  cpuSeconds(): number {
+    const stat = readFileSync(`/proc/${this.child.pid}/stat`, "utf8");
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+  }
+
+  /** Resident memory in MB. */
+  residentMegabytes(): number {
+    const status = readFileSync(`/proc/${this.child.pid}/status`, "utf8");
+    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+  }
+
+  async stop(): Promise<void> {
+    if (this.child.exitCode !== null || this.child.signalCode !== null) return;
+    const exit = once(this.child, "exit");
+    this.child.kill("SIGKILL");
+    await exit;
+  }
+}
+
+async function accepts(port: number): Promise<boolean> {
+  const socket = connect(port, "127.0.0.1");
+  try {
+    await once(socket, "connect");
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
