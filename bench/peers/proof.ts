@@ -3,7 +3,9 @@ import { reader, type World, writers } from "./world.ts";
 
 const select = (database: string) =>
   JSON.stringify({ Select: { database, from: "users", columns: ["*"] } });
-const insert = JSON.stringify({ Insert: { database: "main", table: "users", values: [{ id: 1 }] } });
+const insert = JSON.stringify({
+  Insert: { database: "main", table: "users", values: [{ id: 1 }] },
+});
 
 async function statusOf(system: System, token: string | undefined, body: string): Promise<number> {
   const headers = new Headers({ "content-type": "application/json" });

@@ -32,7 +32,11 @@ export interface ChangeOptions {
 const anyReader = { checkRead: false };
 /** Times that a change is begun anew because an operator saved the file meanwhile. */
 const ATTEMPTS = 5;
-const readOnlyCodes = new Set(["EROFS", "EACCES", "EPERM", "EBUSY"]);
+/** The system does not let the file be written: by its rules, or for want of room. */
+const unwritableCodes = new Set([
+  ...["EROFS", "EACCES", "EPERM", "EBUSY"],
+  ...["ENOSPC", "EDQUOT", "EFBIG", "EIO"],
+]);
 
 function asRefusal(error: unknown, file: string): unknown {
   if (error instanceof AccessFileError || error instanceof UnsafeFileError) {
@@ -53,7 +57,7 @@ function asRefusal(error: unknown, file: string): unknown {
     const message = "The access file is missing";
     return new Refusal("access_file_invalid", { message, cause: error });
   }
-  if (!readOnlyCodes.has(String(error.code))) return error;
+  if (!unwritableCodes.has(String(error.code))) return error;
   const detail = `${file}: ${error.message}`;
   return new Refusal("access_file_read_only", { detail, cause: error });
 }

@@ -8,6 +8,7 @@ import { version } from "../version.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { greet } from "./greeting.ts";
+import { outliveErrors } from "./last-resort.ts";
 import { explainListenFailure } from "./listen-failure.ts";
 import { FAILURE } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
@@ -89,6 +90,7 @@ async function run(options: ServeOptions): Promise<void> {
   const log = createLog({ isTerminal: hasTerminal });
   warn(loaded, log);
   const gateway = await start(loaded, { log, chosenPassword, hasTerminal });
+  outliveErrors(log);
 
   // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
   process.stdout.on("error", () => {});

@@ -1,6 +1,8 @@
 import { Command, InvalidArgumentError, Option } from "commander";
+import { isExternalUsername } from "../access/names.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
 import { keysDirectoryOf } from "../gateway/open-identity.ts";
 import { credentialOf } from "../identity/credential.ts";
 import { openKeyRing } from "../identity/key-ring.ts";
@@ -71,6 +73,13 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   print(token);
 }
 
+/** @throws Refusal `user_not_found`; a user of an external issuer needs no record to have tokens */
+async function requireTokenOwner(loaded: LoadedConfiguration, username: string): Promise<void> {
+  if (isExternalUsername(username)) return;
+  const { users } = await readAccess(loaded);
+  if (!users.has(username)) throw refusalOf("user_not_found", username);
+}
+
 async function revokeTokens(
   written: string | undefined,
   options: CommonOptions & { user?: string },
@@ -83,8 +92,7 @@ async function revokeTokens(
   const loaded = loadFor(options);
   const file = loaded.configuration.auth.revocations_file;
   if (username !== undefined) {
-    if (!(await readAccess(loaded)).users.has(username))
-      throw refusalOf("user_not_found", username);
+    await requireTokenOwner(loaded, username);
     await revokeTokensOf(file, username);
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {

@@ -15,6 +15,14 @@ export const hopByHop: ReadonlySet<string> = new Set([
   "upgrade",
 ]);
 
+/**
+ * A name as an upstream sees it that folds what is no letter or digit to one character, as CGI, WSGI
+ * and PHP do: to them `X_Gatehouse_User`, `X.Gatehouse.User` and `X-Gatehouse-User` are one.
+ */
+export function foldHeader(name: string): string {
+  return name.toLowerCase().replaceAll(/[^a-z0-9]/g, "-");
+}
+
 /** Hop-by-hop headers, credentials, framing, and what the gateway itself sets. */
 const refused = new Set([
   ...hopByHop,
@@ -31,8 +39,7 @@ const refusedPrefixes = ["x-gatehouse-", "x-forwarded-"];
 /** True for a header name (RFC 9110, section 5.1) that a client's request may carry upstream. */
 export function isForwardableHeader(name: string): boolean {
   if (!token.test(name)) return false;
-  // Many servers read `X_Gatehouse_User` and `X-Gatehouse-User` as one name.
-  const folded = name.toLowerCase().replaceAll("_", "-");
+  const folded = foldHeader(name);
   return !refused.has(folded) && !refusedPrefixes.some((prefix) => folded.startsWith(prefix));
 }
 

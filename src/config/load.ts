@@ -31,7 +31,7 @@ export interface LoadedConfiguration {
 
 /**
  * Finds, reads and checks the configuration. Every path in the result is absolute, and the
- * credential of `upstream.authorization_file` is read into `upstream.authorization`.
+ * credential of an `authorization_file` is read into the `authorization` beside it.
  * @throws ConfigurationError with every problem found
  */
 export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
@@ -40,21 +40,25 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   const document = readDocument(bytes, file);
   const checked = withOverrides(document, file, options);
   const configuration = check(checked);
-  const holdsCredential = configuration.upstream.authorization !== undefined;
+  const held = credentialSections.filter((name) => configuration[name].authorization !== undefined);
   resolvePaths(configuration, file, serviceDirectory);
-  readCredential(configuration, checked);
+  for (const name of credentialSections) readCredential(name, configuration, checked);
   return {
     configuration: deepFrozen(configuration),
     file,
     serviceDirectory,
     warnings: [
       ...warnings,
-      ...(holdsCredential ? readersWarning(file, configuration.auth.check_permissions) : []),
+      ...held.flatMap((name) => readersWarning(name, file, configuration.auth.check_permissions)),
     ],
   };
 }
 
 type Draft = z.output<typeof configurationSchema>;
+
+/** The sections of servers for which the gateway may have a credential of its own. */
+const credentialSections = ["upstream", "mcp"] as const;
+type CredentialSection = (typeof credentialSections)[number];
 
 function readDocument(bytes: Uint8Array, file: string | undefined): TomlDocument {
   const text = decoded(bytes, file);
@@ -116,22 +120,27 @@ function withoutDates(value: unknown): unknown {
   );
 }
 
-function readCredential({ auth, upstream }: Draft, checked: Checked): void {
-  if (upstream.authorization_file === undefined) return;
-  const read = readAuthorizationFile(upstream.authorization_file, auth.check_permissions);
+function readCredential(name: CredentialSection, draft: Draft, checked: Checked): void {
+  const section = draft[name];
+  if (section.authorization_file === undefined) return;
+  const read = readAuthorizationFile(section.authorization_file, draft.auth.check_permissions);
   if ("refused" in read) {
-    const path = ["upstream", "authorization_file"];
+    const path = [name, "authorization_file"];
     throw new ConfigurationError([problemOf(path, read.refused, checked)]);
   }
-  upstream.authorization = read.value;
+  section.authorization = read.value;
 }
 
-function readersWarning(file: string | undefined, checkReaders: boolean): string[] {
+function readersWarning(
+  name: CredentialSection,
+  file: string | undefined,
+  checkReaders: boolean,
+): string[] {
   const stats = file === undefined ? undefined : statSync(file, { throwIfNoEntry: false });
   if (file === undefined || stats === undefined) return [];
   const problem = permissionProblem(file, stats, checkReaders);
   if (problem === undefined) return [];
-  return [`${file} holds upstream.authorization, and ${problem.reason}; run: ${problem.remedy}`];
+  return [`${file} holds ${name}.authorization, and ${problem.reason}; run: ${problem.remedy}`];
 }
 
 function deepFrozen<T>(value: T): T {

@@ -14,14 +14,15 @@ export function resolvePaths(
   file: string | undefined,
   serviceDirectory: string,
 ): void {
-  const { auth, upstream, audit } = configuration;
+  const { auth, upstream, audit, mcp } = configuration;
   const base = file === undefined ? serviceDirectory : dirname(file);
   for (const key of ["access_control_file", "revocations_file"] as const) {
     const home = auth[key] === serviceFiles[key] ? serviceDirectory : base;
     auth[key] = resolve(home, auth[key]);
   }
-  if (upstream.authorization_file !== undefined) {
-    upstream.authorization_file = resolve(base, upstream.authorization_file);
+  for (const section of [upstream, mcp]) {
+    const { authorization_file: credential } = section;
+    if (credential !== undefined) section.authorization_file = resolve(base, credential);
   }
   if (audit.file !== undefined) audit.file = resolve(base, audit.file);
   const socket = upstream.url === undefined ? undefined : unixSocketPath(upstream.url);

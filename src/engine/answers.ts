@@ -25,7 +25,10 @@ export function answerError(response: ServerResponse, error: unknown, log: Logge
 }
 
 function describe(error: unknown, log: Logger): { status: number; code: string; message: string } {
-  if (error instanceof EngineRefusal) return error;
+  if (error instanceof EngineRefusal) {
+    if (error.code === "storage_failed") log.error({ code: error.code }, error.message);
+    return error;
+  }
   if (error instanceof QueryRefused) {
     return { status: 400, code: error.code, message: error.message };
   }

@@ -27,6 +27,7 @@ export const refusalStatuses = {
   busy: 503,
   closing: 503,
   query_timeout: 503,
+  storage_failed: 507,
 } as const satisfies Record<string, number>;
 export type RefusalCode = keyof typeof refusalStatuses;
 

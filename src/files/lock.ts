@@ -14,9 +14,13 @@ export class LockTimeoutError extends Error {
 const WAIT_MS = 10_000;
 const RETRY_MS = 10;
 const SQLITE_BUSY = 5;
+/** SQLite's result codes for a file that may not, or for want of room cannot, be written. */
 const SQLITE_READONLY = 8;
+const SQLITE_IOERR = 10;
+const SQLITE_FULL = 13;
 const SQLITE_CANTOPEN = 14;
-const systemRefusals = new Set(["EROFS", "EACCES", "EPERM"]);
+const sqliteRefusals = new Set([SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN]);
+const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
 
 /** SQLite's primary result code of an error, without the extension. */
 function resultCode(error: unknown): number | undefined {
@@ -28,7 +32,7 @@ function isRefusedBySystem(error: unknown): boolean {
   return error instanceof Error && "code" in error && systemRefusals.has(String(error.code));
 }
 
-/** The directory does not let a lock be made in it. */
+/** The directory does not let a lock be made in it, or has no room for one. */
 export class LockRefusedError extends Error {
   constructor(file: string, cause: unknown) {
     super(`no lock can be made beside ${file}`, { cause });
@@ -64,7 +68,7 @@ function tryToLock(lock: string, file: string): DatabaseSync | undefined {
     database?.close();
     const code = resultCode(error);
     if (code === SQLITE_BUSY) return undefined;
-    const isRefused = code === SQLITE_CANTOPEN || code === SQLITE_READONLY;
+    const isRefused = code !== undefined && sqliteRefusals.has(code);
     if (isRefused || isRefusedBySystem(error)) throw new LockRefusedError(file, error);
     throw error;
   }
@@ -85,7 +89,7 @@ async function acquire(lock: string, file: string): Promise<DatabaseSync> {
  * The lock is the operating system's own on an empty SQLite file beside `file`, so that a holder
  * that is killed leaves nothing to clean up and nothing to guess the age of.
  *
- * @throws LockTimeoutError after ten seconds, LockRefusedError if the directory is read-only
+ * @throws LockTimeoutError after ten seconds, LockRefusedError if the directory is read-only or full
  */
 export async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   const lock = path.join(path.dirname(file), `.${path.basename(file)}.lock`);

@@ -1,5 +1,6 @@
 import { challengeOf, isChallenged } from "./challenge.ts";
 import type { Exchange } from "./exchange.ts";
+import { endBeforeBody, leavesBodyUnread } from "./unread-body.ts";
 
 /** The headers that every answer carries: names and values in turn. */
 export function commonHeaders(exchange: Exchange): string[] {
@@ -17,7 +18,9 @@ export function sendJson(
   headers: readonly string[] = [],
 ): void {
   const bytes = Buffer.from(JSON.stringify(body));
-  const { response } = exchange;
+  const { request, response } = exchange;
+  const isLast = leavesBodyUnread(exchange);
+  if (isLast) response.shouldKeepAlive = false;
   response.writeHead(status, [
     ...["Content-Type", "application/json; charset=utf-8"],
     ...["Content-Length", String(bytes.length)],
@@ -26,7 +29,9 @@ export function sendJson(
     ...commonHeaders(exchange),
     ...headers,
   ]);
-  response.end(exchange.request.method === "HEAD" ? undefined : bytes);
+  const shown = request.method === "HEAD" ? undefined : bytes;
+  if (isLast) endBeforeBody(exchange, shown);
+  else response.end(shown);
 }
 
 /** Sends a success in the documented shape. */
@@ -54,12 +59,22 @@ export function refusalBody(
   return { status: "error", message, code, request_id: requestId };
 }
 
+/**
+ * What a client is to ask for when a scope is missing: also what it holds already, since some ask
+ * for what the challenge names and no more, and would lose the rest by the step up.
+ */
+function scopeToAskFor({ principal }: Exchange, missing: string | undefined): string | undefined {
+  if (missing === undefined) return undefined;
+  return [...new Set([...(principal?.scopes ?? []), ...missing.split(" ")])].sort().join(" ");
+}
+
 /** Sends a refusal in the documented shape: the only place where errors become answers. */
 export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, retryAfter, allow } = rejection;
   const headers: string[] = [];
   if (isChallenged(code, status)) {
-    headers.push("WWW-Authenticate", challengeOf(code, exchange.resource, rejection.scope));
+    const scope = scopeToAskFor(exchange, rejection.scope);
+    headers.push("WWW-Authenticate", challengeOf(code, exchange.resource, scope));
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);

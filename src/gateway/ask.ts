@@ -6,7 +6,7 @@ import { toOpForm } from "../upstream/op-form.ts";
 import type { QueryAnswer } from "../upstream/query-ask.ts";
 import { refusalBody } from "./answer.ts";
 import { noteDenial } from "./denial.ts";
-import type { Exchange } from "./exchange.ts";
+import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
 
@@ -37,7 +37,8 @@ export async function ask(
     };
     const { authorization } = gateway.headers;
     if (authorization !== undefined) Object.assign(headers, { authorization });
-    return await gateway.queries.ask({ body: inForm(gateway, body, query), headers, signal });
+    const user = payerOf(exchange);
+    return await gateway.queries.ask({ user, body: inForm(gateway, body, query), headers, signal });
   } catch (error) {
     if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;
     const status = error instanceof Refusal ? error.status : 400;

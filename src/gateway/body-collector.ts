@@ -1,27 +1,43 @@
 import { Refusal } from "../refusal.ts";
-import type { Exchange } from "./exchange.ts";
+import { type Exchange, payerOf } from "./exchange.ts";
 
-/** Counts the request bodies that are held in memory, so that together they stay within a bound. */
+/**
+ * Counts the request bodies that are held in memory, so that together they stay within a bound,
+ * and that nobody's bodies take more of it than they leave to all others.
+ */
 export class BodyBudget {
   readonly #limit: number;
+  readonly #heldFor = new Map<string, number>();
   #held = 0;
 
+  /** @param limit bytes, no fewer than the largest body may have */
   constructor(limit: number) {
     this.#limit = limit;
   }
 
-  /** @throws Refusal `busy` if the bytes would exceed the bound */
+  /** @throws Refusal `busy` if the bytes would exceed the bound, or the share of who sends them */
   take(exchange: Exchange, bytes: number): void {
-    if (this.#held + bytes > this.#limit) {
+    if (exchange.heldBytes === 0) exchange.heldFor = payerOf(exchange);
+    const own = this.#heldFor.get(exchange.heldFor) ?? 0;
+    const left = this.#limit - this.#held - bytes;
+    // A single body may have all that is free: nothing but its size limits it.
+    const isAlone = own === exchange.heldBytes;
+    if (left < 0 || (!isAlone && own + bytes > left)) {
       throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
     }
     this.#held += bytes;
+    this.#heldFor.set(exchange.heldFor, own + bytes);
     exchange.heldBytes += bytes;
   }
 
   /** Gives back what the exchange holds. */
   release(exchange: Exchange): void {
-    this.#held -= exchange.heldBytes;
+    const { heldBytes, heldFor } = exchange;
+    if (heldBytes === 0) return;
+    const rest = (this.#heldFor.get(heldFor) ?? 0) - heldBytes;
+    if (rest > 0) this.#heldFor.set(heldFor, rest);
+    else this.#heldFor.delete(heldFor);
+    this.#held -= heldBytes;
     exchange.heldBytes = 0;
   }
 }

@@ -2,6 +2,9 @@ import { isUtf8 } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import { parse } from "content-type";
 import type * as z from "zod";
+import { JsonReader } from "../query/json-reader.ts";
+import { QueryRefused } from "../query/refusal.ts";
+import { skipUniqueKeys } from "../query/unique-keys.ts";
 import { Refusal } from "../refusal.ts";
 import { type BodyBudget, BodyCollector, bodyTooLarge } from "./body-collector.ts";
 import type { Exchange } from "./exchange.ts";
@@ -42,18 +45,16 @@ export async function readBody(
   limit: number,
   budget: BodyBudget,
 ): Promise<Buffer> {
-  const { request, response } = exchange;
+  const { request } = exchange;
   if (Number(request.headers["content-length"] ?? 0) > limit) throw bodyTooLarge(limit);
-  if (request.headers.expect !== undefined) response.writeContinue();
+  exchange.inviteBody();
   const collector = new BodyCollector(exchange, limit, budget);
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const onData = (piece: Buffer): void => {
     try {
       collector.add(piece);
     } catch (error) {
-      request.off("data", onData);
-      // The rest is read and dropped, so that the client gets to see the answer.
-      request.resume();
+      request.off("data", onData).pause();
       reject(error);
     }
   };
@@ -77,10 +78,24 @@ function describe(issues: readonly z.core.$ZodIssue[]): string {
   return issue.input === undefined ? `${field} is missing` : `${field} must be a ${issue.expected}`;
 }
 
+/** @throws QueryRefused `duplicate_key`, or Refusal `invalid_body` */
+function requireOneReading(body: Buffer): void {
+  const reader = new JsonReader(body);
+  reader.path.push("body");
+  reader.skipSpace();
+  try {
+    skipUniqueKeys(reader);
+  } catch (error) {
+    if (!(error instanceof QueryRefused) || error.code === "duplicate_key") throw error;
+    const message = `Invalid request body: ${error.message}`;
+    throw new Refusal("invalid_body", { message, cause: error });
+  }
+}
+
 /**
  * Reads a small JSON body into the shape that the route expects.
  *
- * @throws Refusal `invalid_body` saying what is wrong
+ * @throws Refusal `invalid_body` saying what is wrong, QueryRefused `duplicate_key`
  */
 export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): z.output<Shape> {
   let content: unknown;
@@ -90,6 +105,7 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   } catch (cause) {
     throw new Refusal("invalid_body", { message: "Request body is not valid JSON", cause });
   }
+  requireOneReading(body);
   const parsed = shape.safeParse(content, { reportInput: true });
   if (parsed.success) return parsed.data;
   const message = `Invalid request body: ${describe(parsed.error.issues)}`;

@@ -43,8 +43,15 @@ export class Exchange {
   isQuiet = false;
   /** Headers that the answer carries besides its own: names and values in turn. */
   extraHeaders: readonly string[] = [];
-  /** Bytes of request body that this exchange holds in memory. */
+  /** Bytes of request body that this exchange holds in memory, and for whom. */
   heldBytes = 0;
+  heldFor = "";
+  /** True once a client that waits to be asked for its body was asked. */
+  isBodyInvited = false;
+  /** True if no more of the body can be read. */
+  isBodyLost = false;
+  /** True once all of an answer is written whose request is still arriving. */
+  isAnswered = false;
 
   constructor(request: IncomingMessage, response: ServerResponse, peer: Peer) {
     this.request = request;
@@ -57,4 +64,16 @@ export class Exchange {
     const query = target.indexOf("?");
     this.path = query === -1 ? target : target.slice(0, query);
   }
+
+  /** Asks for the body, if the client waits for that (RFC 9110, section 10.1.1). */
+  inviteBody(): void {
+    const { headers, httpVersion } = this.request;
+    if (headers.expect !== undefined && httpVersion === "1.1") this.response.writeContinue();
+    this.isBodyInvited = true;
+  }
+}
+
+/** On whose account a request takes what is scarce: its user's, or its address's without one. */
+export function payerOf({ username, peer }: Exchange): string {
+  return username ?? peer.address;
 }

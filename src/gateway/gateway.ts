@@ -9,6 +9,7 @@ import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
+import type { Probe } from "../upstream/probe.ts";
 import type { QueryClient } from "../upstream/query-client.ts";
 import type { StreamProxy } from "../upstream/stream-proxy.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
@@ -28,6 +29,7 @@ export interface Gateway {
   readonly grammar: Grammar;
   readonly budget: BodyBudget;
   readonly target: UpstreamTarget;
+  readonly probe: Probe;
   readonly headers: HeaderPolicy;
   readonly queries: QueryClient;
   readonly streams: StreamProxy;

@@ -3,6 +3,7 @@ import type { LiveAccess } from "../access/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
+import { openHashing } from "../identity/hashing.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
@@ -60,6 +61,9 @@ export async function openIdentity(
   );
   opened.defer(stop);
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
+  const costs = configuredCosts(configuration);
+  const hashing = openHashing(costs);
+  opened.defer(() => hashing.close());
   const login: LoginContext = {
     snapshot: () => access.snapshot,
     revocations,
@@ -70,7 +74,8 @@ export async function openIdentity(
       perAddress: auth.max_failures_per_address,
       window: auth.failure_window,
     }),
-    costs: configuredCosts(configuration),
+    hashing,
+    costs,
     tokenLifetime: auth.token_expiration,
     onUpgradeFailed: (error) =>
       log.warn(

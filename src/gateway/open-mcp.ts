@@ -1,4 +1,3 @@
-import type { ServerResponse } from "node:http";
 import path from "node:path";
 import { type Decision, decide, mayUseAnywhere } from "../access/policy.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -70,13 +69,6 @@ function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) => Exchan
   };
 }
 
-/** Headers that the answer carries besides those of whoever writes it. */
-function setHeaders(response: ServerResponse, headers: readonly string[]): void {
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
-  }
-}
-
 type Handle = (exchange: Exchange, body: Buffer | undefined, principal: Principal) => Promise<void>;
 
 /** The server behind `/mcp`: a foreign one, or the embedded one over the database. */
@@ -98,6 +90,7 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
       target: mcp.upstream,
       policy: mcp.tools,
       headers: gateway.headers,
+      authorization: mcp.authorization,
       connectTimeout,
       responseTimeout,
     });
@@ -110,10 +103,7 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
         requestId,
         isAuthenticated: auth.enabled,
         answerHeaders: () => commonHeaders(exchange),
-        onDenied: (code) => {
-          exchange.reason = code;
-          exchange.decision = "deny";
-        },
+        onRefused: (reason) => noteDenial(exchange, reason, 400),
       });
     };
   }
@@ -135,10 +125,14 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
   return async (exchange, body, principal) => {
     exchanges.set(principal, exchange);
     const { request, response } = exchange;
-    setHeaders(response, commonHeaders(exchange));
-    await embedded.handle(request, response, body ?? Buffer.alloc(0), principal);
-    // Every failure of the embedded server's protocol is a refusal of the gateway's.
-    if (response.statusCode >= 400) noteDenial(exchange, "bad_request", response.statusCode);
+    await embedded.handle(request, response, body ?? Buffer.alloc(0), principal, {
+      answerHeaders: () => commonHeaders(exchange),
+      onRefused: (reason) => {
+        // What was asked of the database is decided on, and noted, already.
+        const isNoted = exchange.operationCount > 0 || exchange.reason !== undefined;
+        if (!isNoted) noteDenial(exchange, reason, 400);
+      },
+    });
   };
 }
 
@@ -154,6 +148,8 @@ async function openOwnAuthorizationServer(
     resource: resourceOf(gateway),
     directory: path.join(serviceDirectory, "oauth"),
     clients: configuration.mcp.clients,
+    appSchemes: configuration.mcp.app_schemes,
+    privateClientHosts: configuration.mcp.private_client_hosts,
     tokenLifetime: Math.min(configuration.auth.token_expiration, 3600),
     checkPassword: (username, password, origin) => checkPassword(login, username, password, origin),
     originOf,

@@ -2,6 +2,7 @@ import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
 import { startEmbeddedEngine } from "../upstream/embedded-engine.ts";
+import { Probe } from "../upstream/probe.ts";
 import { createQueryClient, type QueryClient } from "../upstream/query-client.ts";
 import { createStreamProxy, type StreamProxy } from "../upstream/stream-proxy.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
@@ -9,6 +10,7 @@ import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
 /** The database behind, and the ways to it. */
 export interface Upstream {
   readonly target: UpstreamTarget;
+  readonly probe: Probe;
   readonly queries: QueryClient;
   readonly streams: StreamProxy;
   /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
@@ -41,5 +43,5 @@ export async function openUpstream(
   opened.defer(() => queries.close());
   const streams = createStreamProxy({ target, connectTimeout, responseTimeout });
   opened.defer(() => streams.close());
-  return { target, queries, streams, dataDirectory };
+  return { target, probe: new Probe(target), queries, streams, dataDirectory };
 }

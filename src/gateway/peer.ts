@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
-import { BlockList, isIP, isIPv6 } from "node:net";
+import { BlockList, isIP, isIPv6, Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import type { LoginOrigin } from "../identity/throttle.ts";
 
 /** Where a request comes from, as far as it can be believed. */
@@ -45,6 +46,11 @@ function plainAddress(address: string | undefined): string {
   return (address ?? "").replace(/^::ffff:(?=\d+\.)/, "");
 }
 
+/** The address of who is connected. */
+export function addressOf(socket: Duplex): string {
+  return socket instanceof Socket ? plainAddress(socket.remoteAddress) : "";
+}
+
 /** An address in a forwarding header, which some proxies write with its port. */
 function hopAddress(hop: string): string {
   const written = hop.trim();
@@ -77,7 +83,7 @@ export function isLoopbackAddress(address: string): boolean {
 export function createPeerReader(trustedProxies: readonly string[]): PeerReader {
   const trusted = blockList(trustedProxies);
   return ({ socket, headers }) => {
-    const peer = plainAddress(socket.remoteAddress);
+    const peer = addressOf(socket);
     if (!contains(trusted, peer)) {
       return {
         address: peer,
@@ -105,7 +111,23 @@ export function createPeerReader(trustedProxies: readonly string[]): PeerReader 
   };
 }
 
-/** Where a login comes from, for the throttle. */
-export function loginOrigin({ address, isUntrustedFront }: Peer): LoginOrigin {
-  return { address, isShared: isUntrustedFront };
+const departures = new WeakMap<Socket, AbortSignal>();
+
+/** Aborted when the connection has closed; one signal for each, however many requests it brings. */
+function departureOf(socket: Socket): AbortSignal {
+  const known = departures.get(socket);
+  if (known !== undefined) return known;
+  const controller = new AbortController();
+  departures.set(socket, controller.signal);
+  if (socket.destroyed) controller.abort();
+  else socket.once("close", () => controller.abort());
+  return controller.signal;
+}
+
+/** Where a login comes from, for the throttle and the queue of hashes. */
+export function loginOrigin(
+  { address, isUntrustedFront }: Peer,
+  { socket }: IncomingMessage,
+): LoginOrigin {
+  return { address, isShared: isUntrustedFront, signal: departureOf(socket) };
 }

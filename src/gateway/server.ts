@@ -2,15 +2,20 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { LoginOrigin } from "../identity/throttle.ts";
-import { refuseWithoutHost } from "./broken-request.ts";
+import { Refusal } from "../refusal.ts";
+import { account, accountBroken } from "./account.ts";
+import { BrokenRequests, refuseOddHead } from "./broken-request.ts";
+import { limitConnections } from "./connection-limit.ts";
 import { Connections } from "./connections.ts";
 import { corsHeaders } from "./cors.ts";
-import { Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
+import { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader, loginOrigin } from "./peer.ts";
 import { createRouter } from "./route.ts";
 import { routeTable } from "./routes.ts";
+import { Turns } from "./turns.ts";
+import { closeBehindAnswer } from "./unread-body.ts";
 import { walk } from "./walk.ts";
 
 /** Milliseconds in which a request's head must have arrived. */
@@ -20,8 +25,8 @@ const KEEP_ALIVE_MS = 65_000;
 /** Milliseconds between two looks for connections that are too slow. */
 const CHECK_INTERVAL_MS = 1000;
 
-/** The status that the records show for a client that left before its answer, as nginx has it. */
-const CLIENT_GONE = 499;
+/** Bytes that a request's head may have. */
+const MAX_HEADER_BYTES = 16 * 1024;
 
 /** The gateway's front, while it listens. */
 export interface Front {
@@ -35,32 +40,6 @@ export interface Front {
    * @param grace milliseconds after which what is left is cut
    */
   drain(grace: number): Promise<void>;
-}
-
-/** Writes the audit's line and the figures of a request that is over. */
-function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
-  const { request, response, route, caller, requestId } = exchange;
-  const seconds = (performance.now() - exchange.startedAt) / 1000;
-  const status = response.headersSent ? response.statusCode : CLIENT_GONE;
-  gateway.metrics.request({ route, status, reason: exchange.reason ?? "allowed" }, seconds);
-  if (exchange.isQuiet) return;
-  gateway.audit.request({
-    requestId,
-    address: exchange.peer.address,
-    method: request.method ?? "",
-    // A path that is none of the gateway's may hold anything, a pasted token too.
-    path: exchange.route === UNKNOWN_ROUTE ? undefined : exchange.path,
-    user: exchange.username,
-    tokenId: caller?.token.tokenId ?? exchange.principal?.tokenId,
-    operations: exchange.operations,
-    operationCount: exchange.operationCount,
-    decision: exchange.decision,
-    reason: exchange.reason,
-    accessVersion: gateway.access.snapshot.version,
-    status,
-    ms: Math.round(seconds * 1e6) / 1e3,
-    bytes,
-  });
 }
 
 /** Listens on the configured address. */
@@ -82,14 +61,21 @@ export async function openFront(gateway: Gateway): Promise<Front> {
     }
     const exchange = new Exchange(request, response, peer);
     exchange.extraHeaders = corsHeaders(request.headers.origin, settings.allowed_origins);
-    connections.begin(exchange);
+    // Nothing but HTTP/1.1 is spoken here, and what follows the wish for more is not read as that.
+    if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
+    if (connections.begin(exchange)) turns.take(exchange, () => serve(exchange));
+  }
+
+  function serve(exchange: Exchange): void {
+    const { request, response } = exchange;
     const { socket } = request;
     const written = socket.bytesWritten;
     response.once("close", () => {
       gateway.budget.release(exchange);
       account(gateway, exchange, socket.bytesWritten - written);
     });
-    if (refuseWithoutHost(exchange)) return;
+    response.once("finish", () => closeBehindAnswer(exchange));
+    if (refuseOddHead(exchange)) return;
     walk(gateway, router, exchange).catch((error: unknown) => {
       const reason = error instanceof Error ? error.stack : "unknown";
       gateway.log.error({ requestId: exchange.requestId, reason }, "an answer could not be sent");
@@ -105,9 +91,22 @@ export async function openFront(gateway: Gateway): Promise<Front> {
     noDelay: true,
     // Judged by the gateway itself, which answers in JSON.
     requireHostHeader: false,
+    insecureHTTPParser: false,
+    maxHeaderSize: MAX_HEADER_BYTES,
   });
+  // How many there are is judged by the gateway itself: the parser may drop some in silence.
+  server.maxHeadersCount = 0;
+  limitConnections(server, gateway.log);
   const connections = new Connections(server);
+  const turns = new Turns((exchange) => connections.forget(exchange));
+  const broken = new BrokenRequests((what) => accountBroken(gateway, what));
   server.on("request", onRequest);
+  server.on("clientError", (error, socket) => {
+    broken.fail(error, socket, connections.latestOn(socket));
+  });
+  server.on("connect", (_request, socket) => {
+    broken.refuse(new Refusal("bad_request"), socket, connections.latestOn(socket));
+  });
   for (const event of ["checkContinue", "checkExpectation"]) {
     server.on(event, (request: IncomingMessage, response: ServerResponse) => {
       // The body is asked for only once the caller is known and its size is allowed. Where it is
@@ -121,7 +120,7 @@ export async function openFront(gateway: Gateway): Promise<Front> {
 
   return {
     port: portOf(server),
-    originOf: (request) => loginOrigin(readPeer(request)),
+    originOf: (request) => loginOrigin(readPeer(request), request),
     drain: (grace) => connections.drain(grace),
   };
 }

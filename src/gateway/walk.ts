@@ -19,7 +19,9 @@ export async function walk(gateway: Gateway, router: Router, exchange: Exchange)
     const endpoint = findEndpoint(gateway, router, exchange);
     if (endpoint === undefined) return;
     requireLocal(gateway, exchange);
-    exchange.caller = await authenticateAt(gateway, endpoint, exchange);
+    requireOneAuthorization(exchange);
+    if (endpoint.door === "mcp") await authenticateMcp(gateway, exchange);
+    else exchange.caller = authenticateAt(gateway, endpoint, exchange);
     const body = await readBodyFor(gateway, endpoint, exchange);
     await endpoint.handle(gateway, exchange, body);
   } catch (error) {
@@ -51,28 +53,19 @@ function requireOneAuthorization({ request }: Exchange): void {
 }
 
 /** @throws Refusal if the endpoint wants a caller and there is none to be believed */
-async function authenticateAt(
+function authenticateAt(
   gateway: Gateway,
   { door }: Endpoint,
   exchange: Exchange,
-): Promise<Caller | undefined> {
-  requireOneAuthorization(exchange);
+): Caller | undefined {
   if (door === "public") return undefined;
-  if (door === "mcp") {
-    await authenticateMcp(gateway, exchange);
-    return undefined;
-  }
   if (!gateway.configuration.auth.enabled) {
     if (door === "administration") throw new Refusal("administration_disabled");
     return undefined;
   }
+  const { tokens, access, revocations } = gateway;
   const { authorization } = exchange.request.headers;
-  const caller = await authenticate(
-    gateway.tokens,
-    () => gateway.access.snapshot,
-    gateway.revocations,
-    authorization,
-  );
+  const caller = authenticate(tokens, access.snapshot, revocations, authorization);
   exchange.username = caller.user.username;
   return caller;
 }

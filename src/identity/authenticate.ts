@@ -50,17 +50,16 @@ export function identify(
 }
 
 /**
- * Finds out who shows this Authorization header. The snapshot is asked for after the signature
- * was verified, so that the answer is never older than the verification.
+ * Finds out who shows this Authorization header.
  *
  * @throws Refusal with one of the 401 codes
  */
-export async function authenticate(
-  tokens: TokenAuthority,
-  snapshot: () => Snapshot,
+export function authenticate(
+  tokens: Pick<TokenAuthority, "verify">,
+  snapshot: Snapshot,
   revocations: Revocations,
   header: string | undefined,
-): Promise<Caller> {
-  const claims = await tokens.verify(readBearerToken(header));
-  return { user: identify(snapshot(), revocations, claims), token: claims };
+): Caller {
+  const token = tokens.verify(readBearerToken(header));
+  return { user: identify(snapshot, revocations, token), token };
 }

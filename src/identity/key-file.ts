@@ -1,38 +1,13 @@
 import { existsSync } from "node:fs";
 import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
-import {
-  calculateJwkThumbprint,
-  exportJWK,
-  generateKeyPair,
-  generateSecret,
-  importJWK,
-  type JWK,
-} from "jose";
-import * as z from "zod";
+import { calculateJwkThumbprint, exportJWK, generateKeyPair, generateSecret, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
 import { giveToDirectoryOwner } from "../files/ownership.ts";
-
-/** The signing algorithms that may be configured (RFC 7518, RFC 8037). */
-export const signingAlgorithms = ["ES256", "EdDSA", "RS256", "HS256"] as const;
-export type SigningAlgorithm = (typeof signingAlgorithms)[number];
-
-const keyFileShape = z.strictObject({
-  kid: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/),
-  alg: z.enum(signingAlgorithms),
-  /** Epoch seconds. */
-  created: z.int().nonnegative(),
-  /** Epoch seconds until which a key that signs no more still verifies. */
-  verifies_until: z.int().nonnegative().optional(),
-  /** Epoch seconds at which the last token for a machine expires that this key has signed. */
-  machine_tokens_until: z.int().nonnegative().optional(),
-  jwk: z.looseObject({ kty: z.string() }),
-});
-
-/** A signing key as it lies in its file, `keys/<kid>.json`: private. */
-export type StoredKey = z.infer<typeof keyFileShape>;
+import type { SigningAlgorithm } from "./signature.ts";
+import { canSign, type StoredKey, storedKeyShape } from "./stored-key.ts";
 
 /** A file among the keys cannot be used. */
 export class KeyFileError extends Error {
@@ -50,23 +25,10 @@ function parseKeyFile(text: string, file: string): StoredKey {
     // The parser's own message would quote the file, which is a secret.
     throw new KeyFileError(file, "is not JSON");
   }
-  const parsed = keyFileShape.safeParse(content);
+  const parsed = storedKeyShape.safeParse(content);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
   throw new KeyFileError(file, `is not a signing key: \`${issue?.path.join(".") ?? ""}\` is wrong`);
-}
-
-/** An HMAC key is at least as long as the hash (RFC 7518, section 3.2), in bytes. */
-const LEAST_SECRET = 32;
-
-async function canSign({ jwk, alg }: StoredKey): Promise<boolean> {
-  try {
-    const key = await importJWK(jwk, alg);
-    if (key instanceof Uint8Array) return alg === "HS256" && key.length >= LEAST_SECRET;
-    return key.type === "private";
-  } catch {
-    return false;
-  }
 }
 
 async function readKeyFile(file: string, options: { checkRead: boolean }): Promise<StoredKey> {
@@ -137,7 +99,7 @@ export async function createKeyFile(directory: string, alg: SigningAlgorithm): P
     jwk = await generate(alg);
     kid = await nameKey(jwk);
   }
-  const stored = keyFileShape.parse({ kid, alg, created: epochSeconds(), jwk });
+  const stored = storedKeyShape.parse({ kid, alg, created: epochSeconds(), jwk });
   await writeKeyFile(directory, stored);
   return stored;
 }

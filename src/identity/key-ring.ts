@@ -1,9 +1,12 @@
+import type { KeyObject } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { type CryptoKey, importJWK, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
 import { watchFile } from "../files/watch.ts";
-import { listKeyNames, readKeyFiles, type SigningAlgorithm, type StoredKey } from "./key-file.ts";
+import { listKeyNames, readKeyFiles } from "./key-file.ts";
 import { ensureSigner, keyState, signerOf } from "./key-rotation.ts";
+import type { SigningAlgorithm } from "./signature.ts";
+import { publicJwk, type StoredKey, verifierOf } from "./stored-key.ts";
 
 /** A key that signs, with the name that its tokens carry. */
 export interface SigningKey {
@@ -16,7 +19,7 @@ export interface KeyRing {
   readonly algorithm: SigningAlgorithm;
   readonly signer: SigningKey;
   /** The key that verifies tokens of `kid`, or undefined if there is none. */
-  verifier(kid: string): CryptoKey | Uint8Array | undefined;
+  verifier(kid: string): KeyObject | undefined;
   /** The public keys as a JWK Set (RFC 7517); empty for a symmetric algorithm. */
   readonly jwks: { keys: JWK[] };
 }
@@ -34,35 +37,21 @@ export interface KeyRingOptions {
   readonly checkRead: boolean;
 }
 
-/** What is public of an EC, OKP or RSA key; everything else may be secret. */
-const publicMembers = ["crv", "x", "y", "n", "e"];
-
-function publicJwk({ kid, alg, jwk }: StoredKey): JWK {
-  const members = Object.entries(jwk).filter(([name]) => publicMembers.includes(name));
-  return { ...Object.fromEntries(members), kty: jwk.kty, kid, alg, use: "sig" };
-}
-
-function load(jwk: JWK, alg: SigningAlgorithm): Promise<CryptoKey | Uint8Array> {
-  return importJWK(jwk, alg);
-}
-
 async function buildKeyRing(
   algorithm: SigningAlgorithm,
   keys: readonly StoredKey[],
   newest: StoredKey,
 ): Promise<KeyRing> {
-  const isSymmetric = algorithm === "HS256";
   const usable = keys.filter(
     (key) => key.alg === algorithm && keyState(key, epochSeconds()) !== "expired",
   );
-  const verifiers = new Map<string, { key: CryptoKey | Uint8Array; stored: StoredKey }>();
+  const verifiers = new Map<string, { key: KeyObject; stored: StoredKey }>();
   for (const stored of usable) {
-    const key = await load(isSymmetric ? stored.jwk : publicJwk(stored), algorithm);
-    verifiers.set(stored.kid, { key, stored });
+    verifiers.set(stored.kid, { key: await verifierOf(stored), stored });
   }
   return {
     algorithm,
-    signer: { kid: newest.kid, key: await load(newest.jwk, algorithm) },
+    signer: { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) },
     verifier(kid) {
       const found = verifiers.get(kid);
       const isGood = found !== undefined && keyState(found.stored, epochSeconds()) !== "expired";
@@ -70,7 +59,7 @@ async function buildKeyRing(
     },
     get jwks() {
       const isGood = (key: StoredKey) => keyState(key, epochSeconds()) !== "expired";
-      return { keys: isSymmetric ? [] : usable.filter(isGood).map(publicJwk) };
+      return { keys: algorithm === "HS256" ? [] : usable.filter(isGood).map(publicJwk) };
     },
   };
 }

@@ -3,14 +3,9 @@ import { epochSeconds } from "../clock.ts";
 import { withLock } from "../files/lock.ts";
 import { giveToDirectoryOwner } from "../files/ownership.ts";
 import { Refusal } from "../refusal.ts";
-import {
-  createKeyFile,
-  deleteKeyFile,
-  readKeyFiles,
-  type SigningAlgorithm,
-  type StoredKey,
-  writeKeyFile,
-} from "./key-file.ts";
+import { createKeyFile, deleteKeyFile, readKeyFiles, writeKeyFile } from "./key-file.ts";
+import type { SigningAlgorithm } from "./signature.ts";
+import type { StoredKey } from "./stored-key.ts";
 
 /** Seconds that a running gateway may still sign with a key after its retirement. */
 const HANDOVER = 60;

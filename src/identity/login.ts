@@ -4,9 +4,12 @@ import type { Snapshot, User } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf } from "./credential.ts";
+import { costsOnFile } from "./hash-costs.ts";
+import type { HashClient } from "./hash-queue.ts";
+import type { Hashing } from "./hashing.ts";
 import { isWeaker, strengthenHash, verifyPassword } from "./password.ts";
 import type { LiveRevocations } from "./revocations.ts";
-import type { LoginOrigin, LoginThrottle } from "./throttle.ts";
+import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts";
 import type { TokenAuthority } from "./token.ts";
 import { tokenRole } from "./token-role.ts";
 
@@ -31,6 +34,7 @@ export interface LoginContext {
   readonly accessFile: string;
   readonly tokens: TokenAuthority;
   readonly throttle: LoginThrottle;
+  readonly hashing: Hashing;
   readonly costs: HashCosts;
   /** Seconds. */
   readonly tokenLifetime: number;
@@ -38,8 +42,13 @@ export interface LoginContext {
   readonly onUpgradeFailed: (error: unknown) => void;
 }
 
+/** The line of the hashing queue that a client stands in. */
+export function hashClientOf({ address, signal }: LoginOrigin): HashClient {
+  return { address: addressKey(address), signal };
+}
+
 /**
- * Verifies a user's password under the throttle.
+ * Verifies a user's password under the throttle, which is asked before anything is hashed.
  *
  * @returns the user as it was when the password was verified
  * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
@@ -51,11 +60,15 @@ export async function checkPassword(
   origin: LoginOrigin,
 ): Promise<User> {
   const attempt = await context.throttle.begin(username, origin);
-  const user = context.snapshot().users.get(username);
+  const snapshot = context.snapshot();
+  const user = snapshot.users.get(username);
   const hash = user?.disabled ? undefined : user?.passwordHash;
   let isRight: boolean;
   try {
-    isRight = await verifyPassword(password, hash, context.costs);
+    const costs = await costsOnFile(snapshot, context.costs);
+    isRight = await context.hashing.run(costs, hashClientOf(origin), (derive) =>
+      verifyPassword(password, hash, costs, derive),
+    );
   } catch (error) {
     await attempt.settle("unjudged");
     throw error;
@@ -67,11 +80,18 @@ export async function checkPassword(
 }
 
 /** Raises a hash of lower costs to the configured ones, with the same salt, so tokens live on. */
-async function upgradeHash(context: LoginContext, user: User, password: string): Promise<void> {
+async function upgradeHash(
+  context: LoginContext,
+  user: User,
+  password: string,
+  origin: LoginOrigin,
+): Promise<void> {
   const { passwordHash } = user;
   if (passwordHash === undefined || !isWeaker(passwordHash, context.costs)) return;
   try {
-    const stronger = await strengthenHash(password, passwordHash, context.costs);
+    const stronger = await context.hashing.run([context.costs], hashClientOf(origin), (derive) =>
+      strengthenHash(password, passwordHash, context.costs, derive),
+    );
     await changeAccessFile(context.accessFile, ({ users }) =>
       users.get(user.username)?.passwordHash === passwordHash
         ? [{ kind: "update-user", username: user.username, update: { passwordHash: stronger } }]
@@ -96,7 +116,7 @@ export async function logIn(
   const user = await checkPassword(context, request.username, request.password, origin);
   const database = request.database ?? EVERY_DATABASE;
   const role = tokenRole(context.snapshot(), user.username, database);
-  await upgradeHash(context, user, request.password);
+  await upgradeHash(context, user, request.password, origin);
   const { token } = await context.tokens.issue({
     username: user.username,
     database,

@@ -1,5 +1,4 @@
 import { randomBytes, timingSafeEqual } from "node:crypto";
-import { argon2id, hash } from "argon2";
 import {
   formatPasswordHash,
   type HashCosts,
@@ -7,80 +6,78 @@ import {
   parsePasswordHash,
 } from "../access/password-hash.ts";
 import { Refusal } from "../refusal.ts";
-import { boundedQueue } from "./bounded-queue.ts";
+import { type Derive, deriveHere } from "./hash.ts";
+import { areSameCosts } from "./hash-costs.ts";
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
 const MIN_CHARACTERS = 8;
 const MAX_BYTES = 1024;
-/** The hashing runs on libuv's four threads; two stay free for token signatures and files. */
-const AT_ONCE = 2;
-const WAITING = 64;
 
-const queue = boundedQueue({ atOnce: AT_ONCE, waiting: WAITING });
+/**
+ * The password as it is hashed: the same characters are the same password, whether a keyboard
+ * composes an accent with its letter or not (RFC 8265, section 4.2.1).
+ */
+function normalized(password: string): string {
+  return password.normalize("NFC");
+}
 
 /** @throws Refusal `password_too_short`, `password_too_long` or `invalid_body` */
 export function requireUsablePassword(password: string): void {
   if (!password.isWellFormed()) {
     throw new Refusal("invalid_body", { message: "Password must be valid Unicode" });
   }
-  if ([...password].length < MIN_CHARACTERS) throw new Refusal("password_too_short");
-  if (Buffer.byteLength(password) > MAX_BYTES) throw new Refusal("password_too_long");
+  const characters = normalized(password);
+  if ([...characters].length < MIN_CHARACTERS) throw new Refusal("password_too_short");
+  if (Buffer.byteLength(characters) > MAX_BYTES) throw new Refusal("password_too_long");
 }
 
-/** @throws Refusal `login_busy` when too many hashes wait already */
-async function derive(
-  password: string,
-  salt: Buffer,
-  costs: HashCosts,
-  length: number,
-): Promise<Buffer> {
-  return queue.run(() =>
-    hash(password, {
-      type: argon2id,
-      raw: true,
-      salt,
-      hashLength: length,
-      memoryCost: costs.memory,
-      timeCost: costs.time,
-      parallelism: costs.parallelism,
-    }),
-  );
+/** False for what no password can be, so that nobody buys work with it. */
+function isPossible(password: string): boolean {
+  return password.isWellFormed() && Buffer.byteLength(normalized(password)) <= MAX_BYTES;
 }
 
 /** Hashes a password with Argon2id (RFC 9106), with a fresh salt unless one is given. */
 export async function hashPassword(
   password: string,
   costs: HashCosts,
-  salt: Buffer = randomBytes(SALT_BYTES),
+  { salt = randomBytes(SALT_BYTES), derive = deriveHere }: { salt?: Buffer; derive?: Derive } = {},
 ): Promise<string> {
-  const derived = await derive(password, salt, costs, HASH_BYTES);
-  return formatPasswordHash({ costs, salt, hash: derived });
+  const order = { password: normalized(password), salt, costs, length: HASH_BYTES };
+  return formatPasswordHash({ costs, salt, hash: Buffer.from(await derive(order)) });
 }
 
-/** True if `password` is the one that `stored` was made of. */
-async function matches(password: string, stored: PasswordHash): Promise<boolean> {
-  const derived = await derive(password, stored.salt, stored.costs, stored.hash.length);
-  return timingSafeEqual(derived, stored.hash);
+/** A hash that no password matches. */
+function nobodysHash(costs: HashCosts): PasswordHash {
+  return { costs, salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
 }
 
 /**
- * Verifies a password against the hash on file. Without a hash (an unknown user, or one that may
- * not log in) it spends the same time on a hash that nothing matches, and says no.
+ * Verifies a password against the hash on file.
+ *
+ * The work is the same for every user, one without a hash (unknown, or not to log in) included: a
+ * hash at each of `costs`, one of which is compared with the hash on file. Time that is made up for
+ * by an estimate would still tell the users of one cost from those of another.
+ *
+ * @param costs all that occur in the access file: a hash of any other costs matches nothing
  */
 export async function verifyPassword(
   password: string,
   onFile: string | undefined,
-  costs: HashCosts,
+  costs: readonly HashCosts[],
+  derive: Derive = deriveHere,
 ): Promise<boolean> {
   const stored = onFile === undefined ? undefined : parsePasswordHash(onFile);
-  // Longer than any password can be: never hashed, so that nobody buys work with it.
-  if (Buffer.byteLength(password) > MAX_BYTES) return false;
-  if (stored === undefined) {
-    await derive(password, randomBytes(SALT_BYTES), costs, HASH_BYTES);
-    return false;
+  if (!isPossible(password)) return false;
+  let isRight = false;
+  for (const each of costs) {
+    const isOwn = stored !== undefined && areSameCosts(stored.costs, each);
+    const { salt, hash } = isOwn ? stored : nobodysHash(each);
+    const order = { password: normalized(password), salt, costs: each, length: hash.length };
+    const isEqual = timingSafeEqual(await derive(order), hash);
+    if (isOwn) isRight = isEqual;
   }
-  return matches(password, stored);
+  return isRight;
 }
 
 /** True if a hash was made with lower costs than are configured now. */
@@ -96,7 +93,8 @@ export async function strengthenHash(
   password: string,
   onFile: string,
   costs: HashCosts,
+  derive: Derive,
 ): Promise<string> {
-  const stored = parsePasswordHash(onFile);
-  return hashPassword(password, costs, stored?.salt);
+  const salt = parsePasswordHash(onFile)?.salt;
+  return hashPassword(password, costs, { derive, ...(salt && { salt }) });
 }

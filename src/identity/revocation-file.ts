@@ -5,9 +5,10 @@ import * as z from "zod";
 import { isExternalUsername, isUsername } from "../access/names.ts";
 import { epochSeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
-import { readGuarded } from "../files/guarded.ts";
+import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
 import { giveToDirectoryOwner } from "../files/ownership.ts";
+import { inSlices, type Steps, visitEach } from "../slices.ts";
 
 /** Seconds for which the longest token lives: a revocation older than that has nothing to revoke. */
 export const LONGEST_TOKEN_LIFETIME = 366 * 24 * 3600;
@@ -51,24 +52,34 @@ function parseLine(line: string): Revocation | undefined {
   }
 }
 
-function parseContents(text: string, file: string): Contents {
-  const lines = text.split("\n");
-  const unfinished = lines.pop() ?? "";
-  const revocations = lines.flatMap((line, index) => {
-    if (line.trim() === "") return [];
+/** The lines that have an end. */
+function* wholeLines(text: string): Generator<string, void, void> {
+  let start = 0;
+  for (let end = text.indexOf("\n"); end !== -1; end = text.indexOf("\n", start)) {
+    yield text.slice(start, end);
+    start = end + 1;
+  }
+}
+
+function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
+  const text = yield* decodeSteps(file, bytes);
+  const revocations: Revocation[] = [];
+  yield* visitEach(wholeLines(text), (line, index) => {
+    if (line.trim() === "") return;
     const revocation = parseLine(line);
     if (revocation === undefined) throw new RevocationFileError(file, index + 1);
-    return [revocation];
+    revocations.push(revocation);
   });
   // A line without an end was never acknowledged, unless somebody wrote it by hand.
+  const unfinished = text.slice(text.lastIndexOf("\n") + 1);
   const last = unfinished === "" ? undefined : parseLine(unfinished);
-  const isTorn = unfinished !== "";
-  return { revocations: last === undefined ? revocations : [...revocations, last], isTorn };
+  if (last !== undefined) revocations.push(last);
+  return { revocations, isTorn: unfinished !== "" };
 }
 
 async function readContents(file: string, checkRead: boolean): Promise<Contents> {
   if (!existsSync(file)) return { revocations: [], isTorn: false };
-  return parseContents(await readGuarded(file, { checkRead }), file);
+  return inSlices(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
 /**
@@ -90,8 +101,29 @@ export function isPast(revocation: Revocation): boolean {
 }
 
 /** The revocation as the file holds it, by which two can be compared. */
-export function toLine(revocation: Revocation): string {
+function toLine(revocation: Revocation): string {
   return `${JSON.stringify(revocation)}\n`;
+}
+
+/** The revocations as the file holds them, each once. */
+export function* linesOf(revocations: Iterable<Revocation>): Steps<Set<string>> {
+  const lines = new Set<string>();
+  yield* visitEach(revocations, (revocation) => lines.add(toLine(revocation)));
+  return lines;
+}
+
+/** The revocations of `some` that `others` do not hold and that still have something to revoke. */
+export function* missingSteps(
+  others: readonly Revocation[],
+  some: readonly Revocation[],
+): Steps<Revocation[]> {
+  if (some.length === 0) return [];
+  const held = yield* linesOf(others);
+  const missing: Revocation[] = [];
+  yield* visitEach(some, (revocation) => {
+    if (!isPast(revocation) && !held.has(toLine(revocation))) missing.push(revocation);
+  });
+  return missing;
 }
 
 async function append(file: string, revocation: Revocation): Promise<void> {
@@ -99,8 +131,15 @@ async function append(file: string, revocation: Revocation): Promise<void> {
   const handle = await open(file, "a", 0o600);
   try {
     if (isNew) await giveToDirectoryOwner(file);
-    await handle.writeFile(toLine(revocation));
-    await handle.sync();
+    const { size } = await handle.stat();
+    try {
+      await handle.writeFile(toLine(revocation));
+      await handle.sync();
+    } catch (error) {
+      // A full disk may have taken half of the line, which was not acknowledged.
+      await handle.truncate(size);
+      throw error;
+    }
   } finally {
     await handle.close();
   }
@@ -124,7 +163,7 @@ export async function addRevocation(
     const kept = revocations.filter((old) => !isPast(old));
     const isMostlyPast = kept.length < revocations.length / 2;
     if (isTorn || isMostlyPast || lost.length > 0) {
-      const lines = new Set([...kept, ...lost, revocation].map(toLine));
+      const lines = await inSlices(linesOf([...kept, ...lost, revocation]));
       await replaceFile(file, [...lines].join(""));
       await giveToDirectoryOwner(file);
     } else await append(file, revocation);

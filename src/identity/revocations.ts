@@ -1,12 +1,12 @@
 import { epochSeconds } from "../clock.ts";
 import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
+import { inOneGo, inSlices, type Steps, visitEach } from "../slices.ts";
 import {
   addRevocation,
-  isPast,
+  missingSteps,
   type Revocation,
   readRevocations,
-  toLine,
 } from "./revocation-file.ts";
 import type { TokenClaims } from "./token.ts";
 
@@ -41,22 +41,22 @@ interface Index {
   readonly users: ReadonlyMap<string, number>;
 }
 
-function indexOf(revocations: readonly Revocation[]): Index {
+function* indexSteps(revocations: readonly Revocation[]): Steps<Index> {
   const tokens = new Set<string>();
   const users = new Map<string, number>();
-  for (const revocation of revocations) {
+  yield* visitEach(revocations, (revocation) => {
     if ("jti" in revocation) tokens.add(revocation.jti);
     else {
       const { user, before } = revocation;
       users.set(user, Math.max(before, users.get(user) ?? 0));
     }
-  }
+  });
   return { tokens, users };
 }
 
 /** The least `iat`, in epoch seconds, that a token of `username` may have. */
 export function earliestIssue(revocations: readonly Revocation[], username: string): number {
-  return indexOf(revocations).users.get(username) ?? 0;
+  return inOneGo(indexSteps(revocations)).users.get(username) ?? 0;
 }
 
 /**
@@ -87,12 +87,6 @@ export async function revoke(
   }
 }
 
-/** The revocations of `some` that `others` do not hold and that still have something to revoke. */
-function missingFrom(others: readonly Revocation[], some: readonly Revocation[]): Revocation[] {
-  const held = new Set(others.map(toLine));
-  return some.filter((revocation) => !isPast(revocation) && !held.has(toLine(revocation)));
-}
-
 /**
  * Revokes in the file every token that a user has by now, for whoever has no live revocations.
  *
@@ -117,7 +111,7 @@ export async function openRevocations(
   options: { checkRead: boolean; onFailure: (error: unknown) => void },
 ): Promise<LiveRevocations> {
   let inForce = await readRevocations(file, options);
-  let index = indexOf(inForce);
+  let index = await inSlices(indexSteps(inForce));
   let lost: readonly Revocation[] = [];
   let stale = false;
   let reloading: Promise<void> = Promise.resolve();
@@ -125,9 +119,11 @@ export async function openRevocations(
   async function reloadNow(): Promise<void> {
     try {
       const read = await readRevocations(file, options);
-      lost = missingFrom(read, read.length === 0 ? inForce : lost);
-      inForce = [...lost, ...read];
-      index = indexOf(inForce);
+      const expected = read.length === 0 ? inForce : lost;
+      const missing = await inSlices(missingSteps(read, expected));
+      const all = [...missing, ...read];
+      index = await inSlices(indexSteps(all));
+      [inForce, lost] = [all, missing];
       stale = lost.length > 0;
       if (stale) throw new Error(`${file}: is missing, or holds no more what it held`);
     } catch (error) {

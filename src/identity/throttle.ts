@@ -16,6 +16,8 @@ export interface LoginOrigin {
   readonly address: string;
   /** True for a front with everyone behind it, which must not be blocked as one address. */
   readonly isShared: boolean;
+  /** Aborted when the client has gone and there is nobody to answer. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** One attempt that counts as a failure until it turns out otherwise; it must be settled. */
@@ -39,18 +41,54 @@ export function addressKey(address: string): string {
 }
 
 /** Logins that may wait for the outcome of others; past it they are told to come back. */
-const WAITING = 256;
+const WAITING = 1024;
+/** As many of one address, so that it leaves places to the others. */
+const WAITING_OF_ADDRESS = 64;
+
+/** Places that are few over all, and fewer for one address. */
+class Places {
+  readonly #most: number;
+  readonly #mostOfAddress: number;
+  readonly #taken = new Map<string, number>();
+  #count = 0;
+
+  constructor(most: number, mostOfAddress: number) {
+    this.#most = most;
+    this.#mostOfAddress = mostOfAddress;
+  }
+
+  /** @throws Refusal `login_busy` if none is left */
+  take(address: string): void {
+    const own = this.#taken.get(address) ?? 0;
+    if (this.#count >= this.#most || own >= this.#mostOfAddress) {
+      throw new Refusal("login_busy", { retryAfter: 1 });
+    }
+    this.#taken.set(address, own + 1);
+    this.#count++;
+  }
+
+  release(address: string): void {
+    const own = (this.#taken.get(address) ?? 1) - 1;
+    if (own > 0) this.#taken.set(address, own);
+    else this.#taken.delete(address);
+    this.#count--;
+  }
+}
 
 /** A throttle in memory. */
 export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottle {
   const pairs = new FailureLimit(bounds.perUserAndAddress, bounds.window);
   const addresses = new FailureLimit(bounds.perAddress, bounds.window);
-  let entering = 0;
+  const waiting = new Places(WAITING, WAITING_OF_ADDRESS);
 
-  async function enter(pair: string, address: string | undefined): Promise<void> {
-    if (address !== undefined) await addresses.enter(address);
+  async function enter(
+    pair: string,
+    address: string | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    if (address !== undefined) await addresses.enter(address, signal);
     try {
-      await pairs.enter(pair);
+      await pairs.enter(pair, signal);
     } catch (error) {
       if (address !== undefined) await addresses.leave(address, "unjudged");
       throw error;
@@ -59,16 +97,15 @@ export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottle {
 
   return {
     async begin(username, origin) {
-      if (entering >= WAITING) throw new Refusal("login_busy", { retryAfter: 1 });
       const address = addressKey(origin.address);
       // A name that nobody can have gets no entry of its own, so that made-up names cost nothing.
       const pair = `${address} ${isUsername(username) ? username : "?"}`;
       const counted = origin.isShared ? undefined : address;
-      entering++;
+      waiting.take(address);
       try {
-        await enter(pair, counted);
+        await enter(pair, counted, origin.signal);
       } finally {
-        entering--;
+        waiting.release(address);
       }
       return {
         async settle(outcome) {

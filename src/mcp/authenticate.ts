@@ -133,7 +133,7 @@ export async function authenticatePrincipal(
   const issuer = claimedIssuer(token);
   const { authorizationServer, externalIssuers } = sources;
   if (issuer === sources.loginIssuer) {
-    const claims = await sources.tokens.verify(token);
+    const claims = sources.tokens.verify(token);
     return ownPrincipal(sources, asAccessToken(claims), allScopes);
   }
   if (issuer === authorizationServer?.issuer) {

@@ -11,7 +11,7 @@ export interface McpMessage {
   readonly id: MessageId | undefined;
   /** Empty for a response. */
   readonly method: string;
-  /** `params.name`, else `params.uri`: what a call, a prompt or a reading is about. */
+  /** What the message is about: a tool, a prompt, a resource or a task, if its method is of one. */
   readonly name: string | undefined;
   /** What `params._meta` claims; undefined for clients before 2026-07-28. */
   readonly protocolVersion: string | undefined;
@@ -20,7 +20,20 @@ export interface McpMessage {
 }
 
 const messageMembers = ["jsonrpc", "id", "method", "params", "result", "error"];
-const guardedParams = ["name", "uri", "arguments", "_meta"];
+const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
+
+/** Which member of `params` says what a message is about, by its method. */
+const nameMembers: ReadonlyMap<string, string> = new Map([
+  ["tools/call", "name"],
+  ["prompts/get", "name"],
+  ["resources/read", "uri"],
+  ["resources/subscribe", "uri"],
+  ["resources/unsubscribe", "uri"],
+  ["tasks/get", "taskId"],
+  ["tasks/result", "taskId"],
+  ["tasks/update", "taskId"],
+  ["tasks/cancel", "taskId"],
+]);
 
 function invalid(problem: string, id?: MessageId): McpRefused {
   return new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id });
@@ -81,6 +94,7 @@ function readString(members: Members, key: string, id?: MessageId): string | und
 
 function readParams(
   top: Members,
+  method: string,
   id: MessageId | undefined,
 ): Pick<McpMessage, "name" | "protocolVersion" | "arguments"> {
   const params = readInner(top, "params", id);
@@ -90,8 +104,9 @@ function readParams(
   requireExactKeys(params, guardedParams, id);
   const meta = readInner(params, "_meta", id);
   if (meta !== undefined) requireExactKeys(meta, [versionKey], id);
+  const nameMember = nameMembers.get(method);
   return {
-    name: readString(params, "name", id) ?? readString(params, "uri", id),
+    name: nameMember === undefined ? undefined : readString(params, nameMember, id),
     protocolVersion: meta === undefined ? undefined : readString(meta, versionKey, id),
     arguments: readInner(params, "arguments", id),
   };
@@ -121,5 +136,5 @@ export function readMessage(body: Buffer): McpMessage {
   }
   if (method === undefined) throw invalid("the method is missing or no string", id);
   const kind = top.has("id") ? "request" : "notification";
-  return { kind, id, method, ...readParams(top, id) };
+  return { kind, id, method, ...readParams(top, method, id) };
 }

@@ -1,9 +1,11 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { createMcpHandler, McpServer } from "@modelcontextprotocol/server";
+import { createMcpHandler } from "@modelcontextprotocol/server";
+import { type Answering, sendMcpRefusal } from "./answering.ts";
 import { type McpMessage, readMessage } from "./body.ts";
 import { judgeHeaders } from "./headers.ts";
-import { McpRefused, sendMcpRefusal } from "./json-rpc.ts";
+import { McpRefused } from "./json-rpc.ts";
 import { requireMethod } from "./methods.ts";
+import { ObservedServer } from "./observed-server.ts";
 import type { Principal } from "./principal.ts";
 import { registerResources } from "./resources.ts";
 import { registerTool, type Tool, type ToolContext, toolsOf } from "./tools/register.ts";
@@ -12,8 +14,7 @@ import { sendWebResponse, toWebRequest } from "./web.ts";
 /** The MCP server of the gateway itself: the database's operations as tools. */
 export interface EmbeddedMcp {
   /**
-   * Answers one request. Headers that are set on the response already stay. Resolves when the
-   * answer has gone out or broken off.
+   * Answers one request. Resolves when the answer has gone out or broken off.
    *
    * @param body the whole body; empty for GET and DELETE
    * @throws Refusal `insufficient_scope`
@@ -23,6 +24,7 @@ export interface EmbeddedMcp {
     response: ServerResponse,
     body: Buffer,
     principal: Principal,
+    answering: Answering,
   ): Promise<void>;
   close(): Promise<void>;
 }
@@ -35,6 +37,7 @@ export interface EmbeddedMcpOptions extends ToolContext {
 interface Call {
   readonly message: McpMessage | undefined;
   readonly principal: Principal;
+  readonly answering: Answering;
 }
 
 /** Answers differ by caller, so no cache may hand one's to another; they go stale with a grant. */
@@ -63,11 +66,16 @@ function visibleTools(
   return tools.filter(({ definition }) => mayUse(principal, definition.permission));
 }
 
-function createServer(options: EmbeddedMcpOptions, tools: readonly Tool[], call: Call): McpServer {
-  const { principal, message } = call;
-  const server = new McpServer(
+function createServer(
+  options: EmbeddedMcpOptions,
+  tools: readonly Tool[],
+  call: Call,
+): ObservedServer {
+  const { principal, message, answering } = call;
+  const server = new ObservedServer(
     { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
     { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
+    answering.onRefused,
   );
   const args = message?.arguments ?? new Map();
   for (const tool of visibleTools(tools, options, call)) {
@@ -80,13 +88,27 @@ function createServer(options: EmbeddedMcpOptions, tools: readonly Tool[], call:
   return server;
 }
 
+/** @throws McpRefused for a call of a tool that there is not */
+function requireTool(tools: readonly Tool[], { kind, method, name, id }: McpMessage): void {
+  if (kind !== "request" || method !== "tools/call" || name === undefined) return;
+  if (tools.some(({ definition }) => definition.name === name)) return;
+  const options = { status: 200, reason: "unknown_tool", id };
+  throw new McpRefused("invalidParams", `Unknown tool: ${name}`, options);
+}
+
 /** Judges what was sent. @throws McpRefused, or Refusal `insufficient_scope` */
-function readCall(request: IncomingMessage, body: Buffer, principal: Principal): Call {
-  if (request.method !== "POST") return { message: undefined, principal };
+function readCall(
+  tools: readonly Tool[],
+  request: IncomingMessage,
+  body: Buffer,
+  principal: Principal,
+): McpMessage | undefined {
+  if (request.method !== "POST") return undefined;
   const message = readMessage(body);
   judgeHeaders(request.headers, message);
   requireMethod(message, principal);
-  return { message, principal };
+  requireTool(tools, message);
+  return message;
 }
 
 /**
@@ -103,22 +125,29 @@ export function createEmbeddedMcp(options: EmbeddedMcpOptions): EmbeddedMcp {
   });
 
   return {
-    async handle(request, response, body, principal) {
-      let call: Call;
+    async handle(request, response, body, principal, answering) {
+      let message: McpMessage | undefined;
       try {
-        call = readCall(request, body, principal);
+        message = readCall(tools, request, body, principal);
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
-        sendMcpRefusal(response, error);
+        sendMcpRefusal(response, error, answering);
         return;
       }
       const webRequest = toWebRequest(request, response);
-      calls.set(webRequest, call);
-      const parsedBody = call.message === undefined ? {} : { parsedBody: parse(body) };
-      await sendWebResponse(await handler.fetch(webRequest, parsedBody), response);
+      calls.set(webRequest, { message, principal, answering });
+      const parsedBody = message === undefined ? {} : { parsedBody: parse(body) };
+      const answer = await handler.fetch(webRequest, parsedBody);
+      if (answer.status >= 400) answering.onRefused(reasonOfStatus(answer.status));
+      await sendWebResponse(answer, response, answering.answerHeaders);
     },
     close: () => handler.close(),
   };
+}
+
+/** What the library refuses before a server is asked has a status alone. */
+function reasonOfStatus(status: number): string {
+  return status === 405 ? "method_not_allowed" : "bad_request";
 }
 
 function parse(body: Buffer): unknown {

@@ -18,8 +18,11 @@ const firstStateless = "2026-07-28";
 /** `stateless`: 2026-07-28 and later; `handshake`: the revisions before, which begin by one. */
 export type Era = "stateless" | "handshake";
 
-/** Methods whose `Mcp-Name` must be there. */
-const namedMethods: ReadonlySet<string> = new Set(["tools/call", "resources/read", "prompts/get"]);
+/** Methods whose `Mcp-Name` must be there; those of tasks by the extension that they are of. */
+const namedMethods: ReadonlySet<string> = new Set([
+  ...["tools/call", "resources/read", "prompts/get"],
+  ...["tasks/get", "tasks/update", "tasks/cancel"],
+]);
 
 /** Visible ASCII, spaces and tabs: all that may stand in a header as it is. */
 const plainValue = /^[\t\x20-\x7e]*$/;
@@ -39,6 +42,17 @@ export function decodeHeaderValue(value: string): string | undefined {
   // Only the one canonical spelling (RFC 4648, section 3.5) stands for a text.
   if (bytes.toString("base64") !== base64 || !isUtf8(bytes)) return undefined;
   return bytes.toString("utf8");
+}
+
+/**
+ * A header's value that stands for the text: itself where it can travel as it is and would not be
+ * taken for base64, else UTF-8 in base64 (MCP 2026-07-28, Streamable HTTP, Value Encoding).
+ */
+export function encodeHeaderValue(text: string): string {
+  const isPlain = plainValue.test(text) && !encodedValue.test(text);
+  // Empty values and space at the ends are lost on the way (RFC 9110, section 5.5).
+  if (isPlain && text !== "" && text === text.trim()) return text;
+  return `=?base64?${Buffer.from(text).toString("base64")}?=`;
 }
 
 function mismatch(message: McpMessage, problem: string): McpRefused {

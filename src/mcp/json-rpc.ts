@@ -1,19 +1,36 @@
-import type { ServerResponse } from "node:http";
-
-/** Error codes of JSON-RPC 2.0 (section 5.1) and of MCP 2026-07-28. */
-export const errorCodes = {
-  parseError: -32700,
-  invalidRequest: -32600,
-  methodNotFound: -32601,
-  invalidParams: -32602,
-  internalError: -32603,
+/** Every error that is answered: its code, and what the audit calls it. */
+const errors = {
+  // JSON-RPC 2.0, section 5.1
+  parseError: [-32700, "parse_error"],
+  invalidRequest: [-32600, "invalid_request"],
+  methodNotFound: [-32601, "method_not_found"],
+  invalidParams: [-32602, "invalid_params"],
+  internalError: [-32603, "internal_error"],
   /** A session that is unknown, over, or another user's. */
-  sessionNotFound: -32001,
+  sessionNotFound: [-32001, "session_not_found"],
   /** A call that the caller's rights do not cover: of this gateway. */
-  denied: -32010,
-  headerMismatch: -32020,
-  unsupportedVersion: -32022,
-} as const;
+  denied: [-32010, "denied"],
+  /** A stream more than one user may have open: of this gateway. */
+  tooManyStreams: [-32011, "too_many_streams"],
+  // MCP 2026-07-28
+  headerMismatch: [-32020, "header_mismatch"],
+  unsupportedVersion: [-32022, "unsupported_version"],
+} as const satisfies Record<string, readonly [code: number, reason: string]>;
+
+/** The name of an error that can be answered. */
+export type ErrorName = keyof typeof errors;
+
+const reasons: ReadonlyMap<number, string> = new Map(Object.values(errors));
+
+/** The number of an error (JSON-RPC 2.0, section 5.1). */
+export function errorCode(name: ErrorName): number {
+  return errors[name][0];
+}
+
+/** The stable code by which the audit knows an error; `bad_request` for one of another's making. */
+export function reasonOf(code: number): string {
+  return reasons.get(code) ?? "bad_request";
+}
 
 /** What identifies a request to its sender; numbers are integers up to 2^53 - 1. */
 export type MessageId = string | number;
@@ -21,6 +38,8 @@ export type MessageId = string | number;
 export interface McpRefusedOptions {
   /** The HTTP status, 400 unless given. */
   readonly status?: number;
+  /** The stable code of the rule that refuses; that of the error unless given. */
+  readonly reason?: string;
   /** Further members of the error, fit for the client. */
   readonly data?: Readonly<Record<string, unknown>>;
   /** The request that is refused, if it could be read. */
@@ -31,39 +50,17 @@ export interface McpRefusedOptions {
 export class McpRefused extends Error {
   override readonly name = "McpRefused";
   readonly code: number;
+  readonly reason: string;
   readonly status: number;
   readonly data: Readonly<Record<string, unknown>> | undefined;
   readonly id: MessageId | undefined;
 
-  constructor(code: keyof typeof errorCodes, message: string, options: McpRefusedOptions = {}) {
+  constructor(error: ErrorName, message: string, options: McpRefusedOptions = {}) {
     super(message);
-    this.code = errorCodes[code];
+    this.code = errors[error][0];
+    this.reason = options.reason ?? errors[error][1];
     this.status = options.status ?? 400;
     this.data = options.data;
     this.id = options.id;
   }
-}
-
-/**
- * Answers a refusal as a JSON-RPC error, whose id is null if the request's could not be read
- * (JSON-RPC 2.0, section 5). Headers that are set on the response already stay.
- */
-export function sendMcpRefusal(
-  response: ServerResponse,
-  refused: McpRefused,
-  headers: readonly string[] = [],
-): void {
-  if (response.headersSent || response.destroyed) return;
-  const { id = null, code, message, data, status } = refused;
-  const error = data === undefined ? { code, message } : { code, message, data };
-  const bytes = Buffer.from(JSON.stringify({ jsonrpc: "2.0", id, error }));
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
-  }
-  response.setHeader("Content-Type", "application/json");
-  response.setHeader("Content-Length", bytes.length);
-  response.setHeader("Cache-Control", "no-store");
-  response.setHeader("X-Content-Type-Options", "nosniff");
-  response.writeHead(status);
-  response.end(bytes);
 }

@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { setHeaders } from "./answering.ts";
 
 /** Request headers that mean something to the protocol; a credential is not among them. */
 const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
@@ -19,26 +20,43 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
   return new Request("http://localhost/mcp", { method: request.method ?? "", headers, signal });
 }
 
+function writeHead(answer: Response, response: ServerResponse, added: readonly string[]): void {
+  for (const [name, value] of answer.headers) response.setHeader(name, value);
+  if (!response.hasHeader("cache-control")) response.setHeader("Cache-Control", "no-store");
+  response.setHeader("X-Content-Type-Options", "nosniff");
+  setHeaders(response, added);
+  response.writeHead(answer.status);
+}
+
 /**
- * Sends an answer of the Fetch API, at its reader's pace. Headers that are set on the response
- * already stay. Resolves when it has gone out or broken off.
+ * Sends an answer of the Fetch API, at its reader's pace. Its head goes out with the first part of
+ * its body, by when it is known what was decided. Resolves when it has gone out or broken off.
+ *
+ * @param answerHeaders what is added to the head: names and values in turn
  */
-export async function sendWebResponse(answer: Response, response: ServerResponse): Promise<void> {
+export async function sendWebResponse(
+  answer: Response,
+  response: ServerResponse,
+  answerHeaders: () => readonly string[],
+): Promise<void> {
   if (response.destroyed) {
     await answer.body?.cancel();
     return;
   }
-  for (const [name, value] of answer.headers) response.setHeader(name, value);
-  if (!response.hasHeader("cache-control")) response.setHeader("Cache-Control", "no-store");
-  response.setHeader("X-Content-Type-Options", "nosniff");
-  response.writeHead(answer.status);
   if (answer.body === null) {
+    writeHead(answer, response, answerHeaders());
     response.end();
     return;
   }
-  response.flushHeaders();
+  async function* headed(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    for await (const part of parts) {
+      if (!response.headersSent) writeHead(answer, response, answerHeaders());
+      yield part;
+    }
+    if (!response.headersSent) writeHead(answer, response, answerHeaders());
+  }
   try {
-    await pipeline(Readable.fromWeb(answer.body), response);
+    await pipeline(Readable.fromWeb(answer.body), headed, response);
   } catch {
     // Half an answer must not look like a whole one; the pipeline has cut the connection.
   }

@@ -1,4 +1,5 @@
-import { type DestinationStream, destination, pino } from "pino";
+import { pino } from "pino";
+import { openAuditFile } from "./audit-file.ts";
 import type { Log } from "./log.ts";
 
 /** What the audit says of one request, when it is over. */
@@ -43,21 +44,31 @@ export interface Audit {
   close(): void;
 }
 
-/** The audit's lines go to `file`, or to the log where none is configured. */
+/**
+ * The audit's lines go to `file`, or to the log where none is configured.
+ *
+ * @throws Error if the file cannot be opened for writing
+ */
 export function createAudit(file: string | undefined, log: Log): Audit {
-  const stream =
-    file === undefined
-      ? undefined
-      : destination({ dest: file, append: true, mkdir: false, mode: 0o600, sync: false });
-  const target = stream === undefined ? log.child({ audit: true }) : createFileLog(stream);
+  const inLog = log.child({ audit: true });
+  if (file === undefined) {
+    return {
+      request: (record) => inLog.info(record, "request"),
+      event: (name, fields) => inLog.info(fields, name),
+      reopen: () => {},
+      close: () => {},
+    };
+  }
+  const auditFile = openAuditFile(file, log);
+  const inFile = pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime }, auditFile.stream);
+  function write(fields: object, name: string): void {
+    inFile.info(fields, name);
+    if (auditFile.isFailing) inLog.info(fields, name);
+  }
   return {
-    request: (record) => target.info(record, "request"),
-    event: (name, fields) => target.info(fields, name),
-    reopen: () => stream?.reopen(),
-    close: () => stream?.flushSync(),
+    request: (record) => write(record, "request"),
+    event: (name, fields) => write(fields, name),
+    reopen: () => auditFile.reopen(),
+    close: () => auditFile.close(),
   };
-}
-
-function createFileLog(stream: DestinationStream): Log {
-  return pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime }, stream);
 }

@@ -18,8 +18,15 @@ export function createLog(options: { isTerminal: boolean; name?: string }): Log 
   );
 }
 
+/** Bytes of lines that are kept while they cannot be written. */
+const KEPT_BYTES = 1024 * 1024;
+
 function logStream(isTerminal: boolean): DestinationStream {
-  if (!isTerminal) return destination({ dest: 1, sync: true });
+  if (!isTerminal) {
+    const stream = destination({ dest: 1, sync: true, maxLength: KEPT_BYTES });
+    // A full disk is no reason to drop requests; the lines follow when there is room again.
+    return stream.on("error", () => {});
+  }
   // Also knows NO_COLOR and terminals without colours.
   return terminalStream({ hasColors: process.stdout.hasColors() });
 }

@@ -31,3 +31,8 @@ export class ByteText {
     return this.bytes.toString("utf8", this.start, this.end);
   }
 }
+
+/** The bytes of a JSON string, quotes included, in the spelling without escapes. */
+export function tokenOf(text: string): Buffer {
+  return Buffer.from(JSON.stringify(text));
+}

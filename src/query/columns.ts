@@ -1,36 +1,38 @@
 /** Columns as the fields of an operation name them. */
 
-import { ByteText } from "./byte-text.ts";
+import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
-import { columnNameRule, isColumnName } from "./names.ts";
+import { columnNameRule, isColumnName, longestColumnBytes } from "./names.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { quoteName } from "./refusal.ts";
 
 const dot = 0x2e;
 const asterisk = 0x2a;
+/** `*` as it is nearly always written. */
+const asteriskToken = tokenOf("*");
 
 /** Reads the name of a column that is being made: no table before it. */
-export function readColumnName(reader: JsonReader): string {
+export function readColumnName(reader: JsonReader): ByteText {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
-  const name = text.toString();
   if (!isColumnName(text)) {
-    const problem = `${quoteName(name)} is no column name; allowed: ${columnNameRule}`;
+    const problem = `${quoteName(text.toString())} is no column name; allowed: ${columnNameRule}`;
     throw reader.refusal("invalid_column", problem, start);
   }
-  return name;
+  return text;
 }
 
 /** Reads a column of a condition or an order: `column`, or `table.column` with a table of the operation. */
-export function readColumn(reader: JsonReader, draft: OperationDraft): void {
+export function readColumn(reader: JsonReader, draft: OperationDraft): undefined {
   const start = reader.position;
   reader.expect("a string");
   noteColumn(reader.readString(), reader, draft, start);
 }
 
 /** Reads an element of a Select's `columns`: `*` or what `readColumn` takes. */
-export function readSelectedColumn(reader: JsonReader, draft: OperationDraft): void {
+export function readSelectedColumn(reader: JsonReader, draft: OperationDraft): undefined {
+  if (reader.skipToken(asteriskToken)) return;
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
@@ -64,22 +66,26 @@ function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
   return undefined;
 }
 
+/** Bytes that an `on` has at most: two columns with their tables, and what is between them. */
+const longestJoinText = 2 * (2 * longestColumnBytes);
+
 /** Reads the `on` of a join: `table.column = table.column`, both tables of the Select. */
-export function readJoinColumns(reader: JsonReader, draft: OperationDraft): void {
+export function readJoinColumns(reader: JsonReader, draft: OperationDraft): undefined {
   const start = reader.position;
   reader.expect("a string");
-  const text = reader.readString().toString();
-  const sides = text.split(" = ");
+  const text = reader.readString();
+  const isShort = text.end - text.start <= longestJoinText;
+  const sides = isShort ? text.toString().split(" = ") : [];
   const tables = sides.map((side) =>
     /[ =]/.test(side) ? undefined : tableOf(ByteText.from(side)),
   );
-  for (const table of tables) {
-    if (table === undefined || tables.length !== 2) {
-      const allowed =
-        "table.column = table.column, with one space on either side of the =, and no other space or =";
-      const problem = `${quoteName(text)} joins no two columns; allowed: ${allowed}`;
-      throw reader.refusal("invalid_column", problem, start);
-    }
-    draft.refer(table, reader, start);
+  const [left, right, ...more] = tables;
+  if (left === undefined || right === undefined || more.length > 0) {
+    const allowed =
+      "table.column = table.column, with one space on either side of the =, and no other space or =";
+    const problem = `${quoteName(text.toString())} joins no two columns; allowed: ${allowed}`;
+    throw reader.refusal("invalid_column", problem, start);
   }
+  draft.refer(left, reader, start);
+  draft.refer(right, reader, start);
 }

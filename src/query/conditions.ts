@@ -1,10 +1,11 @@
 /** The condition of a `where`: comparisons, and the combinations of them. */
 
-import { ByteText } from "./byte-text.ts";
+import { ByteText, tokenOf } from "./byte-text.ts";
 import { readColumn } from "./columns.ts";
 import type { JsonReader, ValueKind } from "./json-reader.ts";
 import { type Field, ObjectShape, required } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
+import { andThen, type Rest } from "./rest.ts";
 import type { Comparison } from "./shape.ts";
 import { readList, WordList } from "./values.ts";
 
@@ -19,6 +20,9 @@ const comparisons = new WordList<Comparison>([
   "IN",
   "BETWEEN",
 ]);
+
+/** How most comparisons begin. */
+const columnToken = tokenOf("column");
 
 /** A comparison while it is read: its value may come before the operator that judges it. */
 interface ComparisonDraft {
@@ -37,12 +41,17 @@ const comparisonShape = new ObjectShape<ComparisonDraft>(
     }),
     required("value", (reader, draft) => {
       draft.valueKind = reader.kind();
-      if (draft.valueKind === "an array") draft.elements = reader.skipArray();
-      else reader.skipValue();
+      const rest = reader.skipValue();
+      if (rest !== undefined) return andThen(rest, () => noteElements(reader, draft));
+      return noteElements(reader, draft);
     }),
   ],
   "; or one of and, or, not alone",
 );
+
+function noteElements(reader: JsonReader, draft: ComparisonDraft): undefined {
+  draft.elements = reader.elements;
+}
 
 const combinations = [
   combine("and", readConditions),
@@ -51,27 +60,37 @@ const combinations = [
 ];
 
 function combine(name: string, read: Field<OperationDraft>["read"]) {
-  return { key: ByteText.from(name), shape: new ObjectShape([required(name, read)]) };
+  const shape = new ObjectShape([required(name, read)]);
+  return { key: ByteText.from(name), token: tokenOf(name), shape };
 }
 
 /** Reads a `where`: a condition, or null for none. */
-export function readWhere(reader: JsonReader, draft: OperationDraft): void {
-  if (reader.kind() === "null") reader.skipLiteral("null");
-  else readCondition(reader, draft);
+export function readWhere(reader: JsonReader, draft: OperationDraft): Rest {
+  return reader.kind() === "null" ? reader.skipValue() : readCondition(reader, draft);
 }
 
-function readConditions(reader: JsonReader, draft: OperationDraft): void {
-  readList(reader, () => readCondition(reader, draft));
+function readConditions(reader: JsonReader, draft: OperationDraft): Rest {
+  return readList(reader, () => readCondition(reader, draft));
 }
 
-function readCondition(reader: JsonReader, draft: OperationDraft): void {
+function readCondition(reader: JsonReader, draft: OperationDraft): Rest {
+  const combination = findCombination(reader);
+  return combination === undefined
+    ? readComparison(reader, draft)
+    : combination.shape.read(reader, draft);
+}
+
+/** The combination that the object here is, by its first key. */
+function findCombination(reader: JsonReader) {
+  if (reader.firstKeyIs(columnToken)) return undefined;
+  for (const combination of combinations) {
+    if (reader.firstKeyIs(combination.token)) return combination;
+  }
   const first = reader.peekFirstKey();
-  const combination = first && combinations.find(({ key }) => key.equals(first));
-  if (combination === undefined) readComparison(reader, draft);
-  else combination.shape.read(reader, draft);
+  return first && combinations.find(({ key }) => key.equals(first));
 }
 
-function readComparison(reader: JsonReader, operation: OperationDraft): void {
+function readComparison(reader: JsonReader, operation: OperationDraft): Rest {
   const start = reader.position;
   const draft: ComparisonDraft = {
     operation,
@@ -79,12 +98,16 @@ function readComparison(reader: JsonReader, operation: OperationDraft): void {
     valueKind: undefined,
     elements: 0,
   };
-  comparisonShape.read(reader, draft);
+  const rest = comparisonShape.read(reader, draft);
+  if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
+  return requireFit(reader, draft, start);
+}
+
+function requireFit(reader: JsonReader, draft: ComparisonDraft, start: number): undefined {
   const wanted = unmetDemand(draft);
-  if (wanted !== undefined) {
-    const problem = `the value does not fit ${draft.comparison}, which compares with ${wanted}`;
-    throw reader.refusal("invalid_value", problem, start);
-  }
+  if (wanted === undefined) return;
+  const problem = `the value does not fit ${draft.comparison}, which compares with ${wanted}`;
+  throw reader.refusal("invalid_value", problem, start);
 }
 
 /** What the operator demands of its value, if the value is something else. */

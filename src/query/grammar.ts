@@ -1,5 +1,6 @@
 /** The query grammar of one configuration: the operations of the contract, and the configured ones. */
 
+import { tokenOf } from "./byte-text.ts";
 import { isPlainName, plainNameRule } from "./names.ts";
 import { ObjectShape, optional } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
@@ -22,6 +23,8 @@ export interface GrammarOptions {
 /** An operation key of the grammar. */
 export interface Operation {
   readonly name: string;
+  /** The key as it is nearly always written in a body. */
+  readonly token: Uint8Array;
   readonly permission: PermissionClass;
   /** Whether it may be an element of a Batch. */
   readonly inBatch: boolean;
@@ -31,6 +34,8 @@ export interface Operation {
 /** What the scanner accepts; made by `createGrammar`, once for a configuration. */
 export interface Grammar {
   readonly operations: ReadonlyMap<string, Operation>;
+  /** The same ones, the likeliest first. */
+  readonly inOrder: readonly Operation[];
 }
 
 /** The key of a list of operations that are carried out together. */
@@ -56,18 +61,23 @@ export function createGrammar(options: GrammarOptions): Grammar {
     .filter(isOperationName)
     .map((name) => ({
       name,
+      token: tokenOf(name),
       permission: operationClasses[name],
       inBatch: !databaseOperations.has(name),
       shape: new ObjectShape([...operationFields[name], ...extra]),
     }));
   const configured = Object.entries(operations).map(([name, permission]) => ({
     name,
+    token: tokenOf(name),
     permission,
     inBatch: false,
     shape: new ObjectShape([database, table, ...extra]),
   }));
   const all: Operation[] = [...known, ...configured];
-  return { operations: new Map(all.map((operation) => [operation.name, operation])) };
+  return {
+    operations: new Map(all.map((operation) => [operation.name, operation])),
+    inOrder: all,
+  };
 }
 
 const operationKeys: readonly string[] = [

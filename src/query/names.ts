@@ -5,6 +5,20 @@ import type { ByteText } from "./byte-text.ts";
 /** What `isPlainName` accepts, in words for a message. */
 export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
 
+const longestPlainName = 63;
+const plainByte = Uint8Array.from({ length: 256 }, (_, byte) =>
+  /[A-Za-z0-9_-]/.test(String.fromCharCode(byte)) ? 1 : 0,
+);
+
+/** `isPlainName` of text that is still bytes. */
+export function isPlainText({ bytes, start, end }: ByteText): boolean {
+  if (end === start || end - start > longestPlainName) return false;
+  for (let position = start; position < end; position++) {
+    if (plainByte[bytes[position] ?? 0] !== 1) return false;
+  }
+  return true;
+}
+
 /** What `isColumnName` accepts, in words for a message. */
 export const columnNameRule =
   "1 to 128 characters, not *, without control characters, quotes, backslash, backtick or dot";
@@ -15,6 +29,8 @@ export function isPlainName(text: string): boolean {
 }
 
 const longestColumnName = 128;
+/** Bytes that a column name has at most: a character takes at most four in UTF-8. */
+export const longestColumnBytes = 4 * longestColumnName;
 const forbiddenInColumn = new Set([0x7f, ..."'\"\\`."].map(byteOf));
 const columnByte = Uint8Array.from({ length: 256 }, (_, byte) =>
   byte >= 0x20 && !forbiddenInColumn.has(byte) ? 1 : 0,
@@ -27,6 +43,7 @@ function byteOf(character: string | number): number {
 /** Whether a column of a table may be called so. Takes bytes, since it judges the keys of rows. */
 export function isColumnName(text: ByteText): boolean {
   const { bytes, start, end } = text;
+  if (end - start > longestColumnBytes) return false;
   if (end - start === 1 && bytes[start] === 0x2a) return false;
   let characters = 0;
   for (let position = start; position < end; position++) {

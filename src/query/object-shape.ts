@@ -1,14 +1,16 @@
 /** Closed objects: a list of fields, and the reader that refuses everything else. */
 
-import { ByteText } from "./byte-text.ts";
+import type { Steps } from "../slices.ts";
+import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
 import { quoteName } from "./refusal.ts";
+import type { Rest } from "./rest.ts";
 
 /** One field of a closed object; `read` takes its value from the reader and notes what matters. */
 export interface Field<Draft> {
   readonly name: string;
   readonly required: boolean;
-  readonly read: (reader: JsonReader, draft: Draft) => void;
+  readonly read: (reader: JsonReader, draft: Draft) => Rest;
 }
 
 /** A field that may not be left out. */
@@ -21,61 +23,120 @@ export function optional<Draft>(name: string, read: Field<Draft>["read"]): Field
   return { name, required: false, read };
 }
 
+const fieldsInBits = 31;
+
+/** A field with the two ways to know it in a body. */
+interface KnownField<Draft> extends Field<Draft> {
+  readonly index: number;
+  readonly text: ByteText;
+  /** As it is nearly always written: compared without reading the key first. */
+  readonly token: Uint8Array;
+}
+
 /** An object of exactly these fields, in any order, each at most once. */
 export class ObjectShape<Draft> {
-  private readonly fields: readonly { readonly key: ByteText; readonly field: Field<Draft> }[];
-  private readonly allowed: string;
-  private readonly needed: string;
+  readonly #fields: readonly KnownField<Draft>[];
+  readonly #allowed: string;
+  readonly #needed: string;
 
   /** `alternative` says, for messages, what may stand here instead of these fields. */
   constructor(fields: readonly Field<Draft>[], alternative = "") {
-    this.fields = fields.map((field) => ({ key: ByteText.from(field.name), field }));
-    this.allowed = namesOf(fields) + alternative;
-    this.needed = namesOf(fields.filter((field) => field.required)) + alternative;
+    this.#fields = fields.map((field, index) => {
+      const { name } = field;
+      return { ...field, index, text: ByteText.from(name), token: tokenOf(name) };
+    });
+    this.#allowed = namesOf(fields) + alternative;
+    this.#needed = namesOf(fields.filter((field) => field.required)) + alternative;
   }
 
   /** Reads an object of this shape into the draft. Throws `QueryRefused`. */
-  read(reader: JsonReader, draft: Draft): void {
+  read(reader: JsonReader, draft: Draft): Rest {
     const start = reader.position;
-    const seen: Field<Draft>[] = [];
+    const seen = new FieldsSeen();
     for (let more = reader.openObject(); more; more = reader.nextMember()) {
-      const field = this.readKey(reader, seen);
-      seen.push(field);
-      reader.path.push(field.name);
-      field.read(reader, draft);
+      const rest = this.#readField(reader, draft, seen);
+      if (rest !== undefined) return this.#readOn(rest, reader, draft, seen, start);
       reader.path.pop();
     }
-    this.requireAll(reader, seen, start);
-  }
-
-  private readKey(reader: JsonReader, seen: readonly Field<Draft>[]): Field<Draft> {
-    const start = reader.position;
-    const key = reader.readKey();
-    const field = this.find(key);
-    if (field === undefined) {
-      const problem = `the field ${quoteName(key.toString())} is unknown; allowed: ${this.allowed}`;
-      throw reader.refusal("unknown_field", problem, start);
-    }
-    if (seen.includes(field)) {
-      const problem = `the field ${quoteName(field.name)} is given twice; each may stand once`;
-      throw reader.refusal("duplicate_key", problem, start);
-    }
-    return field;
-  }
-
-  private find(key: ByteText): Field<Draft> | undefined {
-    for (const known of this.fields) {
-      if (known.key.equals(key)) return known.field;
-    }
+    this.#requireAll(reader, seen, start);
     return undefined;
   }
 
-  private requireAll(reader: JsonReader, seen: readonly Field<Draft>[], start: number): void {
-    for (const { field } of this.fields) {
-      if (!field.required || seen.includes(field)) continue;
-      const problem = `the field ${quoteName(field.name)} is left out; required: ${this.needed}`;
+  *#readOn(
+    begun: Steps<void>,
+    reader: JsonReader,
+    draft: Draft,
+    seen: FieldsSeen,
+    start: number,
+  ): Steps<void> {
+    yield* begun;
+    reader.path.pop();
+    while (reader.nextMember()) {
+      const rest = this.#readField(reader, draft, seen);
+      if (rest !== undefined) yield* rest;
+      reader.path.pop();
+    }
+    this.#requireAll(reader, seen, start);
+  }
+
+  /** Reads a key and its value; the field stays on the path. */
+  #readField(reader: JsonReader, draft: Draft, seen: FieldsSeen): Rest {
+    const start = reader.position;
+    const field = this.#readKey(reader, seen.last + 1);
+    if (seen.has(field.index)) {
+      const problem = `the field ${quoteName(field.name)} is given twice; each may stand once`;
+      throw reader.refusal("duplicate_key", problem, start);
+    }
+    seen.add(field.index);
+    reader.path.push(field.name);
+    return field.read(reader, draft);
+  }
+
+  /** `likely` is the index of the field that is tried first: bodies tend to keep the order. */
+  #readKey(reader: JsonReader, likely: number): KnownField<Draft> {
+    const first = this.#fields[likely];
+    if (first !== undefined && reader.skipKeyToken(first.token)) return first;
+    for (const field of this.#fields) {
+      if (reader.skipKeyToken(field.token)) return field;
+    }
+    return this.#readRareKey(reader);
+  }
+
+  /** Reads a key that is written with escapes, or unknown. */
+  #readRareKey(reader: JsonReader): KnownField<Draft> {
+    const start = reader.position;
+    const key = reader.readKey();
+    const field = this.#fields.find(({ text }) => text.equals(key));
+    if (field !== undefined) return field;
+    const problem = `the field ${quoteName(key.toString())} is unknown; allowed: ${this.#allowed}`;
+    throw reader.refusal("unknown_field", problem, start);
+  }
+
+  #requireAll(reader: JsonReader, seen: FieldsSeen, start: number): void {
+    for (const { name, required, index } of this.#fields) {
+      if (!required || seen.has(index)) continue;
+      const problem = `the field ${quoteName(name)} is left out; required: ${this.#needed}`;
       throw reader.refusal("missing_field", problem, start);
     }
+  }
+}
+
+/** Fields that one object has had, by their index. */
+class FieldsSeen {
+  last = -1;
+  /** A bit for each of the first fields, which are all in most shapes. */
+  #bits = 0;
+  #others: Set<number> | undefined = undefined;
+
+  has(index: number): boolean {
+    if (index < fieldsInBits) return (this.#bits & (1 << index)) !== 0;
+    return this.#others?.has(index) ?? false;
+  }
+
+  add(index: number): void {
+    this.last = index;
+    if (index < fieldsInBits) this.#bits |= 1 << index;
+    else this.#others = (this.#others ?? new Set()).add(index);
   }
 }
 

@@ -14,38 +14,50 @@ interface TableReference {
   readonly location: BodyLocation;
 }
 
+/** Has the reader of a body's rows, or makes it when it is first wanted. */
+interface RowsOfBody {
+  readonly rows: RowReader;
+}
+
 /** The database and tables of one operation, and the tables that its columns name. */
 export class OperationDraft {
   /** Empty, which names no database, until it is read; every operation's fields require it. */
   database = "";
   table: string | undefined;
   joinedTable: string | undefined;
-  /** Shared by all operations of a body, since their rows tend to be alike. */
-  readonly rows: RowReader;
-  private readonly references: TableReference[] = [];
+  readonly #body: RowsOfBody;
+  #references: TableReference[] | undefined = undefined;
 
-  constructor(rows: RowReader) {
-    this.rows = rows;
+  constructor(body: RowsOfBody) {
+    this.#body = body;
+  }
+
+  /** Shared by all operations of a body, since their rows tend to be alike. */
+  get rows(): RowReader {
+    return this.#body.rows;
   }
 
   /** The operation's tables as far as they are known, `from` before the joined one. */
   get tables(): string[] {
-    return [this.table, this.joinedTable].filter((table) => table !== undefined);
+    if (this.table === undefined) return [];
+    return this.joinedTable === undefined ? [this.table] : [this.table, this.joinedTable];
   }
 
   /** Notes a table that a column names, for `judgeReferences`. */
   refer(table: ByteText, reader: JsonReader, offset: number): void {
-    if (this.references.length === namesThatDecide) return;
-    for (const reference of this.references) {
+    this.#references ??= [];
+    if (this.#references.length === namesThatDecide) return;
+    for (const reference of this.#references) {
       if (reference.table.equals(table)) return;
     }
-    this.references.push({ table, location: reader.location(offset) });
+    this.#references.push({ table, location: reader.location(offset) });
   }
 
   /** Refuses a column of a table that is not one of the operation's; to be called at its end. */
   judgeReferences(): void {
+    if (this.#references === undefined) return;
     const { tables } = this;
-    for (const { table, location } of this.references) {
+    for (const { table, location } of this.#references) {
       const name = table.toString();
       if (tables.includes(name)) continue;
       const allowed = tables.map((own) => quoteName(own)).join(" and ");

@@ -20,13 +20,11 @@ export const table: OperationField = required("table", (reader, draft) => {
   draft.table = readPlainName(reader);
 });
 
-const from: OperationField = required("from", (reader, draft) => {
-  draft.table = readPlainName(reader);
-});
+const from: OperationField = required("from", table.read);
 
-const selectedColumns: OperationField = required("columns", (reader, draft) => {
-  readList(reader, () => readSelectedColumn(reader, draft));
-});
+const selectedColumns: OperationField = required("columns", (reader, draft) =>
+  readList(reader, () => readSelectedColumn(reader, draft)),
+);
 
 const joinTypes = new WordList(["INNER", "LEFT", "RIGHT"]);
 const directions = new WordList(["ASC", "DESC"]);
@@ -48,16 +46,18 @@ const orderShape = new ObjectShape<OperationDraft>([
   }),
 ]);
 
-const rows: OperationField = required("values", (reader, draft) => {
-  readList(reader, () => draft.rows.read());
-});
+const rows: OperationField = required("values", (reader, { rows }) =>
+  readList(reader, () => rows.read()),
+);
 
-const changes: OperationField = required("set", (reader, draft) => {
+const changes: OperationField = required("set", (reader, { rows }) => {
   const start = reader.position;
-  if (draft.rows.read() === 0) {
+  const rest = rows.read();
+  if (rest === undefined && rows.cells === 0) {
     const problem = "the object is empty; at least one column is needed";
     throw reader.refusal("invalid_value", problem, start);
   }
+  return rest;
 });
 
 /** The fields of each operation of the grammar. */

@@ -1,123 +1,123 @@
 /** Objects of cells: a row of an Insert, the `set` of an Update. The hot path of the scanner. */
 
+import type { Steps } from "../slices.ts";
+import { ByteText } from "./byte-text.ts";
+import { DistinctKeys } from "./distinct-keys.ts";
 import type { JsonReader } from "./json-reader.ts";
+import { hashColumn } from "./key-hash.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
-import { quoteName } from "./refusal.ts";
+import { type QueryRefused, quoteName } from "./refusal.ts";
+import type { Rest } from "./rest.ts";
+import { RowKey, RowKeys } from "./row-keys.ts";
 
-/** Past so many known keys, all are forgotten before the next row, so that memory stays bounded. */
-const mostKnownKeys = 4096;
-
-/** A key that is known to be a column name. */
-class RowKey {
-  /** Byte offset of the key's string token, quotes included, where it was first met. */
-  readonly start: number;
-  readonly end: number;
-  /** The number of the row that had it last. */
-  row = 0;
-  /** The keys that followed it last, the latest first. */
-  next: RowKey | undefined = undefined;
-  alternative: RowKey | undefined = undefined;
-
-  constructor(start: number, end: number) {
-    this.start = start;
-    this.end = end;
-  }
-}
+const noText = ByteText.from("");
 
 /**
- * Reads the rows of one body.
+ * Reads the rows of one body, one after the other.
  *
  * Rows tend to have the same keys in the same order, so each key remembers those that followed it.
- * A key that repeats the bytes of a remembered one is that key, and neither judged nor made a
- * string again. Each key notes the row it stood in, which tells a duplicate.
+ * A key that repeats the bytes of a remembered one is that key, and neither judged nor looked up
+ * again. Each key notes the row it stood in, which tells a duplicate. The keys of a row that come
+ * when no more are remembered are in `#others`.
  */
 export class RowReader {
-  private readonly reader: JsonReader;
-  /** The known keys, by their bytes as Latin-1 text, which is quicker to make and as distinct. */
-  private known = new Map<string, RowKey>();
+  /** The number of cells of the row that was read last. */
+  cells = 0;
+  readonly #reader: JsonReader;
+  #known = new RowKeys();
   /** Stands before the first key of every row. */
-  private origin = new RowKey(0, 0);
-  private row = 0;
+  #origin = new RowKey(noText, 0, 0, 0);
+  #previous = this.#origin;
+  #others: DistinctKeys | undefined = undefined;
+  #row = 0;
 
   constructor(reader: JsonReader) {
-    this.reader = reader;
+    this.#reader = reader;
   }
 
-  /** Reads a row and gives the number of its cells. Throws `QueryRefused`. */
-  read(): number {
-    const { reader } = this;
-    if (this.known.size > mostKnownKeys) this.forget();
-    this.row++;
-    let cells = 0;
-    let key = this.origin;
+  /** Reads a row. Throws `QueryRefused`. */
+  read(): Rest {
+    const reader = this.#reader;
+    if (this.#known.isFull) this.#forget();
+    this.#others?.forgetBefore(reader.position);
+    this.#previous = this.#origin;
+    this.#row++;
+    this.cells = 0;
     for (let more = reader.openObject(); more; more = reader.nextMember()) {
-      key = this.readKey(key);
-      reader.skipColon();
-      reader.skipValue();
-      cells++;
+      const rest = this.#readCell();
+      if (rest !== undefined) return this.#readOn(rest);
     }
-    return cells;
+    return undefined;
+  }
+  *#readOn(begun: Steps<void>): Steps<void> {
+    yield* begun;
+    while (this.#reader.nextMember()) {
+      const rest = this.#readCell();
+      if (rest !== undefined) yield* rest;
+    }
+  }
+
+  #readCell(): Rest {
+    const reader = this.#reader;
+    this.#readKey();
+    reader.skipColon();
+    this.cells++;
+    return reader.skipValue() ?? reader.pause();
   }
 
   /** Keys must be forgotten together: one that is linked but not known would hide a duplicate. */
-  private forget(): void {
-    this.known = new Map();
-    this.origin = new RowKey(0, 0);
+  #forget(): void {
+    this.#known = new RowKeys();
+    this.#origin = new RowKey(noText, 0, 0, 0);
   }
 
-  private readKey(previous: RowKey): RowKey {
-    const start = this.reader.position;
-    const key = this.repeatKey(previous) ?? this.lookUpKey(previous);
-    if (key.row === this.row) {
-      const name = quoteName(JSON.parse(this.reader.bytes.toString("utf8", key.start, key.end)));
-      const problem = `the column ${name} is given twice; each may stand once`;
-      throw this.reader.refusal("duplicate_key", problem, start);
-    }
-    key.row = this.row;
-    return key;
+  #readKey(): void {
+    const start = this.#reader.position;
+    const key = this.#repeatKey(this.#previous) ?? this.#lookUpKey();
+    if (key === undefined) return;
+    if (key.row === this.#row) throw this.#givenTwice(key.text, start);
+    key.row = this.#row;
+    this.#previous = key;
   }
 
   /** Reads the key if it is one of those that followed the previous key before. */
-  private repeatKey(previous: RowKey): RowKey | undefined {
+  #repeatKey(previous: RowKey): RowKey | undefined {
     const { next, alternative } = previous;
     if (next === undefined) return undefined;
-    if (this.standsHere(next)) {
-      this.reader.position += next.end - next.start;
-      return next;
-    }
-    if (alternative === undefined || !this.standsHere(alternative)) return undefined;
-    this.reader.position += alternative.end - alternative.start;
-    previous.next = alternative;
-    previous.alternative = next;
+    if (this.#reader.skipRepeated(next.start, next.end)) return next;
+    if (alternative === undefined) return undefined;
+    if (!this.#reader.skipRepeated(alternative.start, alternative.end)) return undefined;
+    previous.precede(alternative);
     return alternative;
   }
 
-  /** Whether the bytes here are those of the key; quotes included, so that the key ends here too. */
-  private standsHere({ start, end }: RowKey): boolean {
-    const { bytes, position } = this.reader;
-    const distance = position - start;
-    for (let offset = start; offset < end; offset++) {
-      if (bytes[offset] !== bytes[offset + distance]) return false;
+  /** Reads any key; undefined for one that is not remembered, and stands once in its row so far. */
+  #lookUpKey(): RowKey | undefined {
+    const reader = this.#reader;
+    const start = reader.position;
+    const text = reader.readBareKey();
+    if (!isColumnName(text)) {
+      const problem = `${quoteName(text.toString())} is no column name; allowed: ${columnNameRule}`;
+      throw reader.refusal("invalid_column", problem, start);
     }
-    return true;
+    const hash = hashColumn(text);
+    let key = this.#known.find(text, hash);
+    if (key === undefined) {
+      if (this.#known.isFull) return this.#noteOther(text, hash, start);
+      key = new RowKey(text, hash, start, reader.position);
+      this.#known.add(key);
+    }
+    this.#previous.precede(key);
+    return key;
   }
 
-  private lookUpKey(previous: RowKey): RowKey {
-    const { reader } = this;
-    const start = reader.position;
-    const column = reader.readBareKey();
-    const text = column.bytes.toString("latin1", column.start, column.end);
-    let key = this.known.get(text);
-    if (key === undefined) {
-      if (!isColumnName(column)) {
-        const problem = `${quoteName(column.toString())} is no column name; allowed: ${columnNameRule}`;
-        throw reader.refusal("invalid_column", problem, start);
-      }
-      key = new RowKey(start, reader.position);
-      this.known.set(text, key);
-    }
-    previous.alternative = previous.next;
-    previous.next = key;
-    return key;
+  #noteOther(text: ByteText, hash: number, start: number): undefined {
+    if (this.#others === undefined) this.#others = new DistinctKeys(this.#reader);
+    if (!this.#others.add(start, hash)) throw this.#givenTwice(text, start);
+  }
+
+  #givenTwice(text: ByteText, start: number): QueryRefused {
+    const problem = `the column ${quoteName(text.toString())} is given twice; each may stand once`;
+    return this.#reader.refusal("duplicate_key", problem, start);
   }
 }

@@ -1,15 +1,15 @@
 /** The columns of a CreateTable. */
 
 import { readColumnName } from "./columns.ts";
+import { DistinctKeys } from "./distinct-keys.ts";
 import type { JsonReader } from "./json-reader.ts";
+import { hashColumn } from "./key-hash.ts";
 import { ObjectShape, optional, required } from "./object-shape.ts";
 import { quoteName } from "./refusal.ts";
+import type { Rest } from "./rest.ts";
 import { readBoolean, readList } from "./values.ts";
 
-/** The names of a table's columns, as far as they have been read. */
-type ColumnNames = Set<string>;
-
-const definition = new ObjectShape<ColumnNames>([
+const definition = new ObjectShape<DistinctKeys>([
   required("name", readNewColumnName),
   required("type", readColumnType),
   optional("primary_key", readBoolean),
@@ -18,30 +18,33 @@ const definition = new ObjectShape<ColumnNames>([
 ]);
 
 /** Reads the `columns` of a CreateTable, each with a name of its own. */
-export function readColumnDefinitions(reader: JsonReader): void {
-  const names: ColumnNames = new Set();
-  readList(reader, () => definition.read(reader, names));
+export function readColumnDefinitions(reader: JsonReader): Rest {
+  const names = new DistinctKeys(reader);
+  return readList(reader, () => definition.read(reader, names));
 }
 
-function readNewColumnName(reader: JsonReader, names: ColumnNames): void {
+function readNewColumnName(reader: JsonReader, names: DistinctKeys): undefined {
   const start = reader.position;
   const name = readColumnName(reader);
-  if (names.has(name)) {
-    const problem = `the table has a column ${quoteName(name)} already; each name may stand once`;
+  if (!names.add(start, hashColumn(name))) {
+    const problem = `the table has a column ${quoteName(name.toString())} already; each name may stand once`;
     throw reader.refusal("invalid_column", problem, start);
   }
-  names.add(name);
 }
 
 const columnType = /^[A-Za-z][A-Za-z0-9_]{0,62}(\([0-9]{1,9}(,[0-9]{1,9})?\))?$/;
 
-function readColumnType(reader: JsonReader): void {
+/** Bytes that a type has at most. */
+const longestType = 63 + "(123456789,123456789)".length;
+
+function readColumnType(reader: JsonReader): undefined {
   const start = reader.position;
   reader.expect("a string");
-  const type = reader.readString().toString();
-  if (!columnType.test(type)) {
+  const text = reader.readString();
+  const isShort = text.end - text.start <= longestType;
+  if (!isShort || !columnType.test(text.toString())) {
     const allowed = "a word of at most 63 ASCII letters, digits and _, with (n) or (n,m) if wanted";
-    const problem = `${quoteName(type)} is no column type; allowed: ${allowed}`;
+    const problem = `${quoteName(text.toString())} is no column type; allowed: ${allowed}`;
     throw reader.refusal("invalid_type", problem, start);
   }
 }

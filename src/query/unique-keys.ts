@@ -2,22 +2,24 @@
 
 import type { JsonReader } from "./json-reader.ts";
 import { quoteName } from "./refusal.ts";
+import { type Rest, repeat } from "./rest.ts";
 
 /**
  * Reads past a value in whose objects, at any depth, no key stands twice after unescaping.
  *
  * Throws `QueryRefused` with `duplicate_key`, or for what is no JSON.
  */
-export function skipUniqueKeys(reader: JsonReader): void {
+export function skipUniqueKeys(reader: JsonReader): Rest {
   const kind = reader.kind();
-  if (kind === "an object") skipObject(reader);
-  else if (kind === "an array") skipArray(reader);
-  else reader.skipValue();
+  if (kind === "an object") return skipObject(reader);
+  if (kind === "an array") return skipArray(reader);
+  return reader.skipValue();
 }
 
-function skipObject(reader: JsonReader): void {
+function skipObject(reader: JsonReader): Rest {
+  if (!reader.openObject()) return undefined;
   const keys = new Set<string>();
-  for (let more = reader.openObject(); more; more = reader.nextMember()) {
+  const skipMember = (): Rest => {
     const start = reader.position;
     const key = reader.readKey().toString();
     if (keys.has(key)) {
@@ -25,10 +27,13 @@ function skipObject(reader: JsonReader): void {
       throw reader.refusal("duplicate_key", problem, start);
     }
     keys.add(key);
-    skipUniqueKeys(reader);
-  }
+    return skipUniqueKeys(reader) ?? reader.pause();
+  };
+  return repeat(skipMember, () => reader.nextMember());
 }
 
-function skipArray(reader: JsonReader): void {
-  for (let more = reader.openArray(); more; more = reader.nextElement()) skipUniqueKeys(reader);
+function skipArray(reader: JsonReader): Rest {
+  if (!reader.openArray()) return undefined;
+  const skipElement = () => skipUniqueKeys(reader) ?? reader.pause();
+  return repeat(skipElement, () => reader.nextElement());
 }

@@ -1,82 +1,106 @@
 /** The small values that fields of several operations have. */
 
-import { ByteText } from "./byte-text.ts";
+import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
-import { isPlainName, plainNameRule } from "./names.ts";
+import { NameCache } from "./name-cache.ts";
+import { isPlainText, plainNameRule } from "./names.ts";
 import { quoteName } from "./refusal.ts";
+import { type Rest, repeat } from "./rest.ts";
+
+const plainNames = new NameCache();
 
 /** Reads the name of a database or table. */
 export function readPlainName(reader: JsonReader): string {
   const start = reader.position;
   reader.expect("a string");
-  const name = reader.readString().toString();
-  if (!isPlainName(name)) {
-    const problem = `${quoteName(name)} is no plain name; allowed: ${plainNameRule}`;
+  const text = reader.readString();
+  if (!isPlainText(text)) {
+    const problem = `${quoteName(text.toString())} is no plain name; allowed: ${plainNameRule}`;
     throw reader.refusal("invalid_name", problem, start);
   }
-  return name;
+  return plainNames.take(text);
 }
 
 /** A few words of which a field takes one, written exactly so. */
 export class WordList<Word extends string> {
-  private readonly words: readonly { readonly word: Word; readonly text: ByteText }[];
-  private readonly allowed: string;
+  readonly #words: readonly {
+    readonly word: Word;
+    readonly text: ByteText;
+    readonly token: Uint8Array;
+  }[];
+  readonly #allowed: string;
 
   constructor(words: readonly Word[]) {
-    this.words = words.map((word) => ({ word, text: ByteText.from(word) }));
-    this.allowed = words.join(", ");
+    this.#words = words.map((word) => ({
+      word,
+      text: ByteText.from(word),
+      token: tokenOf(word),
+    }));
+    this.#allowed = words.join(", ");
   }
 
   /** Reads a word of the list. Throws `QueryRefused`. */
   read(reader: JsonReader): Word {
+    for (const { word, token } of this.#words) {
+      if (reader.skipToken(token)) return word;
+    }
     const start = reader.position;
     reader.expect("a string");
     const text = reader.readString();
-    for (const known of this.words) {
-      if (known.text.equals(text)) return known.word;
-    }
-    const problem = `the value is not one of those allowed: ${this.allowed}`;
+    const known = this.#words.find((candidate) => candidate.text.equals(text));
+    if (known !== undefined) return known.word;
+    const problem = `the value is not one of those allowed: ${this.#allowed}`;
     throw reader.refusal("invalid_value", problem, start);
   }
 }
 
 /** Reads past true or false. */
-export function readBoolean(reader: JsonReader): void {
+export function readBoolean(reader: JsonReader): Rest {
   reader.expect("a boolean");
-  reader.skipValue();
+  return reader.skipValue();
 }
 
-const mostDigits = String(Number.MAX_SAFE_INTEGER).length;
+const zero = 0x30;
+const nine = 0x39;
 
 /** Reads past a count of rows: an integer from 0 to 2^53 - 1, written in digits only. */
-export function readCount(reader: JsonReader): void {
-  const start = reader.position;
+export function readCount(reader: JsonReader): undefined {
+  const { bytes, position: start } = reader;
   reader.expect("a number");
   reader.skipNumber();
-  const short = reader.position - start <= mostDigits;
-  const text = short ? reader.bytes.toString("latin1", start, reader.position) : "";
-  if (!/^[0-9]+$/.test(text) || !Number.isSafeInteger(Number(text))) {
-    const problem = `the number is not allowed here; allowed: digits only, at most ${Number.MAX_SAFE_INTEGER}`;
-    throw reader.refusal("invalid_value", problem, start);
+  let count = 0;
+  for (let position = start; position < reader.position; position++) {
+    const byte = bytes[position] ?? 0;
+    // Rounding begins past the limit, so what is rounded is refused too.
+    count = byte >= zero && byte <= nine ? count * 10 + (byte - zero) : Number.NaN;
   }
+  if (count <= Number.MAX_SAFE_INTEGER) return;
+  const problem = `the number is not allowed here; allowed: digits only, at most ${Number.MAX_SAFE_INTEGER}`;
+  throw reader.refusal("invalid_value", problem, start);
 }
 
 /** Reads an array of at least one element, each by `readElement`, and keeps the path. */
-export function readList(reader: JsonReader, readElement: () => void): void {
+export function readList(reader: JsonReader, readElement: () => Rest): Rest {
   const start = reader.position;
+  if (!reader.openArray()) {
+    const problem = "the array is empty; at least one element is needed";
+    throw reader.refusal("invalid_value", problem, start);
+  }
+  return readElements(reader, readElement);
+}
+
+/** Reads the elements of an array that was entered and has some, and keeps the path. */
+export function readElements(reader: JsonReader, readElement: () => Rest): Rest {
   const { path } = reader;
   let count = 0;
-  for (let more = reader.openArray(); more; more = reader.nextElement()) {
+  const read = (): Rest => {
     path.push(count);
-    readElement();
-    path.pop();
     count++;
-  }
-  if (count === 0) {
-    throw reader.refusal(
-      "invalid_value",
-      "the array is empty; at least one element is needed",
-      start,
-    );
-  }
+    return readElement() ?? reader.pause();
+  };
+  const next = (): boolean => {
+    path.pop();
+    return reader.nextElement();
+  };
+  return repeat(read, next);
 }

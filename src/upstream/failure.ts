@@ -1,14 +1,8 @@
 import { Refusal } from "../refusal.ts";
+import { ConnectionError } from "./http1/failure.ts";
 
 const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"]);
-const timeouts = new Set([
-  "UND_ERR_CONNECT_TIMEOUT",
-  "UND_ERR_HEADERS_TIMEOUT",
-  "UND_ERR_BODY_TIMEOUT",
-  "ECONNECT_TIMEOUT",
-  "ETIMEDOUT",
-]);
-const brokenConnection = new Set(["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"]);
+const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
 
 function codeOf(error: Error): string {
   return "code" in error && typeof error.code === "string" ? error.code : "";
@@ -16,7 +10,13 @@ function codeOf(error: Error): string {
 
 /** True if the connection broke, as one does that the upstream closed while it was idle. */
 export function isBrokenConnection(error: Error): boolean {
+  if (error instanceof ConnectionError) return error.failure === "closed";
   return brokenConnection.has(codeOf(error));
+}
+
+function isTimeout(error: Error): boolean {
+  if (error instanceof ConnectionError) return error.failure !== "closed";
+  return codeOf(error) === "ETIMEDOUT";
 }
 
 /** What a caller is told of an error on the way to the upstream; the log learns its code. */
@@ -24,7 +24,7 @@ export function asRefusal(error: Error): Refusal {
   if (error instanceof Refusal) return error;
   const code = codeOf(error);
   const options = { detail: code || error.message, cause: error };
-  if (timeouts.has(code)) return new Refusal("upstream_timeout", options);
+  if (isTimeout(error)) return new Refusal("upstream_timeout", options);
   if (unreachable.has(code)) return new Refusal("upstream_unreachable", options);
   return new Refusal("upstream_broken", options);
 }

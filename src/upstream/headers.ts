@@ -1,22 +1,25 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { hopByHop } from "../config/headers.ts";
+import { foldHeader, hopByHop } from "../config/headers.ts";
 
 /** What a query may take along, besides `Accept*` and what is configured. */
 const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
 
 /** Headers that say where a request came from: believed from trusted proxies alone. */
-const provenanceClaim = /^(?:forwarded|x-forwarded-.*|x-real-ip)$/;
+const provenanceClaim =
+  /^(?:forwarded|(?:x-(?:original-)?)?forwarded-.*|x-real-ip|(?:true-|x-|x-cluster-)?client-ip|cf-connecting-ip)$/;
 
-/** Headers of a stream that are meant for the gateway itself, or that it writes anew. */
-const notPassedOn = new Set([
-  ...["authorization", "cookie", "expect"],
-  ...["content-length", "transfer-encoding"],
+/** Headers of a stream that no client sends up, in any spelling. */
+const notPassedOn: ReadonlySet<string> = new Set([
+  ...hopByHop,
+  ...["http2-settings", "expect", "content-length"],
+  // Meant for the gateway itself.
+  ...["authorization", "cookie"],
+  // The method and the path are as they were judged.
+  ...["x-http-method", "x-http-method-override", "x-method-override"],
+  ...["x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url"],
+  // CGI programs would read it as `HTTP_PROXY`, by which they find their own way out.
+  "proxy",
 ]);
-
-/** A name as an upstream sees it that folds `_` to `-`, as CGI and WSGI do. */
-export function foldHeader(name: string): string {
-  return name.toLowerCase().replaceAll("_", "-");
-}
 
 /** True for headers by which the gateway vouches for something; nobody else may set them. */
 function isGatewayOwn(folded: string): boolean {
@@ -101,7 +104,7 @@ export function queryHeaders(
  */
 function framing(headers: IncomingHttpHeaders): Record<string, string> {
   const { "content-length": length, "transfer-encoding": encoding } = headers;
-  if (encoding !== undefined) return { "transfer-encoding": encoding };
+  if (encoding !== undefined) return { "transfer-encoding": "chunked" };
   return length === undefined ? {} : { "content-length": length };
 }
 

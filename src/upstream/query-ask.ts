@@ -1,6 +1,9 @@
-import type { Dispatcher } from "undici";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
+import type { AnswerHead } from "./http1/answer-head.ts";
+import type { Connection } from "./http1/connection.ts";
+import type { AnswerReceiver } from "./http1/receiver.ts";
+import type { RequestFields } from "./http1/request-head.ts";
 
 /** An answer of the upstream that is held whole. */
 export interface QueryAnswer {
@@ -10,8 +13,10 @@ export interface QueryAnswer {
 
 /** A query whose answer the gateway itself has a use for. */
 export interface QueryAsk {
+  /** Who asks: connections are shared fairly between users. */
+  readonly user: string;
   readonly body: Buffer;
-  readonly headers: Record<string, string | string[]>;
+  readonly headers: RequestFields;
   /** Gives the query up. */
   readonly signal: AbortSignal;
 }
@@ -19,32 +24,56 @@ export interface QueryAsk {
 /** Bytes of an answer that is held whole; more is for `POST /query`, which streams. */
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
-async function readAnswer(body: AsyncIterable<Buffer>): Promise<Buffer> {
-  const pieces: Buffer[] = [];
-  let length = 0;
-  for await (const piece of body) {
-    length += piece.length;
-    if (length > LARGEST_ANSWER_BYTES) {
-      throw new Refusal("upstream_broken", { detail: "the answer is too large to be held" });
-    }
-    pieces.push(piece);
-  }
-  return Buffer.concat(pieces, length);
-}
+/** Gathers an answer. */
+export class HeldAnswer implements AnswerReceiver {
+  readonly #connection: Connection;
+  readonly #settle: { resolve: (answer: QueryAnswer) => void; reject: (error: Error) => void };
+  readonly #signal: AbortSignal;
+  /** @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout` */
+  readonly answer: Promise<QueryAnswer>;
+  readonly #pieces: Buffer[] = [];
+  #length = 0;
+  #status = 0;
 
-/**
- * Sends a query and reads the whole answer.
- *
- * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`
- */
-export async function askUpstream(
-  through: Dispatcher,
-  { body, headers, signal }: QueryAsk,
-): Promise<QueryAnswer> {
-  try {
-    const answer = await through.request({ path: "/query", method: "POST", body, headers, signal });
-    return { status: answer.statusCode, body: await readAnswer(answer.body) };
-  } catch (error) {
-    throw error instanceof Error ? asRefusal(error) : error;
+  constructor(connection: Connection, signal: AbortSignal) {
+    const { promise, resolve, reject } = Promise.withResolvers<QueryAnswer>();
+    this.answer = promise;
+    this.#settle = { resolve, reject };
+    this.#connection = connection;
+    this.#signal = signal;
+    signal.addEventListener("abort", this.#onAbort, { once: true });
   }
+
+  onBytes(): void {}
+
+  onInterim(): void {}
+
+  onHead({ status }: AnswerHead): void {
+    this.#status = status;
+  }
+
+  onData(piece: Buffer): void {
+    this.#length += piece.length;
+    if (this.#length > LARGEST_ANSWER_BYTES) {
+      const detail = "the answer is too large to be held";
+      this.#connection.abort(new Refusal("upstream_broken", { detail }));
+      return;
+    }
+    this.#pieces.push(piece);
+  }
+
+  onEnd(last: Buffer | undefined): void {
+    this.#signal.removeEventListener("abort", this.#onAbort);
+    if (last !== undefined) this.#pieces.push(last);
+    this.#settle.resolve({ status: this.#status, body: Buffer.concat(this.#pieces) });
+  }
+
+  onError(error: Error): void {
+    this.#signal.removeEventListener("abort", this.#onAbort);
+    this.#settle.reject(asRefusal(error));
+  }
+
+  readonly #onAbort = (): void => {
+    this.#connection.abort(new Refusal("upstream_broken", { detail: "given up" }));
+  };
 }

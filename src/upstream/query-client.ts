@@ -1,10 +1,12 @@
 import type { ServerResponse } from "node:http";
-import { type Dispatcher, Pool } from "undici";
 import { Refusal } from "../refusal.ts";
-import { askUpstream, type QueryAnswer, type QueryAsk } from "./query-ask.ts";
-import { QueryExchange } from "./query-exchange.ts";
+import type { Connection } from "./http1/connection.ts";
+import { ConnectionPool } from "./http1/pool.ts";
+import { fieldLines, type RequestFields } from "./http1/request-head.ts";
+import { HeldAnswer, type QueryAnswer, type QueryAsk } from "./query-ask.ts";
+import { type Outcome, QueryExchange } from "./query-exchange.ts";
 import type { QueryForward } from "./query-forward.ts";
-import { Slots } from "./slots.ts";
+import { type Slot, Slots } from "./slots.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** Sends queries to the upstream and streams the answers back. */
@@ -36,19 +38,6 @@ const CLIENT_TIMEOUT_MS = 60_000;
 /** Queries that may wait for a connection, as a multiple of the connections. */
 const WAITING_PER_CONNECTION = 16;
 
-function createPool(options: QueryClientOptions, pipelining: number): Pool {
-  const { target, connections, connectTimeout, responseTimeout } = options;
-  return new Pool(target.origin, {
-    connections,
-    pipelining,
-    connect: { timeout: connectTimeout },
-    headersTimeout: responseTimeout,
-    bodyTimeout: responseTimeout,
-    allowH2: false,
-    ...(target.socketPath === undefined ? {} : { socketPath: target.socketPath }),
-  });
-}
-
 function toBody(body: Buffer | Buffer[]): Buffer {
   return Array.isArray(body) ? Buffer.concat(body) : body;
 }
@@ -56,29 +45,29 @@ function toBody(body: Buffer | Buffer[]): Buffer {
 /**
  * Waits for a slot.
  *
- * @returns false if the client went away meanwhile
+ * @param onGone has `leave` called when the asker goes away; returns what undoes that
+ * @returns undefined if the asker went away meanwhile
  * @throws Refusal `upstream_overloaded` if too many wait, or after `maxWait` milliseconds
  */
-/** @param onGone has `leave` called when the asker goes away; returns what undoes that */
-async function takeSlot(
+async function waitForSlot(
   slots: Slots,
+  user: string,
   maxWait: number,
   onGone: (leave: () => void) => () => void,
-): Promise<boolean> {
-  if (slots.tryTake()) return true;
-  if (slots.isFull) throw overloaded();
-  const { turn, leave } = slots.wait();
+): Promise<Slot | undefined> {
+  const place = slots.wait(user);
+  if (place === undefined) throw overloaded();
   let isGone = false;
   const forget = onGone(() => {
     isGone = true;
-    leave();
+    place.leave();
   });
-  const timer = setTimeout(leave, maxWait);
-  const hasTurn = await turn;
+  const timer = setTimeout(place.leave, maxWait);
+  const slot = await place.turn;
   clearTimeout(timer);
   forget();
-  if (!hasTurn && !isGone) throw overloaded();
-  return hasTurn;
+  if (slot === undefined && !isGone) throw overloaded();
+  return slot;
 }
 
 function whenClosed(response: ServerResponse): (leave: () => void) => () => void {
@@ -99,45 +88,71 @@ function overloaded(): Refusal {
   return new Refusal("upstream_overloaded", { retryAfter: 1 });
 }
 
-/** Opens a pool of connections to the upstream; nothing is connected until it is needed. */
+/** Opens the way to the upstream; nothing is connected until it is needed. */
 export function createQueryClient(options: QueryClientOptions): QueryClient {
-  const { connections, responseTimeout, clientTimeout = CLIENT_TIMEOUT_MS } = options;
-  const pool = createPool(options, 1);
-  // Without pipelining a connection is used once: for a retry that must not meet a stale one.
-  const fresh = createPool(options, 0);
-  // Queries wait here and not in the pool, so that one whose client left is forgotten at once.
+  const { target, connections, connectTimeout, responseTimeout } = options;
+  const { clientTimeout = CLIENT_TIMEOUT_MS } = options;
+  const limits = { responseTimeout, clientTimeout };
+  const pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
+  const start = `POST /query HTTP/1.1\r\nhost: ${hostHeader(target)}\r\nconnection: keep-alive\r\n`;
+  // Queries wait here and not in the pool, so that one whose client left is forgotten at once, and
+  // no user waits for another one's flood.
   const slots = new Slots(connections, connections * WAITING_PER_CONNECTION);
 
-  function attempt(through: Dispatcher, query: QueryForward, body: Buffer): Promise<boolean> {
-    const exchange = new QueryExchange(query, clientTimeout);
-    const dispatch = { path: "/query", method: "POST", body, headers: query.headers } as const;
-    through.dispatch(dispatch, exchange);
-    return exchange.outcome;
+  function headOf(headers: RequestFields, body: Buffer): string {
+    return `${start}content-length: ${body.length}\r\n${fieldLines(headers)}\r\n`;
+  }
+
+  function attempt(connection: Connection, query: QueryForward, body: Buffer): Promise<Outcome> {
+    return new Promise((settle) => {
+      const exchange = new QueryExchange(query, connection, limits, settle);
+      connection.send(headOf(query.headers, body), body, exchange);
+    });
+  }
+
+  async function forwardOn(query: QueryForward): Promise<void> {
+    if (query.response.destroyed) return;
+    const body = toBody(query.body);
+    let outcome = await attempt(pool.take(), query, body);
+    // On a new connection: the retry must not meet another stale one.
+    if (outcome === "again")
+      outcome = await attempt(pool.open(), { ...query, isRead: false }, body);
+    if (outcome instanceof Refusal) throw outcome;
   }
 
   return {
     async forward(query) {
-      if (!(await takeSlot(slots, responseTimeout, whenClosed(query.response)))) return;
+      const { user, response } = query;
+      const slot =
+        slots.tryTake(user) ??
+        (await waitForSlot(slots, user, responseTimeout, whenClosed(response)));
+      if (slot === undefined) return;
       try {
-        if (query.response.destroyed) return;
-        const body = toBody(query.body);
-        const isAnswered = await attempt(pool, query, body);
-        if (!isAnswered) await attempt(fresh, { ...query, isRead: false }, body);
+        await forwardOn(query);
       } finally {
-        slots.release();
+        slots.release(slot);
       }
     },
-    async ask(query) {
-      const hasTurn = await takeSlot(slots, responseTimeout, whenAborted(query.signal));
-      if (!hasTurn) throw new Refusal("upstream_broken", { detail: "given up" });
+    async ask({ user, signal, headers, body }) {
+      const slot =
+        slots.tryTake(user) ??
+        (await waitForSlot(slots, user, responseTimeout, whenAborted(signal)));
+      if (slot === undefined) throw new Refusal("upstream_broken", { detail: "given up" });
       try {
-        return await askUpstream(pool, query);
+        const connection = pool.take();
+        const held = new HeldAnswer(connection, signal);
+        connection.send(headOf(headers, body), body, held);
+        return await held.answer;
       } finally {
-        slots.release();
+        slots.release(slot);
       }
     },
     async close() {
-      await Promise.all([pool.destroy(), fresh.destroy()]);
+      pool.close();
     },
   };
+}
+
+function hostHeader({ origin, socketPath }: UpstreamTarget): string {
+  return socketPath === undefined ? new URL(origin).host : "localhost";
 }

@@ -1,107 +1,140 @@
 import type { ServerResponse } from "node:http";
-import type { Dispatcher } from "undici";
 import { Refusal } from "../refusal.ts";
 import { asRefusal, isBrokenConnection } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
+import type { AnswerHead } from "./http1/answer-head.ts";
+import type { Connection } from "./http1/connection.ts";
+import type { AnswerReceiver } from "./http1/receiver.ts";
 import type { QueryForward } from "./query-forward.ts";
-
-type RawHeaders = Dispatcher.DispatchController["rawHeaders"];
-
-function headerTexts(raw: RawHeaders): string[] {
-  if (!Array.isArray(raw)) return [];
-  return raw.map((part) => (typeof part === "string" ? part : part.toString("latin1")));
-}
 
 /** The client went away: there is nobody to answer. */
 class ClientGoneError extends Error {}
 
+/** How long an attempt may take, in milliseconds. */
+export interface ExchangeLimits {
+  /** To the answer's head, whatever the upstream says before that. */
+  readonly responseTimeout: number;
+  /** For which the client may take nothing of its answer. */
+  readonly clientTimeout: number;
+}
+
+/** What came of an attempt: it is over, or may be made again, or failed before an answer. */
+export type Outcome = "over" | "again" | Refusal;
+
+/** Interim answers (RFC 9110, section 15.2) that are read before one that counts. */
+const MAX_INTERIM = 100;
+/** Bytes up to which head and body of an answer are put together and sent with one call. */
+const SENT_AT_ONCE = 4096;
+
 /**
- * One attempt to send a query up and its answer back, as undici's dispatch handler. `outcome`
- * resolves to true when there is nothing more to do, and to false if the query may be sent again.
+ * One attempt to send a query up and its answer back. Its outcome is `again` if it only reads, and
+ * its connection broke before a byte of an answer.
  */
-export class QueryExchange implements Dispatcher.DispatchHandler {
-  readonly outcome: Promise<boolean>;
+export class QueryExchange implements AnswerReceiver {
   readonly #query: QueryForward;
   readonly #response: ServerResponse;
-  readonly #settle: { resolve: (isDone: boolean) => void; reject: (error: Error) => void };
-  readonly #maxStall: number;
-  #controller: Dispatcher.DispatchController | undefined;
+  readonly #limits: ExchangeLimits;
+  readonly #connection: Connection;
+  readonly #settle: (outcome: Outcome) => void;
+  readonly #startedAt = performance.now();
+  #interim = 0;
+  /** True once the first byte of an answer has come. */
+  #hasReceived = false;
+  /** True once the head of the answer has gone out. */
   #hasStarted = false;
   #isClientGone = false;
+  /** True while the upstream waits for the client to read. */
+  #isStalled = false;
   #stall: NodeJS.Timeout | undefined;
 
-  /** @param maxStall milliseconds for which the client may take nothing of its answer */
-  constructor(query: QueryForward, maxStall: number) {
-    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-    this.outcome = promise;
-    this.#settle = { resolve, reject };
+  constructor(
+    query: QueryForward,
+    connection: Connection,
+    limits: ExchangeLimits,
+    settle: (outcome: Outcome) => void,
+  ) {
     this.#query = query;
     this.#response = query.response;
-    this.#maxStall = maxStall;
+    this.#connection = connection;
+    this.#limits = limits;
+    this.#settle = settle;
     this.#response.once("close", this.#onClientClose);
-    this.#response.on("drain", this.#onDrain);
   }
 
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller;
-    // It left while the connection was made: nothing has been sent yet.
-    if (this.#isClientGone) controller.abort(new ClientGoneError());
+  onBytes(): void {
+    this.#hasReceived = true;
   }
 
-  onResponseStart(controller: Dispatcher.DispatchController, status: number): void {
-    if (status < 200) return;
-    try {
-      const headers = answerHeaders(headerTexts(controller.rawHeaders));
-      this.#response.writeHead(status, [...headers, ...this.#query.answerHeaders]);
-      this.#hasStarted = true;
-    } catch (error) {
-      // A status or header that cannot be passed on: the upstream's fault, not the client's.
-      controller.abort(new Refusal("upstream_broken", { cause: error }));
+  /** Each interim answer begins the connection's wait anew: here it has an end. */
+  onInterim(): void {
+    this.#interim++;
+    if (performance.now() - this.#startedAt > this.#limits.responseTimeout) {
+      this.#connection.abort(new Refusal("upstream_timeout", { detail: "interim answers alone" }));
+    } else if (this.#interim > MAX_INTERIM) {
+      const detail = "too many interim answers";
+      this.#connection.abort(new Refusal("upstream_broken", { detail }));
     }
   }
 
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (this.#response.write(chunk)) return;
-    controller.pause();
-    clearTimeout(this.#stall);
+  onHead({ status, headers }: AnswerHead): void {
+    const answer = answerHeaders(headers);
+    for (const part of this.#query.answerHeaders) answer.push(part);
+    try {
+      this.#response.writeHead(status, answer);
+      this.#hasStarted = true;
+    } catch (error) {
+      // A status or header that cannot be passed on: the upstream's fault, not the client's.
+      this.#connection.abort(new Refusal("upstream_broken", { cause: error }));
+    }
+  }
+
+  onData(piece: Buffer): void {
+    if (this.#response.write(piece) || this.#isStalled) return;
+    this.#isStalled = true;
+    this.#connection.pause();
+    this.#response.once("drain", this.#onDrain);
     // A connection to the upstream is too dear to wait for a client that has stopped reading.
-    this.#stall = setTimeout(() => this.#response.destroy(), this.#maxStall);
+    this.#stall = setTimeout(() => this.#response.destroy(), this.#limits.clientTimeout);
   }
 
-  onResponseEnd(): void {
+  onEnd(last: Buffer | undefined): void {
     this.#release();
-    this.#response.end();
-    this.#settle.resolve(true);
+    if (last === undefined) this.#response.end();
+    // As text it goes out together with the head, byte for byte the same.
+    else if (last.length <= SENT_AT_ONCE) this.#response.end(last.toString("latin1"), "latin1");
+    else this.#response.end(last);
+    this.#settle("over");
   }
 
-  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+  onError(error: Error): void {
     this.#release();
     if (this.#isClientGone) {
-      this.#settle.resolve(true);
+      this.#settle("over");
     } else if (this.#hasStarted) {
       // Half an answer must not look like a whole one: the client sees a cut connection.
       this.#response.destroy();
-      this.#settle.resolve(true);
-    } else if (this.#query.isRead && isBrokenConnection(error)) {
-      this.#settle.resolve(false);
+      this.#settle("over");
+    } else if (this.#query.isRead && !this.#hasReceived && isBrokenConnection(error)) {
+      this.#settle("again");
     } else {
-      this.#settle.reject(asRefusal(error));
+      this.#settle(asRefusal(error));
     }
   }
 
   readonly #onDrain = (): void => {
     clearTimeout(this.#stall);
-    this.#controller?.resume();
+    this.#isStalled = false;
+    this.#connection.resume();
   };
 
   readonly #onClientClose = (): void => {
     this.#isClientGone = true;
-    this.#controller?.abort(new ClientGoneError());
+    this.#connection.abort(new ClientGoneError());
   };
 
   #release(): void {
     clearTimeout(this.#stall);
     this.#response.off("close", this.#onClientClose);
-    this.#response.off("drain", this.#onDrain);
+    if (this.#isStalled) this.#response.off("drain", this.#onDrain);
   }
 }

@@ -135,8 +135,7 @@ export function createStreamProxy({
       const { promise, resolve, reject } = Promise.withResolvers<void>();
       const fail = (error: Error) => {
         if (response.headersSent) return;
-        // What is left of the body is dropped, so that the client gets to see the answer.
-        request.unpipe().resume();
+        request.unpipe();
         reject(asRefusal(error));
       };
       underway.set(request, { stream, fail });

@@ -13,8 +13,8 @@ t.test("hash-password prints a hash of the configured costs, and nothing else", 
   const { code, stdout, stderr } = await gatehouse.run(flags, `${PASSWORD}\n`);
   t.strictSame([code, stderr], [0, ""]);
   t.match(stdout, /^\$argon2id\$v=19\$m=64,t=1,p=1\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}\n$/);
-  t.ok(await verifyPassword(PASSWORD, stdout.trim(), costs));
-  t.notOk(await verifyPassword(`${PASSWORD}\n`, stdout.trim(), costs));
+  t.ok(await verifyPassword(PASSWORD, stdout.trim(), [costs]));
+  t.notOk(await verifyPassword(`${PASSWORD}\n`, stdout.trim(), [costs]));
   const again = await gatehouse.run(flags, PASSWORD);
   t.not(again.stdout, stdout, "with a salt of its own each time");
 });

@@ -17,7 +17,7 @@ t.test("a password is asked for twice and never shown", onTerminal, async (t) =>
   t.equal(await terminal.ended(), 0);
   t.notOk(terminal.shown.includes(PASSWORD));
   const { passwordHash } = gatehouse.snapshot.users.get("alice") ?? {};
-  t.ok(await verifyPassword(PASSWORD, passwordHash, costs));
+  t.ok(await verifyPassword(PASSWORD, passwordHash, [costs]));
 });
 
 t.test("two entries that differ are both asked for again", onTerminal, async (t) => {
@@ -33,7 +33,7 @@ t.test("two entries that differ are both asked for again", onTerminal, async (t)
   terminal.type(`${PASSWORD}\r`);
   t.equal(await terminal.ended(), 0);
   const [hash = ""] = /\$argon2id\S+/.exec(terminal.shown) ?? [];
-  t.ok(await verifyPassword(PASSWORD, hash, costs));
+  t.ok(await verifyPassword(PASSWORD, hash, [costs]));
 });
 
 for (const [name, keys] of [

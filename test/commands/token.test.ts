@@ -150,6 +150,19 @@ t.test("token revoke takes an id in capitals, and one of an access token for MCP
   t.strictSame(ids, [uuid, other]);
 });
 
+t.test("token revoke takes a user of another issuer, with a record or without one", async (t) => {
+  const gatehouse = installRobots(t);
+  const external = ["staff:bob", "idp:robot"];
+  for (const name of external) {
+    const { code, stdout } = await gatehouse.run(`token revoke --user ${name}`);
+    t.match({ code, stdout }, { code: 0, stdout: `every token that ${name} has by now` });
+  }
+  t.strictSame(
+    revocationsIn(gatehouse).map(({ user }) => user),
+    external,
+  );
+});
+
 t.test("token revoke refuses what would revoke nothing", async (t) => {
   const gatehouse = installRobots(t);
   const token = (await issue(gatehouse, "robot")).trim();
@@ -161,6 +174,8 @@ t.test("token revoke refuses what would revoke nothing", async (t) => {
     [["robot"], 2, /no token's id; allowed: a UUID such as /],
     [["0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a4"], 2, /no token's id/],
     [["--user", "nobody"], 1, /User not found: nobody/],
+    [["--user", "staff:"], 1, /User not found: staff:/],
+    [["--user", "a:b:c"], 1, /User not found: a:b:c/],
   ];
   for (const [flags, code, stderr] of refused) {
     const result = await gatehouse.run("token revoke", "", ...flags);

@@ -30,7 +30,7 @@ t.test("a password that was set opens, and its line's end is not part of it", as
   const { users } = gatehouse.snapshot;
   const costs = { memory: 64, time: 1, parallelism: 1 };
   const opens = (name: string, password: string) =>
-    verifyPassword(password, users.get(name)?.passwordHash, costs);
+    verifyPassword(password, users.get(name)?.passwordHash, [costs]);
   t.ok(await opens("carol", PASSWORD));
   t.ok(await opens("alice", "another password"));
   t.notOk(await opens("alice", PASSWORD));

@@ -23,6 +23,17 @@ t.test("the credential is read without the space around it", (t) => {
   t.end();
 });
 
+t.test("the MCP server's credential is read in the same way, and is another one", (t) => {
+  const file = secret(t, "Bearer of-mcp\n", 0o600);
+  const text = `[upstream]\nauthorization = "Bearer of-database"\n[mcp]\nauthorization_file = ${JSON.stringify(file)}\n`;
+  const { upstream, mcp } = load(t, text).configuration;
+  t.equal(mcp.authorization, "Bearer of-mcp");
+  t.equal(upstream.authorization, "Bearer of-database");
+  const [problem] = problemsOf(t, text.replace(file, secret(t, "Bearer of-mcp", 0o604)));
+  t.match(problem, /mcp\.authorization_file: .*a file that is kept from others/);
+  t.end();
+});
+
 t.test("a credential that others may read stops the start, unless that is accepted", (t) => {
   const file = secret(t, "Bearer hunter2", 0o604);
   const [problem = ""] = problemsOf(t, configured(file));

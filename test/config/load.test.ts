@@ -54,7 +54,15 @@ t.test("without a file every key has the default of the contract", (t) => {
       routes: [],
       metrics: {},
       audit: {},
-      mcp: { enabled: true, row_limit: 500, tools: [], authorization_servers: [], clients: [] },
+      mcp: {
+        enabled: true,
+        row_limit: 500,
+        app_schemes: ["cursor", "vscode", "vscode-insiders"],
+        private_client_hosts: [],
+        tools: [],
+        authorization_servers: [],
+        clients: [],
+      },
     },
   });
   t.end();

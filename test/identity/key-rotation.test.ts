@@ -1,10 +1,5 @@
 import t, { type Test } from "tap";
-import {
-  createKeyFile,
-  readKeyFiles,
-  type StoredKey,
-  writeKeyFile,
-} from "../../src/identity/key-file.ts";
+import { createKeyFile, readKeyFiles, writeKeyFile } from "../../src/identity/key-file.ts";
 import {
   ensureSigner,
   keyState,
@@ -13,6 +8,7 @@ import {
   rotateKey,
   signerOf,
 } from "../../src/identity/key-rotation.ts";
+import type { StoredKey } from "../../src/identity/stored-key.ts";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 
 const LIFETIME = 3600;

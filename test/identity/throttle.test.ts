@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { FailureLimit } from "../../src/identity/failure-limit.ts";
 import { addressKey, createLoginThrottle } from "../../src/identity/throttle.ts";
@@ -120,4 +121,85 @@ t.test("an address is an IPv4 address or the /64 of an IPv6 one", async (t) => {
   t.equal(addressKey("2001:db8::1"), addressKey("2001:db8:0:0:ffff::2"));
   t.not(addressKey("2001:db8::1"), addressKey("2001:db8:0:1::1"));
   t.equal(addressKey(""), "", "a connection that is gone");
+});
+
+t.test("nobody is locked out by failures from elsewhere", async (t) => {
+  const throttle = createLoginThrottle(bounds);
+  for (let host = 2; host < 100; host++) {
+    const stranger = { address: `192.0.2.${host}`, isShared: false };
+    for (let at = 0; at < 3; at++) await fail(throttle, "alice", stranger);
+    await t.rejects(throttle.begin("alice", stranger), refused);
+  }
+  await succeed(throttle, "alice");
+});
+
+t.test("other spellings of a name are no further tries at it", async (t) => {
+  const throttle = createLoginThrottle(bounds);
+  const spellings = ["alice\n", " alice", "\uff41lice", "al\u0131ce", "alice\u0000", "a\u0301lice"];
+  let judged = 0;
+  for (const name of spellings) {
+    await fail(throttle, name).then(
+      () => judged++,
+      () => undefined,
+    );
+  }
+  t.equal(judged, 3, "they share one count");
+  await succeed(throttle, "alice");
+});
+
+t.test("a good attempt that outlasts the window leaves no place behind", async (t) => {
+  const limit = new FailureLimit(2, 1);
+  await limit.enter("key");
+  await limit.leave("key", "failed");
+  await limit.enter("key");
+  await delay(1100);
+  await limit.leave("key", "succeeded");
+  for (let at = 0; at < 2; at++) {
+    await limit.enter("key");
+    await limit.leave("key", "failed");
+  }
+  await t.rejects(limit.enter("key"), refused);
+});
+
+t.test("made-up names and addresses fill no memory", async (t) => {
+  const limit = new FailureLimit(3, 60, 1000);
+  for (let at = 0; at < 5000; at++) {
+    await limit.enter(`turned away ${at}`);
+    await limit.leave(`turned away ${at}`, "unjudged");
+  }
+  t.equal(limit.size, 0, "attempts that were not judged are not remembered");
+  const failAs = async (key: string) => {
+    await limit.enter(key);
+    await limit.leave(key, "failed");
+  };
+  for (let at = 0; at < 5000; at++) await failAs(`failed ${at}`);
+  t.equal(limit.size, 1000);
+  for (let at = 0; at < 3; at++) await failAs("the latest");
+  await t.rejects(limit.enter("the latest"), refused, "the latest are remembered");
+});
+
+t.test("one address does not take every place for waiting", async (t) => {
+  const throttle = createLoginThrottle({ perUserAndAddress: 1, perAddress: 1000, window: 60 });
+  const held = await throttle.begin("alice", home);
+  const waiting = Array.from({ length: 70 }, () => throttle.begin("alice", home));
+  const outcomes = Promise.allSettled(waiting);
+  await t.rejects(throttle.begin("bob", home), { code: "login_busy", retryAfter: 1 });
+  await succeed(throttle, "alice", away);
+  await held.settle("failed");
+  const codes = (await outcomes).map((outcome) =>
+    outcome.status === "rejected" && outcome.reason instanceof Refusal ? outcome.reason.code : "",
+  );
+  t.equal(codes.filter((code) => code === "too_many_attempts").length, 64);
+  t.equal(codes.filter((code) => code === "login_busy").length, 6);
+});
+
+t.test("a client that has gone takes no place", async (t) => {
+  const limit = new FailureLimit(1, 60);
+  const gone = new AbortController();
+  await limit.enter("key");
+  const waiting = t.rejects(limit.enter("key", gone.signal), { code: "login_busy" });
+  gone.abort();
+  await limit.leave("key", "succeeded");
+  await waiting;
+  await t.resolves(limit.enter("key"));
 });

@@ -97,12 +97,15 @@ t.test("a foreign Host or Origin is refused on every path, a local one passes", 
       "localhost.evil.example",
       "127.0.0.1.nip.io",
     ],
-    ...["0.0.0.0", "[::]", "localhost@evil.example", "a b"],
+    ...["0.0.0.0", "[::]"],
   ];
   for (const host of foreign) {
     const { status, text } = await post(`Host: ${host}`);
     t.equal(status, 403, host);
     t.equal(JSON.parse(text).code, "host_not_allowed");
+  }
+  for (const host of ["localhost@evil.example", "a b"]) {
+    t.equal((await post(`Host: ${host}`)).status, 400, "what is no host is none of this machine's");
   }
   for (const origin of ["http://evil.example", "null", "https://localhost.evil.example", "x"]) {
     const { status, text } = await post(`Origin: ${origin}`);

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
@@ -26,8 +26,10 @@ interface Scene {
 
 /** The id of the engine's process. */
 function engineOf(pid: number): number {
-  const [engine, ...others] = childrenOf(pid);
-  if (engine === undefined || others.length > 0) throw new Error("not exactly one child");
+  const [engine, ...others] = childrenOf(pid).filter((child) =>
+    readFileSync(`/proc/${child}/cmdline`, "utf8").split("\0").includes("engine"),
+  );
+  if (engine === undefined || others.length > 0) throw new Error("not exactly one engine");
   return engine;
 }
 

@@ -168,7 +168,7 @@ t.test("a scope that is missing is named, and nothing is done", async (t) => {
   const answer = await callTool(shared, "select", { database: "main" }, accessToken);
   t.equal(answer.status, 403);
   t.equal(refusalOf(answer), "insufficient_scope");
-  const expected = challenge(shared.url, "insufficient_scope", "mcp:tools");
+  const expected = challenge(shared.url, "insufficient_scope", "mcp:resources mcp:tools");
   t.equal(answer.headers.get("www-authenticate"), expected);
   const resources = await send(shared, statelessCall("resources/list"), accessToken);
   t.equal(resources.status, 200);

@@ -86,7 +86,10 @@ t.test("tokens that are not for here, or of nobody here, are refused", async (t)
   t.equal(refused.headers.get("www-authenticate"), challenge);
   const narrow = await send(gateway, list, await claims({ scope: "mcp:resources openid" }));
   t.equal(narrow.status, 403);
-  t.match(narrow.headers.get("www-authenticate"), /error="insufficient_scope", scope="mcp:tools"/);
+  t.match(
+    narrow.headers.get("www-authenticate"),
+    /error="insufficient_scope", scope="mcp:resources mcp:tools"/,
+  );
 });
 
 t.test("what the file says of an external user holds at once", async (t) => {

@@ -6,33 +6,20 @@ import {
 import { UnauthorizedError as EarlierUnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
 import { Client as EarlierClient } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as EarlierTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import type { Browser } from "playwright-core";
 import t, { type Test } from "tap";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import type { TestGateway } from "../kit/gateway.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { launch, openCallback } from "../oauth/chromium.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { postForm } from "../oauth/kit.ts";
 import { Notebook } from "../oauth/notebook.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
-import { passwordOf, soon, staffedHome, succeed, tokenOf } from "./staff.ts";
+import { letIn, openWithTables } from "./mcp-app.ts";
+import { passwordOf, soon, succeed, tokenOf } from "./staff.ts";
 
-const grants = ["root * Owner", "alice main ReadWrite", "alice archive ReadOnly"];
-const columns = [{ name: "id", type: "int", primary_key: true }];
 const list = statelessCall("tools/list");
 const selectIn = (database: string) => ({ database, from: "t", columns: ["*"] });
 const insert = { database: "main", table: "t", values: [{ id: 1 }] };
-
-/** A gateway over its own engine, with a table in each of two databases. */
-async function open(t: Test): Promise<TestGateway> {
-  const gateway = await startGateway(t, { home: await staffedHome(t, grants) });
-  const root = await tokenOf(gateway, "root");
-  for (const database of ["main", "archive"]) {
-    await gateway.query({ CreateDatabase: { database } }, root);
-    await gateway.query({ CreateTable: { database, table: "t", columns } }, root);
-  }
-  return gateway;
-}
 
 /** A transport of the official client that finds its own way in. */
 function transportTo(gateway: TestGateway, authProvider: Notebook) {
@@ -46,37 +33,21 @@ async function connect(t: Test, gateway: TestGateway, notebook: Notebook): Promi
   return client;
 }
 
-/** Logs alice in on the page that the client leads to, and lets it read `main` and no more. */
-async function allowReadingMain(browser: Browser, notebook: Notebook): Promise<URLSearchParams> {
-  const context = await browser.newContext();
-  const page = await context.newPage();
-  await page.goto(notebook.sentTo?.href ?? "");
-  await page.getByLabel("Username").fill("alice");
-  await page.getByLabel("Password").fill(passwordOf("alice"));
-  await page.getByRole("button", { name: "Log in" }).click();
-  await page.getByRole("heading", { name: "Let Notebook use your databases?" }).waitFor();
-  await page.getByLabel("Which databases?").selectOption("main");
-  await page.getByLabel("Only read").check();
-  await page.getByRole("button", { name: "Allow" }).click();
-  await page.waitForURL(`${notebook.redirectUrl}?**`);
-  const { searchParams } = new URL(page.url());
-  await context.close();
-  return searchParams;
-}
+const readingMain = { database: "main", reach: "Only read" } as const;
 
 function accessTokenOf(notebook: Notebook): string {
   return notebook.tokens()?.access_token ?? "";
 }
 
 t.test("an app finds its way in, and does what it was allowed", { timeout: 110_000 }, async (t) => {
-  const gateway = await open(t);
+  const gateway = await openWithTables(t);
   const notebook = new Notebook(await openCallback(t));
   const knocking = transportTo(gateway, notebook);
   const first = new Client({ name: "notebook", version: "1.0.0" });
   await t.rejects(first.connect(knocking), UnauthorizedError, "it has to ask its user");
   t.match(notebook.sentTo?.href, `${gateway.url}/oauth/authorize?`);
   t.ok(notebook.clientInformation()?.client_id, "it has registered");
-  await knocking.finishAuth(await allowReadingMain(await launch(t), notebook));
+  await knocking.finishAuth(await letIn(await launch(t), notebook, readingMain));
   const client = await connect(t, gateway, notebook);
 
   const { tools } = await client.listTools();
@@ -113,7 +84,7 @@ t.test("an app finds its way in, and does what it was allowed", { timeout: 110_0
 });
 
 t.test("an app on the earlier library finds its way in", { timeout: 110_000 }, async (t) => {
-  const gateway = await open(t);
+  const gateway = await openWithTables(t);
   const notebook = new Notebook(await openCallback(t));
   const endpoint = new URL(`${gateway.url}/mcp`);
   const knocking = new EarlierTransport(endpoint, { authProvider: notebook });
@@ -123,7 +94,7 @@ t.test("an app on the earlier library finds its way in", { timeout: 110_000 }, a
   t.match(notebook.sentTo?.href, `${gateway.url}/oauth/authorize?`);
   t.equal(notebook.sentTo?.searchParams.get("resource"), endpoint.href, "it has discovered");
   t.ok(notebook.clientInformation()?.client_id, "it has registered");
-  const answer = await allowReadingMain(await launch(t), notebook);
+  const answer = await letIn(await launch(t), notebook, readingMain);
   await knocking.finishAuth(answer.get("code") ?? "");
   const client = new EarlierClient({ name: "notebook", version: "1.0.0" });
   await client.connect(new EarlierTransport(endpoint, { authProvider: notebook }));
@@ -148,7 +119,7 @@ t.test("an app on the earlier library finds its way in", { timeout: 110_000 }, a
 });
 
 t.test("what a user has allowed ends with its password", async (t) => {
-  const gateway = await open(t);
+  const gateway = await openWithTables(t);
   const password = passwordOf("alice");
   const { accessToken, refreshToken, clientId } = await obtainTokens(gateway, { password });
   t.equal(refusalOf(await callTool(gateway, "insert", insert, accessToken)), undefined);
@@ -166,7 +137,7 @@ t.test("what a user has allowed ends with its password", async (t) => {
 });
 
 t.test("what a user has allowed never reaches beyond its roles", async (t) => {
-  const gateway = await open(t);
+  const gateway = await openWithTables(t);
   const { accessToken } = await obtainTokens(gateway, { password: passwordOf("alice") });
   const call = () => callTool(gateway, "insert", insert, accessToken);
   t.equal(refusalOf(await call()), undefined);

@@ -2,8 +2,8 @@ import t, { type Test } from "tap";
 import { decodePart } from "../identity/forge.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
-import { statelessCall } from "../mcp/messages.ts";
-import { auditOf, callTool, refusalOf, send, textOf } from "./mcp.ts";
+import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
+import { auditOf, callTool, checkDenied, malformed, refusalOf, send, textOf } from "./mcp.ts";
 import { textOf as fileOf, putInForce, soon, staffedHome, tokenOf } from "./staff.ts";
 
 const roles = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };
@@ -160,6 +160,48 @@ t.test("the audit says who called what, and by which right", async (t) => {
   t.match(await auditOf(gateway, bad), { user: "reader", decision: "deny", status: 400 });
   t.notMatch(gateway.service.output, /a secret/);
   t.notMatch(gateway.service.output, token);
+});
+
+t.test("whatever the embedded server refuses is said to be denied, and why", async (t) => {
+  const { gateway, root } = await open(t);
+  const token = await tokenOf(gateway, "reader");
+  for (const [reason, request] of Object.entries(malformed)) {
+    await checkDenied(t, gateway, await send(gateway, request, token), reason);
+  }
+  const select = { database, from: "t", columns: ["*"] };
+  const refused: [reason: string, name: string, args: object][] = [
+    ["unknown_tool", "run_statement", {}],
+    ["invalid_params", "select", {}],
+    ["invalid_params", "select", { ...select, limit: 1.5 }],
+    ["invalid_column", "select", { ...select, columns: ["other.id"] }],
+    ["role_insufficient", "insert", { database, table: "t", values: [{ id: 1 }] }],
+    ["no_grant", "select", { ...select, database: "elsewhere" }],
+    ["no_grant", "list_tables", { database: "elsewhere" }],
+  ];
+  for (const [reason, name, args] of refused) {
+    const params = { name, arguments: args };
+    for (const call of [statelessCall("tools/call", params), handshakeCall("tools/call", params)]) {
+      await checkDenied(t, gateway, await send(gateway, call, token), reason);
+    }
+  }
+  const read = statelessCall("resources/read", { uri: "gatehouse:///elsewhere/t" });
+  await checkDenied(t, gateway, await send(gateway, read, token), "no_grant");
+  const prompts = statelessCall("prompts/list");
+  await checkDenied(t, gateway, await send(gateway, prompts, token), "method_not_found");
+  await checkDenied(
+    t,
+    gateway,
+    await send(gateway, { method: "GET" }, token),
+    "method_not_allowed",
+  );
+
+  const served = [initialize, statelessCall("tools/list"), handshakeCall("tools/list")];
+  const missing = { name: "select", arguments: { ...select, from: "missing" } };
+  for (const call of [...served, statelessCall("tools/call", missing)]) {
+    const answer = await send(gateway, call, root);
+    t.equal(answer.headers.get("x-gatehouse-decision"), "allow", call.body);
+    t.match(await auditOf(gateway, answer), { decision: "allow", reason: undefined });
+  }
 });
 
 t.test("a demotion in the file holds for the next call", async (t) => {

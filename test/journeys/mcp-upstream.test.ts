@@ -11,7 +11,7 @@ import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { postForm } from "../oauth/kit.ts";
 import { type Loss, ways } from "./losses.ts";
-import { auditOf, callTool, refusalOf, send } from "./mcp.ts";
+import { auditOf, callTool, checkDenied, malformed, refusalOf, send } from "./mcp.ts";
 import { passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
 
 const policy = `
@@ -37,20 +37,21 @@ interface Setting {
 }
 
 /** A gateway in front of an MCP server that remembers what reached it. */
-async function open(t: Test, grants: readonly string[]): Promise<Setting> {
+async function open(t: Test, grants: readonly string[], more = ""): Promise<Setting> {
   const fixture = new FixtureServer();
   const url = await fixture.listen();
   t.teardown(() => fixture.close());
   const gateway = await startGateway(t, {
     home: await staffedHome(t, grants),
     upstream: 'http://127.0.0.1:9"\nauthorization = "Bearer of-the-database',
-    config: `[mcp]\nupstream = "${url}"\n${policy}`,
+    config: `[mcp]\nupstream = "${url}"\n${more}\n${policy}`,
   });
   return { gateway, fixture };
 }
 
 const staff = ["root * Owner", "alice main ReadOnly", "bob main ReadWrite", "eve side ReadOnly"];
 const shared = await open(t, staff);
+const revision = { "mcp-protocol-version": "2025-11-25" };
 
 t.test("clients of every revision reach the server, as far as their roles go", async (t) => {
   const { gateway } = shared;
@@ -115,6 +116,26 @@ t.test("the audit says who called which kind of tool", async (t) => {
   t.strictSame(fixture.take(), [], "the server is not asked");
 });
 
+t.test("whatever the gateway refuses is said to be denied, and why", async (t) => {
+  const { gateway, fixture } = shared;
+  const token = await tokenOf(gateway, "alice");
+  fixture.take();
+  for (const [reason, request] of Object.entries(malformed)) {
+    await checkDenied(t, gateway, await send(gateway, request, token), reason);
+  }
+  const calls: [reason: string, name: string, args: Record<string, unknown>][] = [
+    ["tool_without_policy", "test_error_handling", {}],
+    ["invalid_params", "query_database", {}],
+    ["no_grant", "query_database", { database: "side" }],
+  ];
+  for (const [reason, name, args] of calls) {
+    await checkDenied(t, gateway, await callTool(gateway, name, args, token), reason);
+  }
+  const lost = { headers: { ...revision, "mcp-session-id": "of-nobody" }, method: "DELETE" };
+  await checkDenied(t, gateway, await send(gateway, lost, token), "session_not_found");
+  t.strictSame(fixture.take(), []);
+});
+
 t.test("what is refused before a tool is known never reaches the server", async (t) => {
   const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "alice");
@@ -129,13 +150,30 @@ t.test("what is refused before a tool is known never reaches the server", async 
   t.strictSame(fixture.take(), []);
 });
 
+t.test("the server is shown its own credential, and nobody else is", async (t) => {
+  const { gateway, fixture } = await open(t, staff, 'authorization = "Bearer of-the-server"');
+  const token = await tokenOf(gateway, "alice");
+  const args = { database: "main" };
+  const answers = [
+    await callTool(gateway, "query_database", args, token),
+    await send(gateway, initialize, token),
+  ];
+  const received = fixture.take();
+  t.equal(received.length, answers.length);
+  for (const { headers } of received) t.equal(headers.authorization, "Bearer of-the-server");
+  t.notMatch(JSON.stringify(received), token);
+  t.notMatch(JSON.stringify(received), "of-the-database");
+  for (const { text, headers } of answers) {
+    t.notMatch(text + JSON.stringify([...headers]), "of-the-server");
+  }
+  t.notMatch(gateway.service.output, "of-the-server");
+});
+
 /** Begins a session, and gives its id. */
 async function beginSession(gateway: TestGateway, token: string): Promise<string> {
   const { headers } = await send(gateway, initialize, token);
   return headers.get("mcp-session-id") ?? "";
 }
-
-const revision = { "mcp-protocol-version": "2025-11-25" };
 
 t.test("a session is its user's alone", async (t) => {
   const { gateway, fixture } = shared;
@@ -236,9 +274,8 @@ t.test("a client that goes away ends its call", async (t) => {
 t.test("a grant that is new shows in the next list", async (t) => {
   const { gateway } = shared;
   const token = await tokenOf(gateway, "eve");
-  // Asked by a new client each time, since one may remember a list for as long as it is told.
-  const listed = async () => (await connectStateless(t, `${gateway.url}/mcp`, token)).toolNames();
-  t.strictSame(await listed(), ["query_database"]);
+  const { toolNames } = await connectStateless(t, `${gateway.url}/mcp`, token);
+  t.strictSame(await toolNames(), ["query_database"]);
   const call = () => callTool(gateway, "test_simple_text", {}, token);
   t.equal(refusalOf(await call()), "no_grant");
   await gateway.send(
@@ -248,5 +285,5 @@ t.test("a grant that is new shows in the next list", async (t) => {
     await tokenOf(gateway, "root"),
   );
   t.equal(refusalOf(await call()), undefined);
-  t.equal((await listed()).length, 3);
+  t.equal((await toolNames()).length, 3, "the client does not go by the earlier list");
 });

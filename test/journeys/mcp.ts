@@ -1,4 +1,5 @@
 /** What a client of `/mcp` does, request by request. */
+import type { Test } from "tap";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
 import { statelessCall } from "../mcp/messages.ts";
 
@@ -62,4 +63,37 @@ export async function auditOf(
 ): Promise<Record<string, unknown>> {
   const requestId = answer.headers.get("x-request-id");
   return service.logged((line) => line.audit === true && line.requestId === requestId);
+}
+
+/** Holds that the gateway says of an answer that it has denied, and why, in header and audit. */
+export async function checkDenied(
+  t: Test,
+  gateway: TestGateway,
+  answer: Answer,
+  reason: string,
+): Promise<void> {
+  t.equal(answer.headers.get("x-gatehouse-decision"), "deny", reason);
+  t.match(await auditOf(gateway, answer), { decision: "deny", reason, path: "/mcp" });
+}
+
+/** Messages that no server behind the gateway gets to see, by the reason why. */
+export const malformed: Readonly<Record<string, Call>> = refusedMessages();
+
+function refusedMessages(): Record<string, Call> {
+  const list = statelessCall("tools/list");
+  const of = (headers: Record<string, string>) => ({
+    ...list,
+    headers: { ...list.headers, ...headers },
+  });
+  return {
+    parse_error: { ...list, body: "{" },
+    invalid_request: { ...list, body: `[${list.body}]` },
+    invalid_params: { ...list, body: list.body.replace('"_meta":{', '"_meta":1,"x":{') },
+    header_mismatch: of({ "mcp-method": "ping" }),
+    unsupported_version: {
+      ...of({ "mcp-protocol-version": "2099-01-01" }),
+      body: list.body.replace("2026-07-28", "2099-01-01"),
+    },
+    method_not_found: statelessCall("tools/run"),
+  };
 }

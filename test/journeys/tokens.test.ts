@@ -1,49 +1,7 @@
-import { createHmac } from "node:crypto";
-import { CompactEncrypt, exportJWK, generateKeyPair } from "jose";
-import t, { type Test } from "tap";
-import { openSetting, type Setting, select } from "../gateway/kit.ts";
-import {
-  decodePart,
-  encodePart,
-  type KeyFile,
-  readKey,
-  sign,
-  signText,
-} from "../identity/forge.ts";
-
-/** A gateway with its key, and a good token of its own to be bent. */
-interface Forgery extends Setting {
-  key: KeyFile;
-  good: string;
-  claims: Record<string, unknown>;
-  header: { alg: string; kid: string; typ: string };
-}
-
-async function openForgery(t: Test, auth?: string): Promise<Forgery> {
-  const setting = await openSetting(t, auth === undefined ? {} : { auth });
-  const good = await setting.gateway.login();
-  const key = readKey(setting.gateway.home);
-  const header = { alg: key.alg, kid: key.kid, typ: "JWT" };
-  return { ...setting, key, good, claims: decodePart(good, 1), header };
-}
-
-/** Shows a token and holds the answer against what it must be. */
-async function checkRefused(
-  t: Test,
-  { gateway, upstream }: Setting,
-  token: string,
-  name: string,
-  code = "token_invalid",
-): Promise<void> {
-  const answer = await gateway.query(select, token);
-  t.equal(answer.status, 401, name);
-  t.equal(answer.body.code, code, name);
-  t.match(
-    answer.headers.get("www-authenticate"),
-    /^Bearer realm="gatehouse", error="invalid_token"/,
-  );
-  t.equal(upstream.take().length, 0);
-}
+import t from "tap";
+import { select } from "../gateway/kit.ts";
+import { decodePart, sign } from "../identity/forge.ts";
+import { checkRefused, checkTaken, openForgery } from "./forgery.ts";
 
 t.test("a token says what it is documented to say", async (t) => {
   const { good, key, claims, gateway } = await openForgery(t);
@@ -58,71 +16,6 @@ t.test("a token says what it is documented to say", async (t) => {
   const limited = decodePart(await gateway.login("admin", undefined, "main"), 1);
   t.match(limited, { database: "main", role: "Owner" });
   t.not(limited.jti, claims.jti);
-});
-
-t.test("a forged signature or algorithm is refused", async (t) => {
-  const forgery = await openForgery(t);
-  const { key, good, claims, header } = forgery;
-  const faithful = await sign(key, header, claims);
-  t.equal((await forgery.gateway.query(select, faithful)).status, 200, "a faithful copy is good");
-  forgery.upstream.take();
-  const [head = "", payload = "", signature = ""] = good.split(".");
-
-  for (const alg of ["none", "None", "NONE", ""]) {
-    const unsigned = encodePart({ ...header, alg });
-    await checkRefused(t, forgery, `${unsigned}.${payload}.`, `alg ${alg}, no signature`);
-    await checkRefused(t, forgery, `${unsigned}.${payload}.${signature}`, `alg ${alg}`);
-  }
-  const response = await forgery.gateway.request("/.well-known/jwks.json");
-  const secrets = [response.text, JSON.stringify(JSON.parse(response.text).keys[0])];
-  for (const secret of secrets) {
-    const input = `${encodePart({ ...header, alg: "HS256" })}.${payload}`;
-    const mac = createHmac("sha256", secret).update(input).digest("base64url");
-    await checkRefused(t, forgery, `${input}.${mac}`, "HS256 under the public key");
-  }
-  const other = await generateKeyPair("ES256", { extractable: true });
-  const foreign = { ...key, jwk: await exportJWK(other.privateKey) };
-  await checkRefused(t, forgery, await sign(foreign, header, claims), "another key");
-  const jwk = await exportJWK(other.publicKey);
-  const url = `${forgery.upstream.url}/keys`;
-  for (const pointer of [{ jwk }, { jku: url }, { x5u: url }, { x5c: ["AAAA"] }]) {
-    const pointed = await sign(foreign, { ...header, ...pointer }, claims);
-    await checkRefused(t, forgery, pointed, `a key by ${Object.keys(pointer)}`);
-  }
-  const changed = encodePart({ ...claims, sub: "somebody" });
-  await checkRefused(t, forgery, `${head}.${changed}.${signature}`, "changed claims");
-  await checkRefused(t, forgery, `${head}.${payload}.`, "no signature");
-  await checkRefused(t, forgery, `${head}.${payload}`, "two parts");
-  await checkRefused(t, forgery, `${good}.x`, "four parts");
-});
-
-t.test("a header that means something else is refused, also under the right key", async (t) => {
-  const forgery = await openForgery(t);
-  const { key, claims, header } = forgery;
-  const { alg, typ } = header;
-  const headers: [name: string, header: Parameters<typeof sign>[1]][] = [
-    ["no kid", { alg, typ }],
-    ["unknown kid", { ...header, kid: "unknown" }],
-    ["empty kid", { ...header, kid: "" }],
-    ["kid of an object's own", { ...header, kid: "__proto__" }],
-    ["kid as a path", { ...header, kid: `../keys/${key.kid}` }],
-    ["no typ", { alg, kid: key.kid }],
-    ["typ at+jwt", { ...header, typ: "at+jwt" }],
-    ["typ application/jwt", { ...header, typ: "application/jwt" }],
-    ["typ jwt", { ...header, typ: "jwt" }],
-    ["crit", { ...header, crit: ["strange"], strange: 1 }],
-  ];
-  for (const [name, changed] of headers) {
-    await checkRefused(t, forgery, await sign(key, changed, claims), name);
-  }
-  const input = `${encodePart({ ...header, b64: false, crit: ["b64"] })}.${encodePart(claims)}`;
-  await checkRefused(t, forgery, await signText(key, input), "b64 false");
-  const typed = await sign(key, { ...header, kid: key.kid, cty: "JWT" }, claims);
-  t.equal(
-    (await forgery.gateway.query(select, typed)).status,
-    200,
-    "what means nothing is ignored",
-  );
 });
 
 t.test("a claim that is missing, of another type or another's is refused", async (t) => {
@@ -147,9 +40,22 @@ t.test("a claim that is missing, of another type or another's is refused", async
   for (const [name, value] of Object.entries(foreign)) {
     await refuse({ ...claims, [name]: value }, `${name} ${value}`);
   }
-  await refuse({ ...claims, aud: ["gatehouse", "other"] }, "two audiences");
+  for (const aud of [
+    "GATEHOUSE",
+    "gatehouse ",
+    "gatehouse\0",
+    "g\u0430tehouse",
+    "gatehouse,other",
+  ]) {
+    await refuse({ ...claims, aud }, `aud ${JSON.stringify(aud)}`);
+  }
+  for (const aud of [["gatehouse", "other"], ["gatehouse", "gatehouse"], { 0: "gatehouse" }]) {
+    await refuse({ ...claims, aud }, `aud ${JSON.stringify(aud)}`);
+  }
   await refuse({ ...claims, exp: Number(claims.exp) + 0.5 }, "a fraction of a second");
   await refuse({ ...claims, exp: 1e300 }, "no time at all");
+  await refuse({ ...claims, exp: 2 ** 53 }, "a time that is not exact");
+  await refuse({ ...claims, exp: -1 }, "a time before time");
   await refuse({ ...claims, iat: -1 }, "a negative time");
   await refuse({ ...claims, jti: "" }, "an empty name");
 
@@ -173,28 +79,17 @@ t.test("a token is good from its nbf to its exp", async (t) => {
   await checkRefused(t, forgery, present, "exp now", "token_expired");
   const early = await sign(key, header, { ...claims, nbf: now + 60 });
   await checkRefused(t, forgery, early, "nbf in the future");
+  for (const nbf of ["0", null, 0.5, [0], -1, true]) {
+    const token = await sign(key, header, { ...claims, nbf });
+    await checkRefused(t, forgery, token, `nbf ${JSON.stringify(nbf)}`);
+  }
+  const ripe = await sign(key, header, { ...claims, nbf: now });
+  await checkTaken(t, forgery, ripe, "nbf now");
   const both = await sign(key, header, { ...claims, exp: now - 1, aud: "other" });
   await checkRefused(t, forgery, both, "a foreign token is invalid before it is expired");
   // A clock set back, or a limit on old tokens in the same second: the token itself is good.
   const ahead = await sign(key, header, { ...claims, iat: now + 60 });
-  t.equal((await forgery.gateway.query(select, ahead)).status, 200);
-});
-
-t.test("a token that is no compact JWS of sensible size is refused", async (t) => {
-  const forgery = await openForgery(t);
-  const { key, claims, header, good } = forgery;
-  const large = await sign(key, header, { ...claims, padding: "x".repeat(4096) });
-  await checkRefused(t, forgery, large, "oversize");
-  const spoilt = [`${good} `.repeat(2), `${good},${good}`, good.replace(".", "..")];
-  const pieces = [".", "..", "a.b.c", `${good}=`, good.replaceAll(".", "%2e"), `{"a":"${good}"}`];
-  for (const text of [...spoilt, ...pieces])
-    await checkRefused(t, forgery, text, text.slice(0, 20));
-  const { publicKey } = await generateKeyPair("ECDH-ES", { crv: "P-256" });
-  const encrypted = await new CompactEncrypt(Buffer.from(good))
-    .setProtectedHeader({ alg: "ECDH-ES", enc: "A256GCM", kid: key.kid })
-    .encrypt(publicKey);
-  await checkRefused(t, forgery, encrypted, "JWE");
-  t.equal((await forgery.gateway.query(select, good)).status, 200);
+  await checkTaken(t, forgery, ahead, "iat in the future");
 });
 
 t.test("a token of a configured issuer and lifetime is pinned to them", async (t) => {

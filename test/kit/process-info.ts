@@ -6,6 +6,11 @@ export function residentBytes(pid: number): number {
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
 }
 
+/** The number of files and sockets that a process has open. */
+export function openDescriptors(pid: number): number {
+  return readdirSync(`/proc/${pid}/fd`).length;
+}
+
 /** The number of sockets that a process has open. */
 export function openSockets(pid: number): number {
   const directory = `/proc/${pid}/fd`;

@@ -47,17 +47,21 @@ export class Service {
   output = "";
   readonly #waiting = new Set<() => void>();
 
-  constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}) {
-    this.child = spawn(process.execPath, [program, ...flags], {
+  /** @param openFiles how many files the process may have open; by default as many as this one */
+  constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}, openFiles?: number) {
+    const command = [process.execPath, program, ...flags];
+    const limit = ["sh", "-c", `ulimit -n ${openFiles}; exec "$0" "$@"`];
+    const [file = "", ...rest] = openFiles === undefined ? command : [...limit, ...command];
+    this.child = spawn(file, rest, {
       cwd: home,
       env: cleanEnvironment(home, env),
       stdio: ["ignore", "pipe", "pipe"],
     });
-    let rest = "";
+    let unread = "";
     this.child.stdout?.setEncoding("utf8").on("data", (text: string) => {
       this.output += text;
-      const lines = (rest + text).split("\n");
-      rest = lines.pop() ?? "";
+      const lines = (unread + text).split("\n");
+      unread = lines.pop() ?? "";
       for (const line of lines) if (line.startsWith("{")) this.log.push(JSON.parse(line));
       for (const look of this.#waiting) look();
     });

@@ -34,6 +34,16 @@ export class Wire {
     return new Wire(socket);
   }
 
+  /** True if nobody takes a connection at the host and port of `url`. */
+  static async isRefused(url: string): Promise<boolean> {
+    try {
+      (await Wire.open(url)).cut();
+      return false;
+    } catch {
+      return true;
+    }
+  }
+
   send(text: string): void {
     this.socket.write(text, "latin1");
   }

@@ -1,6 +1,6 @@
 import t from "tap";
 import { readMessage } from "../../src/mcp/body.ts";
-import { errorCodes, McpRefused } from "../../src/mcp/json-rpc.ts";
+import { errorCode, McpRefused } from "../../src/mcp/json-rpc.ts";
 
 function refusalOf(body: string | Buffer): number | undefined {
   try {
@@ -42,6 +42,18 @@ t.test("a message is read as far as it counts", async (t) => {
   t.match(readMessage(Buffer.from(response)), { kind: "response", id: 3, method: "" });
 });
 
+t.test("a message's name is the member that its method is about, and no other", async (t) => {
+  const params = { name: "a", uri: "b", taskId: "c" };
+  const names = {
+    ...{ "tools/call": "a", "prompts/get": "a", "resources/read": "b" },
+    ...{ "tasks/get": "c", "tasks/update": "c", "tasks/cancel": "c", "tools/list": undefined },
+  };
+  for (const [method, name] of Object.entries(names)) {
+    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
+    t.equal(readMessage(Buffer.from(body)).name, name, method);
+  }
+});
+
 t.test("what is no JSON in UTF-8 is a parse error", async (t) => {
   const bodies = [
     "",
@@ -51,7 +63,7 @@ t.test("what is no JSON in UTF-8 is a parse error", async (t) => {
     Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]),
     `{${call},"params":{"name":"\\ud800"}}`,
   ];
-  for (const body of bodies) t.equal(refusalOf(body), errorCodes.parseError, String(body));
+  for (const body of bodies) t.equal(refusalOf(body), errorCode("parseError"), String(body));
 });
 
 t.test("what two parsers could read differently is an invalid request", async (t) => {
@@ -65,6 +77,7 @@ t.test("what two parsers could read differently is an invalid request", async (t
     `{${call},"Method":"ping"}`,
     `{${call},"params":{"name":"a","name":"b"}}`,
     `{${call},"params":{"name":"a","Name":"b"}}`,
+    `{${call},"params":{"taskId":"a","TaskID":"b"}}`,
     `{${call},"params":{"arguments":{},"ARGUMENTS":{}}}`,
     `{${call},"params":{"arguments":{"a":1,"\\u0061":2}}}`,
     `{${call},"params":{"arguments":{"rows":[{"a":{"b":1,"b":2}}]}}}`,
@@ -72,7 +85,7 @@ t.test("what two parsers could read differently is an invalid request", async (t
     `{${call},"result":{}}`,
     `{${call},"extra":1}`,
   ];
-  for (const body of bodies) t.equal(refusalOf(body), errorCodes.invalidRequest, body);
+  for (const body of bodies) t.equal(refusalOf(body), errorCode("invalidRequest"), body);
 });
 
 t.test("members of another type than the protocol's are refused", async (t) => {
@@ -85,12 +98,12 @@ t.test("members of another type than the protocol's are refused", async (t) => {
     '{"jsonrpc":"2.0","id":1,"method":7}',
     '{"jsonrpc":"2.0","id":1}',
   ];
-  for (const body of invalidRequests) t.equal(refusalOf(body), errorCodes.invalidRequest, body);
+  for (const body of invalidRequests) t.equal(refusalOf(body), errorCode("invalidRequest"), body);
   const invalidParams = [
     `{${call},"params":[]}`,
     `{${call},"params":{"name":1}}`,
     `{${call},"params":{"arguments":"a"}}`,
     `{${call},"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":1}}}`,
   ];
-  for (const body of invalidParams) t.equal(refusalOf(body), errorCodes.invalidParams, body);
+  for (const body of invalidParams) t.equal(refusalOf(body), errorCode("invalidParams"), body);
 });

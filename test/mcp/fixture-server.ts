@@ -7,7 +7,9 @@ import {
   type ServerResponse,
 } from "node:http";
 import type { AddressInfo } from "node:net";
+import { Readable } from "node:stream";
 import { buffer } from "node:stream/consumers";
+import { pipeline } from "node:stream/promises";
 import {
   createMcpHandler,
   isLegacyRequest,
@@ -15,7 +17,7 @@ import {
   type ServerOptions,
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
-import { sendWebResponse, toWebRequest } from "../../src/mcp/web.ts";
+import { toWebRequest } from "../../src/mcp/web.ts";
 import { createFixtureServer } from "./fixture-tools.ts";
 
 /** A request as the fixture received it. */
@@ -70,6 +72,13 @@ export class FixtureServer {
     return this.received.splice(0);
   }
 
+  /** Loses every session, as a server does that was started again. */
+  async loseSessions(): Promise<void> {
+    const lost = [...this.#sessions.values()];
+    this.#sessions.clear();
+    for (const transport of lost) await transport.close();
+  }
+
   #createServer(): McpServer {
     const server = createFixtureServer(() => {
       this.cancelled++;
@@ -88,7 +97,10 @@ export class FixtureServer {
     const answer = isLegacy
       ? await this.#answerInSession(webRequest, options)
       : await this.#stateless.fetch(webRequest, options);
-    await sendWebResponse(answer, response);
+    // A stream begins before there is anything in it.
+    response.writeHead(answer.status, Object.fromEntries(answer.headers)).flushHeaders();
+    if (answer.body === null) response.end();
+    else await pipeline(Readable.fromWeb(answer.body), response);
   }
 
   async #answerInSession(request: Request, options: { parsedBody?: unknown }): Promise<Response> {

@@ -6,6 +6,7 @@ import type { Test } from "tap";
 import { decide, decideQuery } from "../../src/access/policy.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import type { Answering } from "../../src/mcp/answering.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { Principal } from "../../src/mcp/principal.ts";
 import { createSchemaSource } from "../../src/mcp/schema-source.ts";
@@ -54,6 +55,9 @@ export function principalOf(username: string, scopes: readonly McpScope[] = mcpS
   };
 }
 
+/** An answer to which nothing is added, and of which nobody is told. */
+export const plainAnswer: Answering = { answerHeaders: () => [], onRefused() {} };
+
 /** True if one of the user's grants gives the right. */
 export function mayUseBy(snapshot: Snapshot) {
   return ({ subject }: Principal, permission: PermissionClass): boolean =>
@@ -66,6 +70,8 @@ export async function listen(
   handle: (request: IncomingMessage, response: ServerResponse, body: Buffer) => Promise<void>,
 ): Promise<string> {
   const server = createServer((request, response) => {
+    // As in the gateway, where each room on a stream's way wants to know its end.
+    response.setMaxListeners(24);
     buffer(request)
       .then((body) => handle(request, response, body))
       .catch((error: unknown) => answerError(response, error));
@@ -150,7 +156,7 @@ export async function openEmbedded(
   });
   t.teardown(() => embedded.close());
   const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, endpoint.principal),
+    embedded.handle(request, response, body, endpoint.principal, plainAnswer),
   );
   const endpoint: Endpoint = { url, principal: principalOf("alice") };
   return { endpoint, ask };

@@ -30,7 +30,7 @@ export function statelessCall(
     "mcp-protocol-version": "2026-07-28",
     "mcp-method": method,
   };
-  const name = params.name ?? params.uri;
+  const name = params.name ?? params.uri ?? params.taskId;
   if (typeof name === "string") headers["mcp-name"] = name;
   const message = { jsonrpc: "2.0", id: 1, method, params: { ...params, _meta: envelope(meta) } };
   return { method: "POST", headers, body: JSON.stringify(message) };

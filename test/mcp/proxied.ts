@@ -1,9 +1,11 @@
+import type { McpServer } from "@modelcontextprotocol/server";
 import type { Test } from "tap";
 import { decide } from "../../src/access/policy.ts";
 import { roleAllows } from "../../src/access/roles.ts";
 import { grantsOf } from "../../src/access/snapshot.ts";
 import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
 import type { Sessions } from "../../src/mcp/proxy/sessions.ts";
+import type { OpenStreams } from "../../src/mcp/proxy/streams.ts";
 import type { ToolRule } from "../../src/mcp/proxy/tool-policy.ts";
 import { FixtureServer } from "./fixture-server.ts";
 import { fixtureTools } from "./fixture-tools.ts";
@@ -13,7 +15,7 @@ import { type Endpoint, type Grants, listen, principalOf, snapshotOf } from "./k
 export interface ProxiedSetting {
   readonly endpoint: Endpoint;
   readonly fixture: FixtureServer;
-  /** The codes of the calls that were denied. */
+  /** Why requests were refused, in their order. */
   readonly denials: string[];
 }
 
@@ -28,16 +30,19 @@ export interface ProxiedSettingOptions {
   readonly grants: Grants;
   readonly policy?: readonly ToolRule[];
   readonly sessions?: Sessions;
+  readonly streams?: OpenStreams;
   /** Another server than the fixture. */
   readonly target?: string;
+  /** Registers what the fixture is to have besides the usual tools. */
+  readonly more?: (server: McpServer) => void;
 }
 
 /** The proxy in front of a server, by default the fixture, and its first caller `alice`. */
 export async function openProxied(
   t: Test,
-  { grants, policy = everyTool, sessions, target }: ProxiedSettingOptions,
+  { grants, policy = everyTool, sessions, streams, target, more }: ProxiedSettingOptions,
 ): Promise<ProxiedSetting> {
-  const fixture = new FixtureServer();
+  const fixture = new FixtureServer(more);
   const fixtureUrl = await fixture.listen();
   t.teardown(() => fixture.close());
   const snapshot = snapshotOf(grants);
@@ -60,6 +65,7 @@ export async function openProxied(
           )
         : decide(snapshot, subject, permission, database).allowed,
     ...(sessions === undefined ? {} : { sessions }),
+    ...(streams === undefined ? {} : { streams }),
   });
   t.teardown(() => proxy.close());
   const url = await listen(t, (request, response, body) =>
@@ -76,7 +82,7 @@ export async function openProxied(
         isTrusted: false,
         isAuthenticated: true,
         answerHeaders: () => ["X-Request-Id", "request-1"],
-        onDenied: (code) => denials.push(code),
+        onRefused: (reason) => denials.push(reason),
       },
     ),
   );

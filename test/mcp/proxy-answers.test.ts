@@ -39,6 +39,31 @@ t.test("a list in JSON is filtered, and every number in it keeps its digits", as
   t.equal(answer.headers.etag, undefined);
 });
 
+t.test("nobody is told to keep a filtered list, whatever the server says", async (t) => {
+  const empty = { jsonrpc: "2.0", id: 1, result: { tools: [] } };
+  const forNobody = { ttlMs: 0, cacheScope: "private" };
+  const complete = { resultType: "complete" };
+  for (const [hints, expected] of [
+    [{}, {}],
+    [complete, { ...complete, ...forNobody }],
+    [{ ttlMs: 60_000 }, forNobody],
+    [
+      { ...complete, ttlMs: 1, cacheScope: "public" },
+      { ...complete, ...forNobody },
+    ],
+  ]) {
+    const url = await openBefore(t, (response) => {
+      const cached = { "cache-control": "public, max-age=60", expires: "soon", age: "1" };
+      response.writeHead(200, { "content-type": "application/json", ...cached });
+      response.end(JSON.stringify({ ...empty, result: { ...empty.result, ...hints } }));
+    });
+    const { body, headers } = await ask(url, list);
+    t.strictSame(JSON.parse(body.toString()).result, { tools: [], ...expected });
+    t.equal(headers["cache-control"], "no-store");
+    t.notOk("expires" in headers || "age" in headers);
+  }
+});
+
 for (const [name, end] of [
   ["line feeds", "\n"],
   ["carriage returns", "\r"],

@@ -60,12 +60,12 @@ for (const [client, connect] of [
   });
 }
 
-t.test("a filtered list is said to be private", async (t) => {
+t.test("a filtered list is said to be private, and good for this once", async (t) => {
   const { endpoint } = await openProxied(t, { grants: reader });
   const answer = await ask(endpoint.url, statelessCall("tools/list"));
   const { result } = JSON.parse(answer.body.toString());
-  t.match(result, { cacheScope: "private", ttlMs: 60_000 });
-  t.equal(answer.headers["x-request-id"], "request-1");
+  t.match(result, { cacheScope: "private", ttlMs: 0 });
+  t.match(answer.headers, { "cache-control": "no-store", "x-request-id": "request-1" });
 });
 
 t.test("identity goes up, and no credential, cookie or made-up header", async (t) => {
@@ -118,6 +118,22 @@ t.test("a database's name may stand in one spelling of its argument only", async
     t.match(JSON.parse((await ask(endpoint.url, call)).body.toString()).error, { code: -32600 });
   }
   t.same(fixture.take(), []);
+});
+
+t.test("a task is named in the header as the official client names it", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+  for (const method of ["tasks/get", "tasks/update", "tasks/cancel"]) {
+    const call = statelessCall(method, { taskId: "task-1" });
+    await ask(endpoint.url, call);
+    t.match(fixture.take(), [{ headers: { "mcp-name": "task-1" }, body: call.body }], method);
+    for (const name of ["task-2", undefined]) {
+      const { "mcp-name": _, ...rest } = call.headers;
+      const headers = name === undefined ? rest : { ...rest, "mcp-name": name };
+      const answer = await ask(endpoint.url, { ...call, headers });
+      t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32020 } });
+    }
+    t.same(fixture.take(), []);
+  }
 });
 
 t.test("methods that nobody knows go nowhere", async (t) => {

@@ -1,11 +1,12 @@
-import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
-import { createServer } from "node:https";
-import path from "node:path";
-import t, { type Test } from "tap";
-import { createDocumentFetch, isPublicAddress } from "../../src/oauth/server/client-documents.ts";
-import { temporaryDirectory } from "../access/kit.ts";
+import t from "tap";
+import { createDocumentFetch } from "../../src/oauth/server/client-documents.ts";
+import {
+  isNetworkAddress,
+  isPublicAddress,
+  type ResolveAll,
+} from "../../src/oauth/server/document-addresses.ts";
 import { PlainBrowser } from "./browser.ts";
+import { openDocumentHost } from "./document-host.ts";
 import { obtainTokens } from "./flow.ts";
 import { authorizeUrl, documentsOf, openSetting, REDIRECT } from "./kit.ts";
 
@@ -72,44 +73,81 @@ t.test("only addresses of the public internet are public", async (t) => {
   }
 });
 
-/** An https server on this machine whose connections are counted. */
-async function openSecret(t: Test): Promise<{ port: number; reached: () => number }> {
-  const directory = temporaryDirectory(t);
-  const [key, cert] = [path.join(directory, "key.pem"), path.join(directory, "cert.pem")];
-  const subject = ["-subj", "/CN=app.example.com", "-days", "1", "-nodes"];
-  const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
-  const files = ["-keyout", key, "-out", cert];
-  execFileSync("openssl", ["req", "-x509", ...curve, ...subject, ...files], { stdio: "ignore" });
-  let connections = 0;
-  const server = createServer({ key: readFileSync(key), cert: readFileSync(cert) }, (_, response) =>
-    response.end("secret"),
-  );
-  server.on("connection", () => connections++);
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => new Promise((resolve) => server.close(resolve)));
-  const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  return { port: address.port, reached: () => connections };
+t.test("addresses of an own network are those, and not the ones of a link", async (t) => {
+  for (const address of ["127.0.0.1", "10.1.2.3", "192.168.0.1", "100.64.0.1", "::1", "fd00::1"]) {
+    t.ok(isNetworkAddress(address), address);
+  }
+  for (const address of ["169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1", "x"]) {
+    t.notOk(isNetworkAddress(address), address);
+  }
+});
+
+/** Resolves every name to these addresses. */
+function resolvesTo(...addresses: readonly string[]): ResolveAll {
+  return (_, done) =>
+    done(
+      null,
+      addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 })),
+    );
 }
 
 t.test("no document is fetched from this machine, under whatever name", async (t) => {
-  const { port, reached } = await openSecret(t);
+  const { port, reached } = await openDocumentHost(t);
   const signal = AbortSignal.timeout(10_000);
-  const inside = createDocumentFetch((_, done) =>
-    done(null, [{ address: "127.0.0.1", family: 4 }]),
-  );
-  await t.rejects(inside(`https://app.example.com:${port}/`, signal), /not public/);
-  const mixed = createDocumentFetch((_, done) =>
-    done(null, [
-      { address: "93.184.215.14", family: 4 },
-      { address: "127.0.0.1", family: 4 },
-    ]),
-  );
-  await t.rejects(mixed(`https://app.example.com:${port}/`, signal), /not public/);
+  for (const addresses of [["127.0.0.1"], ["93.184.215.14", "127.0.0.1"], ["::ffff:127.0.0.1"]]) {
+    const inside = createDocumentFetch({ resolve: resolvesTo(...addresses) });
+    await t.rejects(inside(`https://app.example.com:${port}/`, signal), /not public/);
+  }
   const fetchDocument = createDocumentFetch();
-  for (const host of ["127.0.0.1", "[::1]", "localhost", "2130706433", "0x7f.1"]) {
+  for (const host of [
+    "127.0.0.1",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "localhost",
+    "2130706433",
+    "0x7f.1",
+  ]) {
     await t.rejects(fetchDocument(`https://${host}:${port}/`, signal), /not public/, host);
   }
   await t.rejects(fetchDocument(`http://app.example.com:${port}/`, signal), /https/);
+  t.equal(reached(), 0);
+});
+
+t.test("a host that the operator has named may be near, and no other one", async (t) => {
+  const { port, host, reached } = await openDocumentHost(t);
+  const signal = AbortSignal.timeout(10_000);
+  const named = createDocumentFetch({ privateHosts: [host] });
+  await t.rejects(named(`https://${host}/`, signal), /self-signed certificate/, "it is asked");
+  t.equal(reached(), 1);
+  for (const other of [`127.0.0.1:${port}`, "localhost", `[::ffff:127.0.0.1]:${port}`]) {
+    await t.rejects(named(`https://${other}/`, signal), /not public/, other);
+  }
+  t.equal(reached(), 1);
+});
+
+t.test("a host that the operator has named is not asked on the link", async (t) => {
+  const fetchDocument = createDocumentFetch({
+    privateHosts: ["app.example.com"],
+    resolve: resolvesTo("169.254.169.254"),
+  });
+  const answer = fetchDocument("https://app.example.com/", AbortSignal.timeout(10_000));
+  await t.rejects(answer, /not public/);
+});
+
+t.test("a name that is rebound to this machine is not followed there", async (t) => {
+  const { port, reached } = await openDocumentHost(t);
+  let asked = 0;
+  const fetchDocument = createDocumentFetch({
+    resolve: (hostname, done) => {
+      asked += 1;
+      resolvesTo(asked === 1 ? "192.0.2.1" : "127.0.0.1")(hostname, done);
+    },
+  });
+  const url = `https://app.example.com:${port}/`;
+  for (const round of ["first", "second"]) {
+    await t.rejects(fetchDocument(url, AbortSignal.timeout(10_000)), /not public/, round);
+  }
+  t.equal(asked, 2, "what was looked up once is not relied on later");
   t.equal(reached(), 0);
 });

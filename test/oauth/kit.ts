@@ -5,10 +5,12 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
+import { openHashing } from "../../src/identity/hashing.ts";
 import { checkPassword } from "../../src/identity/login.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 import { createLoginThrottle } from "../../src/identity/throttle.ts";
 import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
+import type { ConfiguredClient } from "../../src/oauth/server/options.ts";
 import {
   type AuthorizationServer,
   openAuthorizationServer,
@@ -61,6 +63,8 @@ export interface SettingOptions {
   readonly documents?: DocumentFetch;
   readonly users?: string;
   readonly tokenLifetime?: number;
+  /** Clients of the configuration besides the usual one. */
+  readonly clients?: readonly ConfiguredClient[];
   /** The public URL, if it is not the server's own. */
   readonly issuer?: string;
 }
@@ -85,6 +89,8 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
   const revokedBefore = new Map<string, number>();
   const events: Setting["events"] = [];
   const throttle = createLoginThrottle({ perUserAndAddress: 3, perAddress: 50, window: 60 });
+  const hashing = openHashing(costs);
+  t.teardown(() => hashing.close());
   const revocations = {
     isRevoked: ({ username, issuedAt }: { username: string; issuedAt: number }) =>
       issuedAt < (revokedBefore.get(username) ?? 0),
@@ -97,6 +103,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
     snapshot: () => snapshot,
     revocations,
     throttle,
+    hashing,
     costs,
     accessFile: "",
     tokens: { issue: unused, verify: unused },
@@ -108,7 +115,9 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       issuer,
       resource: `${issuer}/mcp`,
       directory,
-      clients: [CONFIGURED],
+      clients: [CONFIGURED, ...(options.clients ?? [])],
+      appSchemes: ["editor"],
+      privateClientHosts: [],
       tokenLifetime: options.tokenLifetime ?? 600,
       checkPassword: (username, password, origin) =>
         checkPassword(login, username, password, origin),

@@ -3,9 +3,19 @@ import type { OAuthClientProvider, OAuthDiscoveryState } from "@modelcontextprot
 type Tokens = Parameters<OAuthClientProvider["saveTokens"]>[0];
 type Client = NonNullable<Awaited<ReturnType<OAuthClientProvider["clientInformation"]>>>;
 
+/** How an app is to differ from the usual one. */
+export interface NotebookOptions {
+  /** Where its metadata document is. */
+  readonly clientMetadataUrl?: string;
+  /** What it registers for; without refresh tokens it has to ask its user again. */
+  readonly grantTypes?: string[];
+}
+
 /** A client as the official SDK has it, that remembers in memory. */
 export class Notebook implements OAuthClientProvider {
   readonly redirectUrl: string;
+  readonly clientMetadataUrl?: string;
+  readonly #grantTypes: string[];
   /** Where it has sent its user. */
   sentTo: URL | undefined;
   #client: Client | undefined;
@@ -13,15 +23,17 @@ export class Notebook implements OAuthClientProvider {
   #verifier = "";
   #discovery: OAuthDiscoveryState | undefined;
 
-  constructor(redirectUrl: string) {
+  constructor(redirectUrl: string, { clientMetadataUrl, grantTypes }: NotebookOptions = {}) {
     this.redirectUrl = redirectUrl;
+    if (clientMetadataUrl !== undefined) this.clientMetadataUrl = clientMetadataUrl;
+    this.#grantTypes = grantTypes ?? ["authorization_code", "refresh_token"];
   }
 
   get clientMetadata() {
     return {
       client_name: "Notebook",
       redirect_uris: [this.redirectUrl],
-      grant_types: ["authorization_code", "refresh_token"],
+      grant_types: this.#grantTypes,
       response_types: ["code"],
       token_endpoint_auth_method: "none",
     };

@@ -71,7 +71,10 @@ t.test("a wrong password and an unknown user look alike", async (t) => {
   const unknown = await browser.submit(page, { ...right, username: "zoe" });
   t.equal(unknown.text, wrong.text.replace('value="alice"', 'value="zoe"'));
   t.notMatch(wrong.text, "wrong horse");
-  t.match(await browser.submit(wrong, right), { status: 200, text: /Let Notebook use/ });
+  t.match(await browser.submit(wrong, right), {
+    status: 200,
+    text: /Let <bdi>Notebook<\/bdi> use/,
+  });
 });
 
 t.test("too many wrong passwords have to wait, the right one too", async (t) => {
@@ -93,7 +96,7 @@ t.test("a form without its token, or with another one's, does nothing", async (t
     const answer = await browser.submit(page, { ...right, csrf });
     t.equal(answer.status, 403);
   }
-  t.match(await browser.submit(page, right), { status: 200, text: /Let Notebook use/ });
+  t.match(await browser.submit(page, right), { status: 200, text: /Let <bdi>Notebook<\/bdi> use/ });
 });
 
 t.test("a form does nothing without the cookie of its interaction", async (t) => {
@@ -125,7 +128,7 @@ t.test("every client is asked for, by every browser, each time", async (t) => {
   const logins = () => setting.events.filter(({ name }) => name === "oauth_login").length;
   for (const client_id of [clientId, await registered(setting)]) {
     const page = await browser.open(authorizeUrl(setting, { client_id }));
-    t.match(page.text, /Let Notebook use/);
+    t.match(page.text, /Let <bdi>Notebook<\/bdi> use/);
     const silent = await browser.open(authorizeUrl(setting, { client_id, prompt: "none" }));
     t.match(silent.url, /error=consent_required/);
   }

@@ -1,4 +1,7 @@
+import path from "node:path";
+import { decodeJwt, type JWTPayload, SignJWT } from "jose";
 import t, { type Test } from "tap";
+import { openSigningKeys } from "../../src/oauth/server/keys.ts";
 import { refusedBy } from "../access/kit.ts";
 import { PlainBrowser } from "./browser.ts";
 import { authorize, exchange, obtainTokens, refresh } from "./flow.ts";
@@ -72,6 +75,25 @@ t.test(
       "https://app.example.com:8443/callback",
       "https://app.example.com.evil.example/callback",
       "https://app.example.com/callback/../other",
+      "https://app.example.com/callback/%2e%2e/other",
+      "https://app.example.com/%63allback",
+      "https://app.example.com/callback%3Fx=1",
+      "https://app.example.com/callback#fragment",
+      "https://app.example.com/callback;x",
+      "https://app.example.com//callback",
+      "https://app.example.com\\callback",
+      "https://app.example.com:443/callback",
+      "https://user@app.example.com/callback",
+      "https://app.example.com@evil.example/callback",
+      "https://evil.example\\@app.example.com/callback",
+      "https://APP.example.com/callback",
+      "https://app.example.com./callback",
+      "//app.example.com/callback",
+      "javascript:alert(1)",
+      "http://user@127.0.0.1:4999/callback",
+      "http://127.0.0.1:4999@evil.example/callback",
+      "http://127.1:4999/callback",
+      "https://127.0.0.1:4999/callback",
       "http://app.example.com/callback",
       "http://127.0.0.1:4999/other",
       "http://localhost:4999/callback",
@@ -83,6 +105,8 @@ t.test(
       t.equal(page.status, 400, redirect_uri);
       t.ok(page.url.startsWith(setting.url), redirect_uri);
       t.match(page.headers.get("content-security-policy"), /default-src 'none'/);
+      t.match(page.headers.get("content-security-policy"), /frame-ancestors 'none'/);
+      t.equal(page.headers.get("x-frame-options"), "DENY");
       t.match(page.text, /This request cannot go on/);
     }
   },
@@ -136,6 +160,48 @@ t.test("a token of another server, or a bent one, opens nothing", async (t) => {
   const [head, body, signature] = (await obtainTokens(setting)).accessToken.split(".");
   for (const token of [accessToken, `${head}.${body}.${signature?.toLowerCase()}`, "x", "a.b.c"]) {
     t.equal((await refusedBy(setting.server.verify(token))).code, "token_invalid");
+  }
+});
+
+t.test("a token for another audience opens nothing, whoever signed it", async (t) => {
+  const setting = await openSetting(t);
+  const { accessToken } = await obtainTokens(setting);
+  const { privateKeys } = await openSigningKeys(path.join(setting.directory, "keys"));
+  const [key] = privateKeys;
+  if (key === undefined) throw new Error("no key");
+  const header = { alg: "ES256", typ: "at+jwt", kid: key.kid };
+  const signed = (changes: JWTPayload) =>
+    new SignJWT({ ...decodeJwt(accessToken), ...changes }).setProtectedHeader(header).sign(key);
+  t.match(await setting.server.verify(await signed({})), { username: "alice" });
+  for (const changes of [
+    { aud: "https://elsewhere.example/mcp" },
+    { aud: setting.url },
+    { aud: "gatehouse" },
+    { aud: [`${setting.url}/mcp`, "https://elsewhere.example/mcp"] },
+    { aud: [] },
+    { iss: "https://elsewhere.example" },
+  ]) {
+    const refusal = await refusedBy(setting.server.verify(await signed(changes)));
+    t.equal(refusal.code, "token_invalid", JSON.stringify(changes));
+  }
+});
+
+t.test("a code is not exchanged without its verifier, its redirect and its client", async (t) => {
+  const setting = await openSetting(t);
+  for (const change of [{ code_verifier: "" }, { redirect_uri: "" }, { client_id: "" }]) {
+    const { clientId, verifier, callback } = await authorize(setting);
+    const fields = {
+      grant_type: "authorization_code",
+      client_id: clientId,
+      code: callback.searchParams.get("code") ?? "",
+      code_verifier: verifier,
+      redirect_uri: REDIRECT,
+      ...change,
+    };
+    const given = Object.entries(fields).filter(([, value]) => value !== "");
+    const answer = await postForm(`${setting.url}/oauth/token`, Object.fromEntries(given));
+    t.ok(answer.status >= 400, Object.keys(change).join());
+    t.equal(answer.body.access_token, undefined);
   }
 });
 

@@ -34,14 +34,38 @@ t.test("a client registers itself, as a public one", async (t) => {
   t.equal(headers.get("cache-control"), "no-store");
 });
 
-t.test("redirects lead to https or to the user's own machine", async (t) => {
+t.test("redirects lead to https, to the user's own machine, or to an app", async (t) => {
   const setting = await openSetting(t);
-  const good = ["https://app.example.com/cb", "http://localhost:3000/cb", "http://[::1]/cb"];
+  const good = [
+    "https://app.example.com/cb",
+    "http://localhost:3000/cb",
+    "http://[::1]/cb",
+    "com.example.app:/callback",
+    "com.example.app://host/callback?x=1",
+    "editor://vendor.extension/callback",
+  ];
   t.equal((await register(setting, { redirect_uris: good })).status, 201);
+});
+
+t.test("redirects lead nowhere else", async (t) => {
+  let setting = await openSetting(t);
+  let left = registrationBounds.perAddress;
   for (const uri of [
     "http://app.example.com/cb",
     "javascript:alert(1)",
-    "app.example:/cb",
+    "data:text/html,x",
+    "file:///etc/passwd",
+    "vbscript:/x",
+    "ms-msdt:/id",
+    "intent://scan/#Intent;end",
+    "otherapp:/cb",
+    "com.example.app:opaque",
+    "com.example.app:/cb#fragment",
+    "com.example.app://user@host/cb",
+    "com.example.app:/c b",
+    'com.example.app:/"><script>',
+    "ftp://app.example.com/cb",
+    "https:/\\evil.example",
     "https://app.example.com/cb#fragment",
     "https://user@app.example.com/cb",
     "http://127.0.0.1.evil.example/cb",
@@ -49,6 +73,7 @@ t.test("redirects lead to https or to the user's own machine", async (t) => {
     "https://localhost/cb",
     "/cb",
   ]) {
+    if (left-- === 0) setting = await openSetting(t);
     const { status, body } = await register(setting, { redirect_uris: [uri] });
     t.match({ status, error: body.error }, { status: 400, error: "invalid_redirect_uri" }, uri);
   }

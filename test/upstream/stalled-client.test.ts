@@ -22,7 +22,7 @@ t.test("a client that stops reading gives its connection to the upstream back", 
   });
   t.teardown(() => client.close());
   const server = createServer((request, response) => {
-    const query = { request, response, body: Buffer.from("{}"), headers };
+    const query = { request, response, user: "alice", body: Buffer.from("{}"), headers };
     void client.forward({ ...query, isRead: true, answerHeaders: [] });
   });
   server.listen(0, "127.0.0.1");

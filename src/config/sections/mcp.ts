@@ -2,7 +2,9 @@ import { z } from "zod";
 import { isPlainName } from "../../query/names.ts";
 import { permissionClasses } from "../../query/operations.ts";
 import { refuse, text, wholeNumber } from "../kinds.ts";
-import { isIssuer, isMcpUrl, isRedirectUri } from "../urls.ts";
+import { isAppScheme, isConfiguredRedirect, isHttpsHost } from "../redirect-uris.ts";
+import { isIssuer, isMcpUrl } from "../urls.ts";
+import { credentialKeys, refuseTwoCredentials } from "./credential.ts";
 
 const prefix = text("1 to 63 letters, digits, - and _", (name) =>
   /^[A-Za-z0-9_-]{1,63}$/.test(name),
@@ -51,6 +53,12 @@ const tool = z
     refuse(context, ["database"], "either database or database_argument");
   });
 
+const appScheme = text("a scheme in lower case that no browser has a use for", isAppScheme);
+const documentHost = text(
+  "a host of https URLs, or host:port, in lower case and without *",
+  isHttpsHost,
+);
+
 const client = z.strictObject({
   client_id: toolName.meta({ description: "Identifier of the client.", examples: ["desktop"] }),
   client_name: text("1 to 100 characters", (name) => /^\P{Cc}{1,100}$/u.test(name)).meta({
@@ -58,7 +66,12 @@ const client = z.strictObject({
     examples: ["Desktop assistant"],
   }),
   redirect_uris: z
-    .array(text("https:// URLs, or http:// on loopback, without fragment", isRedirectUri))
+    .array(
+      text(
+        "https:// URLs, http:// on loopback, or app.scheme:/path, without fragment",
+        isConfiguredRedirect,
+      ),
+    )
     .min(1)
     .meta({
       description: "Where the browser may be sent back to; on loopback any port will do.",
@@ -88,9 +101,24 @@ export const mcp = z
           "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
         examples: ["http://127.0.0.1:9200/mcp"],
       }),
+    ...credentialKeys("That server's", "/run/secrets/mcp"),
     row_limit: wholeNumber(1, 100_000)
       .default(500)
       .describe("Rows that one call of the embedded server's select returns at most."),
+    app_schemes: z
+      .array(appScheme)
+      .default(["cursor", "vscode", "vscode-insiders"])
+      .describe(
+        "Schemes without a dot that redirects to native apps may have; those with one always may.",
+      ),
+    private_client_hosts: z
+      .array(documentHost)
+      .default([])
+      .meta({
+        description:
+          "Hosts whose client metadata documents are fetched although their addresses are private.",
+        examples: [["apps.corp.example", "tools.corp.example:8443"]],
+      }),
     tools: z
       .array(tool)
       .superRefine(distinct("name"))
@@ -108,5 +136,6 @@ export const mcp = z
       .default([])
       .describe("Clients that the embedded authorization server knows without registration."),
   })
+  .superRefine(refuseTwoCredentials)
   .prefault({})
   .describe("The Model Context Protocol endpoint.");

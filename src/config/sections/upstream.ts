@@ -1,7 +1,8 @@
 import { z } from "zod";
-import { isForwardableHeader, isHeaderValue } from "../headers.ts";
-import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
+import { isForwardableHeader } from "../headers.ts";
+import { seconds, text, wholeNumber } from "../kinds.ts";
 import { isBaseUrl, normalBaseUrl, unixSocketPath } from "../urls.ts";
+import { credentialKeys, refuseTwoCredentials } from "./credential.ts";
 
 const url = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials",
@@ -24,20 +25,7 @@ export const upstream = z
       description: "Where the database listens; absent: the embedded engine is started.",
       examples: ["http://127.0.0.1:9090"],
     }),
-    authorization: text("a header value of visible ASCII characters", isHeaderValue)
-      .optional()
-      .meta({
-        description: "The upstream's own credential, sent as its Authorization header.",
-        examples: ["Bearer ..."],
-        writeOnly: true,
-      }),
-    authorization_file: filePath()
-      .optional()
-      .meta({
-        description:
-          "A file that holds that credential, instead of authorization; others may not read it.",
-        examples: ["/run/secrets/upstream"],
-      }),
+    ...credentialKeys("The upstream's", "/run/secrets/upstream"),
     forward_authorization: z
       .boolean()
       .default(false)
@@ -61,9 +49,6 @@ export const upstream = z
       .default("keyed")
       .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
   })
-  .superRefine((upstream, context) => {
-    if (upstream.authorization === undefined || upstream.authorization_file === undefined) return;
-    refuse(context, ["authorization_file"], "either authorization or authorization_file, not both");
-  })
+  .superRefine(refuseTwoCredentials)
   .prefault({})
   .describe("The database behind the gateway.");

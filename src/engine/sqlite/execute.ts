@@ -5,7 +5,7 @@ import type { SchemaPlace } from "../store.ts";
 import { executeBatch } from "./batch.ts";
 import { describeTable, listTables } from "./catalog.ts";
 import type { Databases } from "./databases.ts";
-import { refusalOf } from "./failures.ts";
+import { refusing } from "./failures.ts";
 import { databaseOf, perform } from "./operations.ts";
 import { transaction } from "./transaction.ts";
 
@@ -55,13 +55,4 @@ function executeOne(databases: Databases, operation: TableOperation, spool: Spoo
   };
   if (isSelect) work();
   else transaction(handle.connection, work);
-}
-
-/** Does the work; an error of SQLite that the client can mend becomes a refusal. */
-function refusing(work: () => void): void {
-  try {
-    work();
-  } catch (error) {
-    throw refusalOf(error) ?? error;
-  }
 }

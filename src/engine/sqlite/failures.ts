@@ -1,7 +1,20 @@
 import { EngineRefusal } from "../refusal.ts";
 
 /** SQLite's primary result codes (https://sqlite.org/rescode.html). */
-const resultCodes = { error: 1, busy: 5, locked: 6, tooBig: 18, constraint: 19 };
+const resultCodes = {
+  error: 1,
+  busy: 5,
+  locked: 6,
+  readOnly: 8,
+  inputOutput: 10,
+  full: 13,
+  cannotOpen: 14,
+  tooBig: 18,
+  constraint: 19,
+};
+
+/** What the file system says where there is no room, or no right, to write. */
+const storageCodes = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM"]);
 
 /** The limits that a query can pass, as SQLite's messages name them. */
 const limitMessage = /too (many|large|complex|big|much)/i;
@@ -9,7 +22,9 @@ const limitMessage = /too (many|large|complex|big|much)/i;
 /** What to tell the client about an error of a statement; undefined if it is not the client's. */
 export function refusalOf(error: unknown): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
-  if (!(error instanceof Error) || !("errcode" in error)) return undefined;
+  if (!(error instanceof Error)) return undefined;
+  if ("code" in error && storageCodes.has(String(error.code))) return storageFailed(error);
+  if (!("errcode" in error)) return undefined;
   // The low byte is the primary code, the rest tells its variants apart.
   switch (Number(error.errcode) & 0xff) {
     case resultCodes.constraint:
@@ -19,6 +34,11 @@ export function refusalOf(error: unknown): EngineRefusal | undefined {
       return new EngineRefusal("busy", "The database is in use by another process", {
         cause: error,
       });
+    case resultCodes.readOnly:
+    case resultCodes.inputOutput:
+    case resultCodes.full:
+    case resultCodes.cannotOpen:
+      return storageFailed(error);
     case resultCodes.tooBig:
       return tooComplex(error);
     case resultCodes.error:
@@ -26,6 +46,25 @@ export function refusalOf(error: unknown): EngineRefusal | undefined {
     default:
       return undefined;
   }
+}
+
+/** Does the work; an error that there are words for becomes a refusal. */
+export function refusing<Result>(work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    throw refusalOf(error) ?? error;
+  }
+}
+
+function storageFailed(cause: Error): EngineRefusal {
+  return new EngineRefusal(
+    "storage_failed",
+    "The database cannot be written: its disk is full or fails",
+    {
+      cause,
+    },
+  );
 }
 
 function tooComplex(cause: Error): EngineRefusal {

@@ -7,6 +7,7 @@ import { WorkerPool } from "../workers/pool.ts";
 import type { Work } from "../workers/protocol.ts";
 import { DatabaseLocks } from "./database-locks.ts";
 import { lockDirectory } from "./directory-lock.ts";
+import { refusing } from "./failures.ts";
 import { DatabaseFiles } from "./files.ts";
 
 /** How the names of spool files begin, by which a start finds those that a crash left behind. */
@@ -55,9 +56,9 @@ class SqliteStore implements Store {
       case "Select":
         return this.#locks.shared(name, work);
       case "CreateDatabase":
-        return this.#locks.exclusive(names, async () => this.#create(name, signal));
+        return this.#locks.exclusive(names, async () => refusing(() => this.#create(name, signal)));
       case "DropDatabase":
-        return this.#locks.exclusive(names, async () => this.#drop(name, signal));
+        return this.#locks.exclusive(names, async () => refusing(() => this.#drop(name, signal)));
       default:
         return this.#locks.exclusive(names, work);
     }

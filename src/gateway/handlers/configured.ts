@@ -2,16 +2,12 @@ import type { IncomingHttpHeaders } from "node:http";
 import { decide } from "../../access/policy.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { requireAdministrator } from "../../access/standing.ts";
+import { foldHeader } from "../../config/headers.ts";
 import type { Configuration } from "../../config/schema.ts";
 import { isPlainName } from "../../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../../query/operations.ts";
 import { Refusal } from "../../refusal.ts";
-import {
-  foldHeader,
-  gatewayHeaders,
-  type Identity,
-  streamHeaders,
-} from "../../upstream/headers.ts";
+import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/headers.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
@@ -22,7 +18,7 @@ import { subjectOf } from "../subject.ts";
 type RouteSettings = Configuration["routes"][number];
 
 /** Spellings of a path that an upstream might read as another path. */
-const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%2f|%5c|%2e/i;
+const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%2f|%5c|%2e|%00|[^!-~]/i;
 /** All that an upstream might take for the end of a path's first segment. */
 const separator = /[/;\\#]|%2f|%5c/i;
 
@@ -101,7 +97,9 @@ async function handle(
   exchange: Exchange,
   settings: RouteSettings,
 ): Promise<void> {
-  if (ambiguous.test(exchange.path)) throw new Refusal("path_not_canonical");
+  // A target has no fragment (RFC 9112, section 3.2): some cut it off, and some do not.
+  const hasFragment = exchange.request.url?.includes("#") ?? false;
+  if (hasFragment || ambiguous.test(exchange.path)) throw new Refusal("path_not_canonical");
   const identity = authorize(gateway, exchange, settings);
   exchange.decision = "allow";
   const { request, response, requestId, peer } = exchange;
@@ -114,7 +112,7 @@ async function handle(
     ),
     ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
   };
-  if (request.headers.expect !== undefined) response.writeContinue();
+  exchange.inviteBody();
   guardStream(gateway, exchange, () => authorize(gateway, exchange, settings));
   await gateway.streams.forward({
     request,

@@ -1,5 +1,4 @@
 import { refusals } from "../../refusal.ts";
-import { isReachable } from "../../upstream/probe.ts";
 import { version } from "../../version.ts";
 import { sendJson, sendSuccess } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
@@ -23,7 +22,7 @@ export const readyz: Endpoint = {
   door: "public",
   isQuiet: true,
   async handle(gateway, exchange) {
-    const isUp = await isReachable(gateway.target);
+    const isUp = await gateway.probe.isUp();
     sendJson(exchange, isUp ? 200 : 503, {
       ...(isUp ? { status: "success" } : notReady(exchange)),
       upstream: isUp ? "up" : "down",

@@ -37,7 +37,8 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
   auditAttempt(gateway, exchange, username);
   const request = { username, password, database: limit };
-  const { token, expiresIn } = await logIn(gateway.login, request, loginOrigin(exchange.peer));
+  const origin = loginOrigin(exchange.peer, exchange.request);
+  const { token, expiresIn } = await logIn(gateway.login, request, origin);
   exchange.decision = "allow";
   sendSuccess(exchange, 200, { token, expires_in: expiresIn });
 }

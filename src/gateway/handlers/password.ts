@@ -4,7 +4,7 @@ import type { Subject } from "../../access/policy.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
 import { requireSelfOrAdministrator } from "../../access/standing.ts";
 import { credentialOf } from "../../identity/credential.ts";
-import { checkPassword } from "../../identity/login.ts";
+import { checkPassword, hashClientOf } from "../../identity/login.ts";
 import { hashPassword, requireUsablePassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
@@ -37,17 +37,16 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   }
   requireMayChange(gateway.access.snapshot, actor, username);
 
+  const origin = loginOrigin(exchange.peer, exchange.request);
   let verified: string | undefined;
   if (oldPassword !== undefined) {
-    const user = await checkPassword(
-      gateway.login,
-      username,
-      oldPassword,
-      loginOrigin(exchange.peer),
-    );
+    const user = await checkPassword(gateway.login, username, oldPassword, origin);
     verified = credentialOf(user);
   }
-  const passwordHash = await hashPassword(newPassword, gateway.login.costs);
+  const { hashing, costs } = gateway.login;
+  const passwordHash = await hashing.run([costs], hashClientOf(origin), (derive) =>
+    hashPassword(newPassword, costs, { derive }),
+  );
   const plan = (current: Snapshot, subject: Subject) => {
     requireMayChange(current, subject, username);
     // The password that was verified must still be the one on file; its hash may have been raised.

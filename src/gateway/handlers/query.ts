@@ -2,7 +2,7 @@ import { scan } from "../../query/scan.ts";
 import { gatewayHeaders, queryHeaders } from "../../upstream/headers.ts";
 import { toOpForm } from "../../upstream/op-form.ts";
 import { commonHeaders } from "../answer.ts";
-import type { Exchange } from "../exchange.ts";
+import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { judge } from "../judge.ts";
 import type { Endpoint } from "../route.ts";
@@ -18,6 +18,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   await gateway.queries.forward({
     request,
     response,
+    user: payerOf(exchange),
     body: isKeyed ? body : toOpForm(body, query),
     headers: {
       ...queryHeaders(request.headers, gateway.headers),

@@ -4,6 +4,7 @@ import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/names.ts";
 import { isRole } from "../../access/roles.ts";
 import { isAdministrator, type UserView, viewUser } from "../../access/snapshot.ts";
 import { maySeeGrants, requireManager } from "../../access/standing.ts";
+import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword, requireUsablePassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
@@ -11,6 +12,7 @@ import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
+import { loginOrigin } from "../peer.ts";
 import { type Endpoint, usernameParameter } from "../route.ts";
 
 const newUser = z.strictObject({
@@ -51,7 +53,11 @@ export const createUser: Endpoint = {
     };
     // Judged once before the hash, so that nobody without the right buys its work.
     planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
-    const passwordHash = await hashPassword(password, gateway.login.costs);
+    const { hashing, costs } = gateway.login;
+    const client = hashClientOf(loginOrigin(exchange.peer, exchange.request));
+    const passwordHash = await hashing.run([costs], client, (derive) =>
+      hashPassword(password, costs, { derive }),
+    );
     const user = { ...record, passwordHash };
     const snapshot = await changeAccess(gateway, exchange, (current, actor) =>
       planAddUser(current, actor, user, grant),

@@ -22,9 +22,19 @@ function filterArray(tools: Buffer, show: ShowTool): Buffer {
   return Buffer.from(`[${kept.map((tool) => tool.toString("utf8")).join(",")}]`);
 }
 
+/** What a result of 2026-07-28 has, and no earlier one: it must say how long it may be kept. */
+const cacheable = ["resultType", "ttlMs", "cacheScope"];
+
+/** The list is one caller's own, and as good as a grant that may be lost at any time. */
+function forbidKeeping(result: Map<string, Buffer>): void {
+  if (!cacheable.some((key) => result.has(key))) return;
+  result.set("ttlMs", Buffer.from("0"));
+  result.set("cacheScope", Buffer.from('"private"'));
+}
+
 /**
- * Takes the tools that may not be shown out of a JSON-RPC message, if it is a list of tools. The
- * list is then one caller's own, which caches are told.
+ * Takes the tools that may not be shown out of a JSON-RPC message, if it is a list of tools. Caches
+ * are told to keep it for nobody else, and to ask again each time (MCP 2026-07-28, Caching).
  *
  * @returns the message's bytes; the same ones if there is nothing to filter
  * @throws JsonRefused for a message that two parsers could read differently
@@ -38,7 +48,7 @@ export function filterMessage(message: Buffer, show: ShowTool): Buffer {
   if (tools === undefined) return message;
   if (!beginsWith(tools, "[")) throw new JsonRefused("tools is not an array", false);
   result.set("tools", filterArray(tools, show));
-  if (result.has("cacheScope")) result.set("cacheScope", Buffer.from('"private"'));
+  forbidKeeping(result);
   return writeMembers(top.set("result", writeMembers(result)));
 }
 

@@ -1,16 +1,18 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { gatewayHeaders, type HeaderPolicy, streamHeaders } from "../../upstream/headers.ts";
 import { createStreamProxy, type StreamForward } from "../../upstream/stream-proxy.ts";
-import { McpRefused, sendMcpRefusal } from "../json-rpc.ts";
+import { type Answering, sendMcpRefusal } from "../answering.ts";
+import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
 import { type Judged, judgeRequest, mayList } from "./judge.ts";
 import { receive } from "./reception.ts";
 import { noteSession } from "./session-notes.ts";
 import { Sessions } from "./sessions.ts";
+import { isSubscription, OpenStreams } from "./streams.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
 
 /** What the gateway knows of a request besides the request itself. */
-export interface McpExchange {
+export interface McpExchange extends Answering {
   readonly requestId: string;
   /** The addresses on the way here, the client's first. */
   readonly forwardedFor: string;
@@ -20,10 +22,6 @@ export interface McpExchange {
   readonly isTrusted: boolean;
   /** False while authentication is off: then nobody is vouched for. */
   readonly isAuthenticated: boolean;
-  /** Headers that the gateway adds to the answer, names and values in turn; asked for when it begins. */
-  readonly answerHeaders: () => readonly string[];
-  /** Told when the request is denied in the protocol's terms, with the reason's stable code. */
-  readonly onDenied?: (code: string) => void;
 }
 
 /** Stands in front of a foreign MCP server. */
@@ -59,6 +57,7 @@ export interface McpProxyOptions extends Rights {
   /** Milliseconds to the head of an answer, and between two parts of one that is no event stream. */
   readonly responseTimeout: number;
   readonly sessions?: Sessions;
+  readonly streams?: OpenStreams;
 }
 
 /** The client's headers that go up, and the gateway's own. */
@@ -85,7 +84,8 @@ function upwardHeaders(
 
 /** Creates the proxy; nothing is connected until it is needed. */
 export function createMcpProxy(options: McpProxyOptions): McpProxy {
-  const { sessions = new Sessions(), connectTimeout, responseTimeout } = options;
+  const { sessions = new Sessions(), streams = new OpenStreams() } = options;
+  const { connectTimeout, responseTimeout } = options;
   const url = new URL(options.target);
   const path = `${url.pathname}${url.search}`;
   const { headers, authorization } = options;
@@ -99,10 +99,12 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
       let judged: Judged;
       try {
         judged = judgeRequest({ policy, sessions }, request, body, principal);
+        if (isSubscription(request, judged)) {
+          streams.open(principal.subject.username, response, judged.message?.id);
+        }
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
-        if (typeof error.data?.code === "string") exchange.onDenied?.(error.data.code);
-        sendMcpRefusal(response, error, exchange.answerHeaders());
+        sendMcpRefusal(response, error, exchange);
         return;
       }
       const show = mayList(request, judged)

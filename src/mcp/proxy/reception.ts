@@ -12,7 +12,7 @@ const dropped: ReadonlySet<string> = new Set([
   "mcp-session-id",
 ]);
 
-/** What describes the very bytes of a body that is filtered. */
+/** What describes the very bytes of a body that is filtered, or lets somebody keep it. */
 const ofWholeBody: ReadonlySet<string> = new Set([
   "content-length",
   "etag",
@@ -21,6 +21,10 @@ const ofWholeBody: ReadonlySet<string> = new Set([
   "repr-digest",
   "content-md5",
   "accept-ranges",
+  "last-modified",
+  "cache-control",
+  "expires",
+  "age",
 ]);
 
 function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
@@ -83,8 +87,7 @@ export function receive(answer: IncomingMessage, { show, sessionId }: ReceptionO
   if (isEventStream(answer) && answer.headers["x-accel-buffering"] === undefined) {
     rawHeaders.push("X-Accel-Buffering", "no");
   }
-  return {
-    rawHeaders: filter === undefined ? rawHeaders : without(rawHeaders, ofWholeBody),
-    filter,
-  };
+  if (filter === undefined) return { rawHeaders, filter };
+  const ofFiltered = [...without(rawHeaders, ofWholeBody), "Cache-Control", "no-store"];
+  return { rawHeaders: ofFiltered, filter };
 }

@@ -54,7 +54,8 @@ export interface ToolPolicy {
 /** A denial in words for the model, and as a code for programs. */
 function denied(message: McpMessage, code: string): McpRefused {
   const text = `Denied: this tool may not be called (${code})`;
-  return new McpRefused("denied", text, { status: 200, id: message.id, data: { code } });
+  const options = { status: 200, reason: code, id: message.id, data: { code } };
+  return new McpRefused("denied", text, options);
 }
 
 /** The database that a call is about. @throws McpRefused `invalidParams` */

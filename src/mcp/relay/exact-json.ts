@@ -1,13 +1,25 @@
-/** What `JSON` has of ECMAScript's "JSON.parse source text access", which the library types lack. */
-declare global {
-  interface JSON {
-    parse(
-      text: string,
-      reviver: (key: string, value: unknown, context: { readonly source?: string }) => unknown,
-    ): unknown;
-    /** A value that `JSON.stringify` writes as this very text. */
-    rawJSON(text: string): object;
-  }
+/** `JSON` with ECMAScript's "JSON.parse source text access", which the library types lack. */
+interface ExactJson extends JSON {
+  /** A value that `JSON.stringify` writes as this very text. */
+  rawJSON(text: string): object;
+}
+
+function isExact(json: JSON): json is ExactJson {
+  return "rawJSON" in json;
+}
+
+function requireExact(json: JSON): ExactJson {
+  if (isExact(json)) return json;
+  throw new Error("this version of Node would round numbers");
+}
+
+const exact = requireExact(JSON);
+
+/** Called for each value from the inside out, with the text that a primitive was spelled as. */
+function keepSpelling(_key: string, value: unknown, context?: { readonly source?: string }) {
+  const source = context?.source;
+  if (typeof value !== "number" || source === undefined || String(value) === source) return value;
+  return exact.rawJSON(source);
 }
 
 /**
@@ -17,8 +29,5 @@ declare global {
  * @throws SyntaxError
  */
 export function parseExactly(text: string): unknown {
-  return JSON.parse(text, (_key, value, { source }) => {
-    if (typeof value !== "number" || source === undefined || String(value) === source) return value;
-    return JSON.rawJSON(source);
-  });
+  return exact.parse(text, keepSpelling);
 }

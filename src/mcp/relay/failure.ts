@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { errorCodes } from "../json-rpc.ts";
+import { errorCode } from "../json-rpc.ts";
 
 /** The error of a JSON-RPC response (JSON-RPC 2.0, section 5.1). */
 export interface RpcError {
@@ -21,6 +21,17 @@ export class GatewayRefused extends Error {
     this.status = status;
     this.error = error;
   }
+}
+
+/** True for what a client of a lost session meets; a method that nobody knows is another 404. */
+export function isSessionLost(error: unknown): boolean {
+  if (!(error instanceof GatewayRefused) || error.status !== 404) return false;
+  return error.error.code !== errorCode("methodNotFound");
+}
+
+/** True if the headers of a request were not those that the server wants. */
+export function isHeaderMismatch(error: unknown): boolean {
+  return error instanceof GatewayRefused && error.error.code === errorCode("headerMismatch");
 }
 
 /** An answer in the protocol's own terms. */
@@ -49,10 +60,10 @@ function readError(status: number, body: string): RpcError {
   const { data } = refusal.safeParse(answer);
   if (data === undefined) {
     const message = `The gateway answered with the HTTP status ${status}`;
-    return { code: errorCodes.internalError, message, data: { status } };
+    return { code: errorCode("internalError"), message, data: { status } };
   }
   const { message, ...others } = data;
-  return { code: errorCodes.internalError, message, data: { status, ...others } };
+  return { code: errorCode("internalError"), message, data: { status, ...others } };
 }
 
 function systemCode(error: unknown): string | undefined {
@@ -63,7 +74,7 @@ function systemCode(error: unknown): string | undefined {
 /** What went wrong on the way to `url` and back, as a JSON-RPC error. */
 export function rpcErrorOf(error: unknown, url: URL): RpcError {
   if (error instanceof GatewayRefused) return error.error;
-  const code = errorCodes.internalError;
+  const code = errorCode("internalError");
   // That is how fetch says that no answer came; the reason is beneath.
   if (error instanceof TypeError) {
     const reason = systemCode(error) ?? "no connection";

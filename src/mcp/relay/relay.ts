@@ -1,16 +1,15 @@
 import {
-  isJSONRPCNotification,
   isJSONRPCRequest,
-  isJSONRPCResponse,
-  isJSONRPCResultResponse,
   type JSONRPCMessage,
+  type JSONRPCRequest,
   StreamableHTTPClientTransport,
 } from "@modelcontextprotocol/client";
-import { type McpMessage, readMessage } from "../body.ts";
+import type { McpMessage } from "../body.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
-import { parseExactly } from "./exact-json.ts";
+import { Courier, isMendable } from "./courier.ts";
 import { type RpcError, rpcErrorOf } from "./failure.ts";
 import { fetchFromGateway } from "./http.ts";
+import { cancelledId, readLine } from "./messages.ts";
 
 /** Milliseconds that the end of a session may take, so that closing is prompt. */
 const GOODBYE_MS = 1000;
@@ -27,32 +26,11 @@ export interface RelayOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** A request that has no answer yet. */
+/** A request of the client that has no answer yet. */
 interface Pending {
-  readonly method: string;
   /** True from 2026-07-28 on, where to hang up is to cancel. */
   readonly isStateless: boolean;
   readonly abort: AbortController;
-}
-
-function invalid(problem: string, id?: MessageId): McpRefused {
-  return new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id });
-}
-
-/** The message as the library takes it. */
-function toLibrary(line: Buffer, { id }: McpMessage): JSONRPCMessage {
-  const message = parseExactly(line.toString("utf8"));
-  const isMessage =
-    isJSONRPCRequest(message) || isJSONRPCNotification(message) || isJSONRPCResponse(message);
-  if (!isMessage) throw invalid("it has not the shape of a message", id);
-  return message;
-}
-
-/** The request that a `notifications/cancelled` is about. */
-function cancelledId(message: JSONRPCMessage): MessageId | undefined {
-  if (!("method" in message) || message.method !== "notifications/cancelled") return undefined;
-  const id = message.params?.requestId;
-  return typeof id === "string" || typeof id === "number" ? id : undefined;
 }
 
 /**
@@ -62,6 +40,7 @@ function cancelledId(message: JSONRPCMessage): MessageId | undefined {
 export class Relay {
   readonly #options: RelayOptions;
   readonly #transport: StreamableHTTPClientTransport;
+  readonly #courier: Courier;
   readonly #pending = new Map<MessageId, Pending>();
   /** When all that has to keep its order has been sent. */
   #sent = Promise.resolve();
@@ -72,8 +51,14 @@ export class Relay {
       fetch: fetchFromGateway,
       requestInit: { headers: { Authorization: `Bearer ${options.token}` } },
     });
-    this.#transport.onmessage = (message) => this.#receive(message);
-    this.#transport.onerror = options.onError;
+    this.#courier = new Courier(this.#transport, options.onError);
+    this.#transport.onmessage = (message) => {
+      if (!this.#courier.settle(message)) this.#write(message);
+    };
+    this.#transport.onerror = (error) => {
+      // Of what can be mended, only a failure to do so is worth telling.
+      if (!isMendable(error)) options.onError(error);
+    };
   }
 
   /** Must be called once, before anything else. */
@@ -103,10 +88,9 @@ export class Relay {
 
   async #pass(line: Buffer): Promise<void> {
     try {
-      const read = readMessage(line);
-      const message = toLibrary(line, read);
+      const { read, message } = readLine(line);
       const cancelled = cancelledId(message);
-      if (read.kind === "request" && read.id !== undefined) void this.#ask(message, read, read.id);
+      if (isJSONRPCRequest(message)) void this.#ask(message, read);
       else if (cancelled === undefined || !this.#hangUp(cancelled)) await this.#tell(message);
     } catch (error) {
       if (!(error instanceof McpRefused)) throw error;
@@ -115,29 +99,38 @@ export class Relay {
     }
   }
 
-  async #ask(message: JSONRPCMessage, read: McpMessage, id: MessageId): Promise<void> {
-    const { method, protocolVersion } = read;
-    const abort = new AbortController();
-    this.#pending.set(id, { method, isStateless: protocolVersion !== undefined, abort });
-    const onRequestStreamEnd = () => this.#fail(id, new Error("The answer broke off"));
+  /** Has a request answered, unless it is given up: then nothing more is said of it. */
+  async #ask(request: JSONRPCRequest, read: McpMessage): Promise<void> {
+    const { id } = request;
+    const pending = {
+      isStateless: read.protocolVersion !== undefined,
+      abort: new AbortController(),
+    };
+    this.#pending.set(id, pending);
+    const isWanted = () => this.#pending.get(id) === pending;
     try {
-      const options = { requestSignal: abort.signal, onRequestStreamEnd };
-      await this.#transport.send(message, options);
+      const answer = await this.#courier.carry(request, read, pending.abort.signal);
+      if (isWanted()) this.#write(answer);
     } catch (error) {
-      this.#fail(id, error);
+      if (!isWanted()) return;
+      if (isMendable(error)) this.#options.onError(error);
+      this.#answerError(id, rpcErrorOf(error, this.#options.url));
+    } finally {
+      if (isWanted()) this.#pending.delete(id);
     }
   }
 
-  /** Sends what has no answer; that it failed, `onerror` has told. */
+  /** Sends what has no answer. */
   async #tell(message: JSONRPCMessage): Promise<void> {
-    await this.#transport.send(message).catch(() => {});
+    try {
+      await this.#transport.send(message);
+    } catch (error) {
+      // Of everything else, the transport itself has told.
+      if (isMendable(error)) this.#options.onError(error);
+    }
   }
 
-  /**
-   * Cancels a request. Nothing more is said to the client about it.
-   *
-   * @returns false if the gateway is to be told by the client's own message
-   */
+  /** Cancels a request; false if the gateway is to be told by the client's own message. */
   #hangUp(id: MessageId): boolean {
     const pending = this.#pending.get(id);
     this.#pending.delete(id);
@@ -146,21 +139,8 @@ export class Relay {
     return true;
   }
 
-  #receive(message: JSONRPCMessage): void {
-    if (isJSONRPCResponse(message) && message.id !== undefined) {
-      const pending = this.#pending.get(message.id);
-      this.#pending.delete(message.id);
-      const version = isJSONRPCResultResponse(message) && message.result.protocolVersion;
-      if (pending?.method === "initialize" && typeof version === "string") {
-        this.#transport.setProtocolVersion(version);
-      }
-    }
+  #write(message: JSONRPCMessage): void {
     this.#options.write(JSON.stringify(message));
-  }
-
-  /** Answers a request by what went wrong, unless it was answered or given up. */
-  #fail(id: MessageId, error: unknown): void {
-    if (this.#pending.delete(id)) this.#answerError(id, rpcErrorOf(error, this.#options.url));
   }
 
   #answerError(id: MessageId | null, error: RpcError): void {

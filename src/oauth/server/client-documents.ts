@@ -1,8 +1,14 @@
-import { type LookupAddress, lookup as systemLookup } from "node:dns";
-import { isIP, type LookupFunction } from "node:net";
-import ipaddr from "ipaddr.js";
 import { Agent, request } from "undici";
-import { readClientMetadata } from "./client-metadata.ts";
+import type { ClientMetadata } from "./client-metadata.ts";
+import {
+  type AddressRule,
+  guardedLookup,
+  isNetworkAddress,
+  isPublicAddress,
+  type ResolveAll,
+  requireAllowedLiteral,
+  resolveAll,
+} from "./document-addresses.ts";
 
 /** Fetches the document at `url`, or says with an error why it may not be had. */
 export type DocumentFetch = (url: string, signal: AbortSignal) => Promise<ClientDocument>;
@@ -16,52 +22,17 @@ export interface ClientDocument {
 /** The bounds on a document: bytes of its body, and milliseconds until it is there whole. */
 export const DOCUMENT_LIMITS = { bytes: 5 * 1024, milliseconds: 5000 } as const;
 
-/** The only IPv6 addresses that are given out to the public (RFC 4291, section 2.4). */
-const globalUnicast = ipaddr.IPv6.parseCIDR("2000::/3");
-
-/** True for an address of the public internet: none that is private, local or reserved. */
-export function isPublicAddress(address: string): boolean {
-  if (!ipaddr.isValid(address)) return false;
-  const parsed = ipaddr.process(address);
-  if (parsed.range() !== "unicast") return false;
-  return parsed.kind() === "ipv4" || parsed.match(globalUnicast);
+/** Which hosts are asked, and how their names are resolved. */
+export interface DocumentFetchOptions {
+  /** Hosts, as they stand in https URLs, that may have private addresses. */
+  readonly privateHosts?: readonly string[];
+  readonly resolve?: ResolveAll;
 }
 
-/** All addresses of a name, as the system resolves it. */
-export type ResolveAll = (
-  hostname: string,
-  done: (error: Error | null, addresses: LookupAddress[]) => void,
-) => void;
-
-function resolveAll(hostname: string, done: Parameters<ResolveAll>[1]): void {
-  systemLookup(hostname, { all: true }, done);
-}
-
-/**
- * A lookup that gives only public addresses. The socket is opened to what it gives, so that the
- * address that was checked is the one that is used.
- */
-function publicLookup(resolve: ResolveAll): LookupFunction {
-  return (hostname, options, done) => {
-    resolve(hostname, (error, addresses) => {
-      const [first] = addresses ?? [];
-      if (error !== null || first === undefined) {
-        done(error ?? new Error("the host has no address"), "", 0);
-      } else if (!addresses.every(({ address }) => isPublicAddress(address))) {
-        done(new Error("the host has an address that is not public"), "", 0);
-      } else if (options.all === true) done(null, addresses);
-      else done(null, first.address, first.family);
-    });
-  };
-}
-
-function checkUrl(text: string): void {
-  const { protocol, hostname } = new URL(text);
-  if (protocol !== "https:") throw new Error("the document is not at an https URL");
-  const literal = hostname.replace(/^\[|\]$/g, "");
-  if (isIP(literal) !== 0 && !isPublicAddress(literal)) {
-    throw new Error("the address is not public");
-  }
+function readUrl(text: string): URL {
+  const url = new URL(text);
+  if (url.protocol !== "https:") throw new Error("the document is not at an https URL");
+  return url;
 }
 
 async function readBounded(body: AsyncIterable<Uint8Array>): Promise<string> {
@@ -75,17 +46,32 @@ async function readBounded(body: AsyncIterable<Uint8Array>): Promise<string> {
   return new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
 }
 
-/**
- * Makes the fetch of client ID metadata documents: https, public addresses, no redirect, within
- * the bounds, and nothing sent but the request itself.
- */
-export function createDocumentFetch(resolve: ResolveAll = resolveAll): DocumentFetch {
-  const dispatcher = new Agent({
-    connect: { lookup: publicLookup(resolve), timeout: DOCUMENT_LIMITS.milliseconds },
+/** Connections to addresses that the rule allows; no host is asked by the rule of another one. */
+function openAgent(isAllowed: AddressRule, resolve: ResolveAll): Agent {
+  return new Agent({
+    connect: {
+      lookup: guardedLookup(isAllowed, resolve),
+      timeout: DOCUMENT_LIMITS.milliseconds,
+    },
     keepAliveTimeout: 1,
   });
-  return async (url, signal) => {
-    checkUrl(url);
+}
+
+/**
+ * Makes the fetch of client ID metadata documents: https, public addresses unless the operator has
+ * named the host, no redirect, within the bounds, and nothing sent but the request itself.
+ */
+export function createDocumentFetch({
+  privateHosts = [],
+  resolve = resolveAll,
+}: DocumentFetchOptions = {}): DocumentFetch {
+  const outside = { isAllowed: isPublicAddress, agent: openAgent(isPublicAddress, resolve) };
+  const inside = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
+  const named = new Set(privateHosts);
+  return async (text, signal) => {
+    const url = readUrl(text);
+    const { isAllowed, agent: dispatcher } = named.has(url.host) ? inside : outside;
+    requireAllowedLiteral(url.hostname, isAllowed);
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds)]);
     const { statusCode, headers, body } = await request(url, {
       dispatcher,
@@ -110,6 +96,7 @@ export function createDocumentFetch(resolve: ResolveAll = resolveAll): DocumentF
  */
 export function asLibraryFetch(
   fetchDocument: DocumentFetch,
+  readMetadata: (document: unknown) => ClientMetadata,
 ): (url: string | URL | Request, options?: RequestInit) => Promise<Response> {
   return async (url, options) => {
     if (typeof url !== "string") throw new Error("only client documents are fetched");
@@ -117,7 +104,7 @@ export function asLibraryFetch(
     const { body, cacheControl } = await fetchDocument(url, signal);
     const document: unknown = JSON.parse(body);
     const named = typeof document === "object" && document !== null && "client_id" in document;
-    const metadata = readClientMetadata(document);
+    const metadata = readMetadata(document);
     return Response.json(
       {
         ...metadata,

@@ -1,5 +1,4 @@
 import * as z from "zod";
-import { isClientRedirect } from "./redirects.ts";
 
 const MAX_REDIRECT_URIS = 10;
 const MAX_URI = 2048;
@@ -10,14 +9,14 @@ const name = z
   .trim()
   .min(1)
   .max(100)
-  .regex(/^[^\p{C}\p{Zl}\p{Zp}]+$/u, "holds characters that cannot be shown");
-
-const redirectUri = z
-  .string()
-  .max(MAX_URI)
-  .refine(isClientRedirect, "must be https, or http on a loopback address, without a fragment");
+  .regex(/^[^\p{C}\p{Zl}\p{Zp}]+$/u, "holds characters that cannot be shown")
+  .refine((text) => !/\p{M}{5}/u.test(text), "piles up marks over what stands around it");
 
 const grantType = z.enum(["authorization_code", "refresh_token"]);
+
+const redirectUri = z.string().max(MAX_URI);
+const badRedirect =
+  "must be https, http on a loopback address, or of an app's own scheme, without a fragment";
 
 /** What of RFC 7591, section 2, has a meaning here; everything else is left out. */
 const metadataShape = z.object({
@@ -53,12 +52,24 @@ export class ClientMetadataError extends Error {
   }
 }
 
-/** Reads what a client says of itself. @throws ClientMetadataError */
-export function readClientMetadata(value: unknown): ClientMetadata {
+/**
+ * Reads what a client says of itself.
+ *
+ * @param isRedirect whether the client may have its answers sent there
+ * @throws ClientMetadataError
+ */
+export function readClientMetadata(
+  value: unknown,
+  isRedirect: (uri: string) => boolean,
+): ClientMetadata {
   const parsed = metadataShape.safeParse(value);
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new ClientMetadataError(issue?.path.join(".") ?? "", issue?.message ?? "is no metadata");
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new ClientMetadataError(issue?.path.join(".") ?? "", issue?.message ?? "is no metadata");
+  }
+  const bad = parsed.data.redirect_uris.findIndex((uri) => !isRedirect(uri));
+  if (bad !== -1) throw new ClientMetadataError(`redirect_uris.${bad}`, badRedirect);
+  return parsed.data;
 }
 
 /**

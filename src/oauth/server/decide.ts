@@ -15,16 +15,14 @@ function choices({ options }: InteractionContext, visit: Visit): Choice[] {
   return choicesOf(options.snapshot(), usernameOf(visit));
 }
 
-/** Shows the consent page, or tells the client that it asked for nothing that there is. */
-export async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
+/** Shows the consent page. */
+export function showConsent(context: InteractionContext, visit: Visit): void {
   const { interaction, client, view } = visit;
-  const scopes = knownScopes(interaction.params.scope);
-  if (scopes.length === 0) return refuse(context, visit, "invalid_scope", "no known scope");
   const page = consentPage({
     client: view,
     csrf: context.guard.tokenFor(interaction.uid),
     username: usernameOf(visit),
-    scopes,
+    scopes: knownScopes(interaction.params.scope),
     staysConnected: client.grantTypeAllowed("refresh_token"),
     choices: choices(context, visit),
   });

@@ -1,4 +1,5 @@
-import type { importJWK, JWK } from "jose";
+import type { KeyObject } from "node:crypto";
+import type { JWK } from "jose";
 import { epochSeconds } from "../../clock.ts";
 import { readKeyFiles } from "../../identity/key-file.ts";
 import { openKeyRing } from "../../identity/key-ring.ts";
@@ -14,7 +15,7 @@ export interface SigningKeys {
   /** Private, newest first. */
   readonly privateKeys: readonly (JWK & { kty: string; kid: string })[];
   /** The key that verifies tokens of `kid`, or undefined if there is none. */
-  verifier(kid: string): Awaited<ReturnType<typeof importJWK>> | undefined;
+  verifier(kid: string): KeyObject | undefined;
 }
 
 /**

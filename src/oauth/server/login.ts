@@ -49,14 +49,34 @@ async function waitUntilItCounts(context: InteractionContext, user: User): Promi
   if (seconds > 0) await delay(seconds * 1000);
 }
 
-/** Takes a browser out of the login of another user, or of an older password. */
-export async function forgetSession({ provider }: InteractionContext, visit: Visit): Promise<void> {
+/** The login that the browser has now, which another of its pages may have given it. */
+function currentSession({ provider }: InteractionContext, { request, response }: Visit) {
+  return provider.Session.get(provider.createContext(request, response));
+}
+
+/** Takes a browser out of its login. */
+export async function forgetSession(context: InteractionContext, visit: Visit): Promise<void> {
+  const { provider } = context;
   const { interaction } = visit;
+  const current = await currentSession(context, visit);
+  if (current.accountId !== undefined) await current.destroy();
   if (interaction.session === undefined) return;
   const session = await provider.Session.findByUid(interaction.session.uid);
   await session?.destroy();
   delete interaction.session;
   await interaction.save(interaction.exp - epochSeconds());
+}
+
+/** Takes a browser out of the login of another user, or of an older password. */
+async function forgetOthers(
+  context: InteractionContext,
+  visit: Visit,
+  accountId: string,
+): Promise<void> {
+  const { accountId: current } = await currentSession(context, visit);
+  const accounts = [current, visit.interaction.session?.accountId];
+  const isOther = accounts.some((one) => one !== undefined && one !== accountId);
+  if (isOther) await forgetSession(context, visit);
 }
 
 /** Judges what was typed into the login page. */
@@ -66,7 +86,7 @@ export async function logIn(
   form: ReadonlyMap<string, string>,
 ): Promise<void> {
   const { options, provider } = context;
-  const { request, response, interaction, client } = visit;
+  const { request, response, client } = visit;
   const username = form.get("username") ?? "";
   const origin = options.originOf(request);
   // What nobody can be called may be a password in the wrong field.
@@ -82,7 +102,7 @@ export async function logIn(
     return showLogin(context, visit, { username, refusal: error });
   }
   const accountId = accountIdOf({ username: user.username, credential: credentialOf(user) });
-  if (interaction.session?.accountId !== accountId) await forgetSession(context, visit);
+  await forgetOthers(context, visit, accountId);
   options.onEvent("oauth_login", { ...event, outcome: "allowed" });
   await provider.interactionFinished(request, response, {
     login: { accountId, amr: ["pwd"], remember: false },

@@ -22,6 +22,10 @@ export interface AuthorizationServerOptions {
   /** Where state and signing keys are kept; made with mode 0700 if it is not there. */
   readonly directory: string;
   readonly clients: readonly ConfiguredClient[];
+  /** Schemes without a dot that clients may have redirects of. */
+  readonly appSchemes: readonly string[];
+  /** Hosts, as they stand in https URLs, whose documents may come from private addresses. */
+  readonly privateClientHosts: readonly string[];
   /** Seconds that an access token lives. */
   readonly tokenLifetime: number;
   /**
@@ -40,7 +44,7 @@ export interface AuthorizationServerOptions {
   /** For the audit; `fields` never hold a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
   readonly log: Log;
-  /** Fetches client ID metadata documents; by default from public addresses over https alone. */
+  /** Fetches client ID metadata documents; by default over https, with a guard on addresses. */
   readonly fetchDocument?: DocumentFetch;
 }
 

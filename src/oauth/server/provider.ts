@@ -1,16 +1,19 @@
 import type { EventEmitter } from "node:events";
 import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-provider";
+import { isConfiguredRedirect } from "../../config/redirect-uris.ts";
 import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
 import { createAddressLimit } from "./address-limit.ts";
 import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
 import { clientRecord, readClientMetadata } from "./client-metadata.ts";
+import { holdAnswers } from "./held-answers.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
 import { lifetimes } from "./lifetimes.ts";
 import { endpoints, OFFLINE_ACCESS } from "./metadata.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage } from "./pages/error.ts";
 import { createPolicy } from "./policy.ts";
+import { isClientRedirect } from "./redirects.ts";
 import { defaultResource, findAccount, isOwnOrigin, resourceServer, tokenClaims } from "./rules.ts";
 import type { StateStore } from "./store.ts";
 
@@ -58,6 +61,15 @@ function ttl({ tokenLifetime }: AuthorizationServerOptions): Configuration["ttl"
   };
 }
 
+function documentFetch({
+  appSchemes,
+  privateClientHosts: privateHosts,
+  fetchDocument = createDocumentFetch({ privateHosts }),
+}: AuthorizationServerOptions): Configuration["fetch"] {
+  const isRedirect = (uri: string) => isClientRedirect(uri, appSchemes);
+  return asLibraryFetch(fetchDocument, (document) => readClientMetadata(document, isRedirect));
+}
+
 function configure(
   options: AuthorizationServerOptions,
   keys: SigningKeys,
@@ -67,7 +79,7 @@ function configure(
   return {
     adapter: createAdapterFactory(store),
     clients: options.clients.map(({ client_id, ...rest }) =>
-      clientRecord(client_id, readClientMetadata(rest)),
+      clientRecord(client_id, readClientMetadata(rest, isConfiguredRedirect)),
     ),
     clientDefaults: {
       application_type: "native",
@@ -94,7 +106,7 @@ function configure(
     pkce: { required: () => true },
     allowOmittingSingleRegisteredRedirectUri: false,
     features: features(options, keys),
-    fetch: asLibraryFetch(options.fetchDocument ?? createDocumentFetch()),
+    fetch: documentFetch(options),
     fetchResponseBodyLimits: { "client_id metadata document": DOCUMENT_LIMITS.bytes },
     findAccount: findAccount(options),
     extraTokenClaims: tokenClaims,
@@ -137,6 +149,7 @@ export function createProvider(
   store: StateStore,
 ): Provider {
   const provider = new Provider(options.issuer, configure(options, keys, store));
+  holdAnswers(provider, options);
   // Its own idea of its address comes from headers that only this server sets.
   provider.proxy = true;
   const fail = (error: unknown) =>

@@ -6,6 +6,7 @@ import { ClientMetadataError, clientRecord, readClientMetadata } from "./client-
 import { OAuthProblem, readJson, sendJson, tooMany } from "./http.ts";
 import { lifetimes } from "./lifetimes.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
+import { isClientRedirect } from "./redirects.ts";
 import type { StateStore } from "./store.ts";
 
 /** The bounds on registrations: clients kept at one time, and new ones from an address an hour. */
@@ -20,9 +21,9 @@ export const registrationBounds = {
 /** Takes registrations (RFC 7591) of public clients. */
 export type Registration = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
-function readRequest(body: unknown) {
+function readRequest(body: unknown, appSchemes: readonly string[]) {
   try {
-    return readClientMetadata(body);
+    return readClientMetadata(body, (uri) => isClientRedirect(uri, appSchemes));
   } catch (error) {
     if (!(error instanceof ClientMetadataError)) throw error;
     throw new OAuthProblem(400, error.code, error.message);
@@ -31,7 +32,11 @@ function readRequest(body: unknown) {
 
 /** Opens registration, within its bounds. */
 export function createRegistration(
-  { originOf, onEvent }: Pick<AuthorizationServerOptions, "originOf" | "onEvent">,
+  {
+    originOf,
+    onEvent,
+    appSchemes,
+  }: Pick<AuthorizationServerOptions, "originOf" | "onEvent" | "appSchemes">,
   store: Pick<StateStore, "count" | "put">,
 ): Registration {
   const limit = createAddressLimit(registrationBounds);
@@ -39,7 +44,7 @@ export function createRegistration(
     const origin = originOf(request);
     const wait = await limit(origin);
     if (wait > 0) throw tooMany("too many registrations", wait);
-    const metadata = readRequest(await readJson(request));
+    const metadata = readRequest(await readJson(request), appSchemes);
     if (store.count("Client") >= registrationBounds.clients) {
       throw new OAuthProblem(503, "temporarily_unavailable", "too many clients are registered");
     }

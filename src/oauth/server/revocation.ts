@@ -5,7 +5,7 @@ import { parseAccountId } from "./accounts.ts";
 import { OAuthProblem, readForm } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import type { StateStore } from "./store.ts";
-import { type GrantedToken, readAccessToken, type TokenContext } from "./tokens.ts";
+import type { AccessTokens, GrantedToken } from "./tokens.ts";
 
 /** Takes revocations (RFC 7009). */
 export type Revocation = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
@@ -14,17 +14,14 @@ export type Revocation = (request: IncomingMessage, response: ServerResponse) =>
 export interface RevocationContext {
   readonly provider: Provider;
   readonly store: StateStore;
-  readonly tokens: TokenContext;
+  readonly accessTokens: AccessTokens;
   readonly onEvent: AuthorizationServerOptions["onEvent"];
 }
 
 /** The token's content if it is an access token of this server that still lives. */
-async function findAccessToken(
-  context: TokenContext,
-  token: string,
-): Promise<GrantedToken | undefined> {
+function findAccessToken(accessTokens: AccessTokens, token: string): GrantedToken | undefined {
   try {
-    return await readAccessToken(context, token);
+    return accessTokens.verify(token);
   } catch (error) {
     if (error instanceof Refusal) return undefined;
     throw error;
@@ -43,10 +40,10 @@ export function endGrant(store: StateStore, grantId: string): void {
  * behind it. A token of another client, or of nobody, is answered the same and stays as it is.
  */
 export function createRevocation(context: RevocationContext): Revocation {
-  const { provider, store, tokens, onEvent } = context;
+  const { provider, store, accessTokens, onEvent } = context;
 
   async function revoke(token: string, clientId: string): Promise<void> {
-    const accessToken = await findAccessToken(tokens, token);
+    const accessToken = findAccessToken(accessTokens, token);
     if (accessToken?.clientId === clientId) {
       const { tokenId, expiresAt, username } = accessToken;
       store.revokeToken(tokenId, expiresAt);

@@ -56,9 +56,11 @@ export function tokenClaims({ oidc }: KoaContextWithOIDC) {
 
 /** A page may call the token endpoint for a client whose redirect leads back to that page. */
 export function isOwnOrigin(origin: string, { redirectUris = [] }: Client): boolean {
-  const hostOf = (text: string) => URL.parse(text)?.hostname;
+  const page = URL.parse(origin);
   return redirectUris.some((uri) => {
-    if (URL.parse(uri)?.protocol === "https:") return URL.parse(uri)?.origin === origin;
-    return origin.startsWith("http:") && hostOf(uri) === hostOf(origin);
+    const redirect = URL.parse(uri);
+    if (redirect?.protocol === "https:") return redirect.origin === origin;
+    const isLocal = redirect?.protocol === "http:" && page?.protocol === "http:";
+    return isLocal && redirect.hostname === page.hostname;
   });
 }

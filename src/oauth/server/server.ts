@@ -16,7 +16,7 @@ import { createProvider } from "./provider.ts";
 import { createRegistration } from "./registration.ts";
 import { createRevocation } from "./revocation.ts";
 import { StateStore } from "./store.ts";
-import { verifyAccessToken } from "./tokens.ts";
+import { createAccessTokens, verifyAccessToken } from "./tokens.ts";
 
 export type { AccessToken, AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 
@@ -59,7 +59,7 @@ export async function openAuthorizationServer(
   const store = new StateStore(path.join(directory, "state.sqlite"));
   const provider = createProvider(options, keys, store);
   observeProvider(provider, store, onEvent);
-  const tokens = { issuer, resource, keys, store };
+  const accessTokens = createAccessTokens({ issuer, resource, keys });
   const guard = createFormGuard(store.secret("forms", randomBytes(32)));
   const protocol: Endpoint = provider.callback();
   const routes = endpointRoutes({
@@ -68,7 +68,7 @@ export async function openAuthorizationServer(
     protocol,
     interaction: (request, response) => interact({ provider, options, guard }, request, response),
     registration: createRegistration(options, store),
-    revocation: createRevocation({ provider, store, tokens, onEvent }),
+    revocation: createRevocation({ provider, store, accessTokens, onEvent }),
   });
   const publicUrl = new URL(issuer);
 
@@ -88,7 +88,7 @@ export async function openAuthorizationServer(
         return sendFailure(request, response, problem);
       });
     },
-    verify: (token) => verifyAccessToken(tokens, token),
+    verify: async (token) => verifyAccessToken({ accessTokens, store }, token),
     async close() {
       store.close();
     },

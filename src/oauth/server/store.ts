@@ -65,7 +65,7 @@ export class StateStore {
     this.#database = new DatabaseSync(file, { timeout: BUSY_TIMEOUT_MS });
     this.#database.exec(schema);
     this.sweep();
-    this.#sweeper = setInterval(() => this.sweep(), SWEEP_MS).unref();
+    this.#sweeper = setInterval(() => this.#trySweep(), SWEEP_MS).unref();
   }
 
   #prepare(sql: string): StatementSync {
@@ -144,6 +144,13 @@ export class StateStore {
     const now = epochSeconds();
     this.#prepare("DELETE FROM records WHERE expires <= ?").run(now);
     this.#prepare("DELETE FROM revoked WHERE until <= ?").run(now);
+  }
+
+  /** What cannot be removed now, on a full or busy disk, is removed later; it is not found anyway. */
+  #trySweep(): void {
+    try {
+      this.sweep();
+    } catch {}
   }
 
   close(): void {

@@ -1,12 +1,14 @@
-import { type Broken, key } from "./file.ts";
+import { element as arrayElement, type Broken, key } from "./file.ts";
 
 const rights =
   '"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"';
 const name = "1 to 63 letters, digits, - and _";
 const visible = "1 to 128 visible ASCII characters";
 const issuer = "an https:// URL without query and fragment, or http:// on loopback";
-const redirect = "a non-empty array of (https:// URLs, or http:// on loopback, without fragment)";
-const uris = "https:// URLs, or http:// on loopback, without fragment";
+const uris = "https:// URLs, http:// on loopback, or app.scheme:/path, without fragment";
+const redirect = `a non-empty array of (${uris})`;
+const scheme = "a scheme in lower case that no browser has a use for";
+const documentHost = "a host of https URLs, or host:port, in lower case and without *";
 
 /** An element of an array of tables with one key wrong. */
 function element(
@@ -55,7 +57,36 @@ export const mcp: Broken[] = [
       '"http://u:p@a/mcp"',
     ].slice(0, 3),
   ]),
+  {
+    text: '[mcp]\nauthorization = "Bearer hunter2\\n"\n',
+    problem:
+      "gateway.toml:2: mcp.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters",
+  },
+  {
+    text: '[mcp]\nauthorization = "Bearer hunter2"\nauthorization_file = "secret"\n',
+    problem:
+      'gateway.toml:3: mcp.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both',
+  },
+  {
+    text: '[mcp]\nauthorization_file = "missing"\n',
+    problem:
+      'gateway.toml:2: mcp.authorization_file: found "missing"; allowed: a file that can be read (ENOENT)',
+  },
   ...key("mcp", "row_limit", "a whole number from 1 to 100000", ["0", "100001", '"10"']),
+  ...arrayElement("mcp", "app_schemes", "cursor", scheme, [
+    '"javascript"',
+    '"data"',
+    '"Cursor"',
+    '"vscode:"',
+    '""',
+  ]),
+  ...arrayElement("mcp", "private_client_hosts", "localhost:8443", documentHost, [
+    '"https://apps.corp.example"',
+    '"apps.corp.example/"',
+    '"*.corp.example"',
+    '"apps.corp.example:443"',
+    '"user@apps.corp.example"',
+  ]),
   {
     text: "[mcp]\ntools = 1\n",
     problem: "gateway.toml:2: mcp.tools: found 1; allowed: an array of tables",
@@ -91,6 +122,10 @@ export const mcp: Broken[] = [
     text: element("clients", client, "redirect_uris", '["http://example.com/"]'),
     problem: `gateway.toml:4: mcp.clients[0].redirect_uris[0]: found "http://example.com/"; allowed: ${uris}`,
   },
+  ...["javascript:/x", "myapp:opaque", "com.example.app:/x#y"].map((uri) => ({
+    text: element("clients", client, "redirect_uris", `["${uri}"]`),
+    problem: `gateway.toml:4: mcp.clients[0].redirect_uris[0]: found "${uri}"; allowed: ${uris}`,
+  })),
   {
     text: `${element("tools", tool, "database", '"main"')}${element("tools", tool, "database", '"main"')}`,
     problem:

@@ -1,4 +1,4 @@
-import { isLoopbackHost } from "../redirects.ts";
+import { staysOnMachine } from "../redirects.ts";
 import { type Html, html, nothing } from "./html.ts";
 
 /** The client as the pages show it. */
@@ -17,18 +17,24 @@ function trust({ host, isConfigured }: ClientView): Html {
   return html`Registered itself; its name has not been checked`;
 }
 
+/** Where an answer goes, as its reader can tell one place from another. */
+export function destinationOf(redirectUri: string): string {
+  const { protocol, host } = new URL(redirectUri);
+  return /^https?:$/.test(protocol) ? host : `the app that opens ${protocol} links`;
+}
+
 /** Who asks, and where the answer goes. */
 export function clientDetails(client: ClientView): Html {
   return html`<dl>
 <dt>App</dt><dd>${client.name}</dd>
 <dt>Identity</dt><dd>${trust(client)}</dd>
-<dt>Answer goes to</dt><dd>${new URL(client.redirectUri).host}</dd>
+<dt>Answer goes to</dt><dd>${destinationOf(client.redirectUri)}</dd>
 </dl>`;
 }
 
-/** A warning where the answer goes to whatever program listens on the user's own machine. */
-export function loopbackWarning({ redirectUri }: ClientView): Html {
-  if (!isLoopbackHost(new URL(redirectUri).hostname)) return nothing;
+/** A warning where whatever program is the first on the user's own machine gets the answer. */
+export function localWarning({ redirectUri }: ClientView): Html {
+  if (!staysOnMachine(redirectUri)) return nothing;
   return html`<div class="note"><p><strong>The answer goes to a program on your own computer.</strong>
 Go on only if you started it yourself just now.</p></div>`;
 }

@@ -2,7 +2,7 @@ import { EVERY_DATABASE } from "../../../access/roles.ts";
 import type { McpScope } from "../../scopes.ts";
 import type { Choice } from "../consent.ts";
 import { lifetimes } from "../lifetimes.ts";
-import { type ClientView, clientDetails, loopbackWarning } from "./client.ts";
+import { type ClientView, clientDetails, localWarning } from "./client.ts";
 import { type Html, html, nothing } from "./html.ts";
 import { renderPage } from "./page.ts";
 
@@ -59,9 +59,9 @@ export function consentPage(view: ConsentView): string {
   const { client, csrf, username } = view;
   return renderPage({
     title: "Allow access",
-    content: html`<h1>Let ${client.name} use your databases?</h1>
+    content: html`<h1>Let <bdi>${client.name}</bdi> use your databases?</h1>
 ${clientDetails(client)}
-${loopbackWarning(client)}
+${localWarning(client)}
 ${asked(view)}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">

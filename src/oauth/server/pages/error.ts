@@ -1,4 +1,5 @@
-import { html, nothing } from "./html.ts";
+import { destinationOf } from "./client.ts";
+import { type Html, html, nothing } from "./html.ts";
 import { pageHeaders, renderPage } from "./page.ts";
 
 /** What went wrong, as OAuth names it, for the person in front of the page. */
@@ -23,8 +24,8 @@ const meanings: Readonly<Record<string, string>> = {
   server_error: "Something went wrong in the gateway. Its log says what.",
 };
 
-/** The page of an error. */
-export function errorPage({ code, description }: PageError): string {
+/** The page of an error. @param link the way back to the client, if there is one */
+export function errorPage({ code, description }: PageError, link: Html = nothing): string {
   const meaning = meanings[code] ?? "This request cannot go on. Start again in the app.";
   const detail =
     description === undefined ? nothing : html`<p class="quiet">${code}: ${description}</p>`;
@@ -33,15 +34,31 @@ export function errorPage({ code, description }: PageError): string {
     content: html`<h1>This request cannot go on</h1>
 <p>${meaning}</p>
 <p>Nothing was allowed. You can close this page.</p>
+${link}
 ${detail}`,
   });
 }
 
 /** Answers with a page, or for a program with JSON (RFC 6749, section 5.2). */
-export function renderErrorPage(answer: Answer, error: PageError): void {
+export function renderErrorPage(answer: Answer, error: PageError, link?: Html): void {
   answer.set(pageHeaders(undefined));
   if (answer.accepts("html", "json") === "json") {
     answer.set({ "Content-Type": "application/json; charset=utf-8" });
     answer.body = { error: error.code, error_description: error.description };
-  } else answer.body = errorPage(error);
+  } else answer.body = errorPage(error, link);
+}
+
+/** Answers with the page of an error that its client is told only if the user goes there. */
+export function renderHeldAnswer(answer: Answer, location: URL): void {
+  const { searchParams, href } = location;
+  const error = {
+    code: searchParams.get("error") ?? "invalid_request",
+    description: searchParams.get("error_description") ?? undefined,
+  };
+  const place = destinationOf(href);
+  renderErrorPage(
+    answer,
+    error,
+    html`<p><a href="${href}" rel="noreferrer">Tell the app</a>, which leads to <bdi>${place}</bdi>.</p>`,
+  );
 }

@@ -21,7 +21,7 @@ export function loginPage({ client, csrf, username, error }: LoginView): string 
   const focusPassword = username === "" ? nothing : html` autofocus`;
   return renderPage({
     title: error === undefined ? "Log in" : "Error: log in",
-    content: html`<h1>Log in to go on to ${client.name}</h1>
+    content: html`<h1>Log in to go on to <bdi>${client.name}</bdi></h1>
 ${note}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">

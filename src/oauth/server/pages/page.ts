@@ -32,12 +32,14 @@ ${content}
 
 /**
  * Where a form of a page may lead: back here, and by the redirect of the answer to the client.
- * A source expression cannot name an IPv6 address (CSP, section 2.3.1), so there the scheme stands.
+ * A source expression cannot name an IPv6 address (CSP, section 2.3.1), and an app's own scheme has
+ * no host to name, so there the scheme stands.
  */
 function formTargets(redirectUri: string | undefined): string {
   const url = redirectUri === undefined ? null : URL.parse(redirectUri);
   if (url === null) return "'self'";
-  return `'self' ${url.hostname.startsWith("[") ? url.protocol : url.origin}`;
+  const isNamed = /^https?:$/.test(url.protocol) && !url.hostname.startsWith("[");
+  return `'self' ${isNamed ? url.origin : url.protocol}`;
 }
 
 /** The headers of every page: kept by nobody, framed by nobody, without script. */

@@ -1,0 +1,69 @@
+import { once } from "node:events";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { hashPassword } from "../../src/identity/password.ts";
+import { Service } from "../../test/kit/process.ts";
+
+/** The password of every user that has one. */
+export const PASSWORD = "benchmark password";
+
+const configured = { memory: 65_536, time: 3, parallelism: 4 };
+/** What many systems hash with, so that imported users have it. */
+const imported = { memory: 19_456, time: 2, parallelism: 1 };
+
+/** The gateway with its default costs, and users of every kind. */
+export interface Setting {
+  readonly url: string;
+  readonly service: Service;
+}
+
+async function accessFile(withImported: boolean): Promise<string> {
+  const user = (name: string, lines = "") => `[[users]]\nusername = "${name}"\n${lines}\n`;
+  const hash = async (costs: typeof configured) =>
+    `password_hash = "${await hashPassword(PASSWORD, costs)}"\n`;
+  const own = await hash(configured);
+  return [
+    user("known", own),
+    user("disabled", `${own}disabled = true\n`),
+    user("machine"),
+    withImported ? user("imported", await hash(imported)) : "",
+    '[[acl]]\nusername = "known"\ndatabase = "*"\nrole = "Owner"\n',
+  ].join("\n");
+}
+
+/**
+ * Starts a gateway over an upstream that answers at once; both end with the stack.
+ *
+ * @param withImported whether one user's hash has lower costs than the configured ones
+ */
+export async function openSetting(
+  opened: AsyncDisposableStack,
+  { withImported }: { withImported: boolean },
+): Promise<Setting> {
+  const home = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
+  opened.defer(() => rm(home, { recursive: true, force: true }));
+  await chmod(home, 0o700);
+  const upstream = createServer((request, response) => {
+    request.resume();
+    response.end('{"status":"success","data":[]}');
+  }).listen(0, "127.0.0.1");
+  await once(upstream, "listening");
+  opened.defer(() => {
+    upstream.closeAllConnections();
+    upstream.close();
+  });
+  const address = upstream.address();
+  const port = typeof address === "object" ? address?.port : 0;
+  const limits = "max_failures_per_user_and_address = 1000000\nmax_failures_per_address = 1000000";
+  const config = `[auth]\n${limits}\n[upstream]\nurl = "http://127.0.0.1:${port}"
+[audit]\nfile = "audit.log"\n`;
+  await writeFile(path.join(home, "gateway.toml"), config);
+  const file = path.join(home, "access_control.toml");
+  await writeFile(file, await accessFile(withImported), { mode: 0o600 });
+  const service = new Service(home, ["serve", "--port", "0"]);
+  opened.defer(async () => void (await service.stop("SIGKILL")));
+  const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  return { url: String(url), service };
+}

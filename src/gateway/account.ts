@@ -1,0 +1,60 @@
+import type { BrokenRequest } from "./broken-request.ts";
+import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { addressOf } from "./peer.ts";
+
+/** The status that the records show for a client that left before its answer, as nginx has it. */
+const CLIENT_GONE = 499;
+
+/**
+ * Writes the audit's line and the figures of a request that is over.
+ *
+ * @param bytes that went out, head and body
+ */
+export function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
+  const { request, response, route, caller, requestId } = exchange;
+  const seconds = (performance.now() - exchange.startedAt) / 1000;
+  const status = response.headersSent ? response.statusCode : CLIENT_GONE;
+  gateway.metrics.request({ route, status, reason: exchange.reason ?? "allowed" }, seconds);
+  if (exchange.isQuiet) return;
+  gateway.audit.request({
+    requestId,
+    address: exchange.peer.address,
+    method: request.method ?? "",
+    // A path that is none of the gateway's may hold anything, a pasted token too.
+    path: exchange.route === UNKNOWN_ROUTE ? undefined : exchange.path,
+    user: exchange.username,
+    tokenId: caller?.token.tokenId ?? exchange.principal?.tokenId,
+    operations: exchange.operations,
+    operationCount: exchange.operationCount,
+    decision: exchange.decision,
+    reason: exchange.reason,
+    accessVersion: gateway.access.snapshot.version,
+    status,
+    ms: Math.round(seconds * 1e6) / 1e3,
+    bytes,
+  });
+}
+
+/** Writes the same for what came in the place of a request. */
+export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
+  const { socket, requestId, refusal, bytes } = broken;
+  const { status, code: reason } = refusal;
+  gateway.metrics.request({ route: UNKNOWN_ROUTE, status, reason }, 0);
+  gateway.audit.request({
+    requestId,
+    address: addressOf(socket),
+    method: "",
+    path: undefined,
+    user: undefined,
+    tokenId: undefined,
+    operations: [],
+    operationCount: 0,
+    decision: "deny",
+    reason,
+    accessVersion: gateway.access.snapshot.version,
+    status,
+    ms: 0,
+    bytes,
+  });
+}

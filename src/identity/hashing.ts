@@ -1,0 +1,50 @@
+import { availableParallelism } from "node:os";
+import type { HashCosts } from "../access/password-hash.ts";
+import type { Derive } from "./hash.ts";
+import { HashProcess } from "./hash-process.ts";
+import { type HashBounds, type HashClient, HashQueue } from "./hash-queue.ts";
+
+/** Hashes at one time on a machine of any size: with 64 MiB each, 256 MiB. */
+const MOST_AT_ONCE = 4;
+/** Tasks that may wait; at a tenth of a second each, the last one waits for seconds. */
+const WAITING = 64;
+
+/** All hashing of a gateway, whoever asks for it: one queue, one process, while it lives. */
+export interface Hashing {
+  /**
+   * Runs work that derives one hash after the other, when it is its turn.
+   *
+   * @param costs of all that is derived
+   * @throws Refusal `login_busy` if there is no place, or the client goes while it waits
+   */
+  run<T>(
+    costs: readonly HashCosts[],
+    client: HashClient,
+    work: (derive: Derive) => Promise<T>,
+  ): Promise<T>;
+  close(): Promise<void>;
+}
+
+/**
+ * How much is hashed at one time: a hash has a thread for each of its lanes, so as many hashes as
+ * make no more threads than there are cores, and one at least.
+ */
+export function hashBounds(costs: HashCosts, cores = availableParallelism()): HashBounds {
+  const atOnce = Math.min(MOST_AT_ONCE, Math.max(1, Math.floor(cores / costs.parallelism)));
+  return { atOnce, memory: atOnce * costs.memory, waiting: WAITING };
+}
+
+/** Opens the hashing of a gateway with these configured costs. */
+export function openHashing(configured: HashCosts): Hashing {
+  const bounds = hashBounds(configured);
+  const queue = new HashQueue(bounds);
+  const hashes = new HashProcess(bounds.atOnce);
+  const derive: Derive = (order) => hashes.derive(order);
+  return {
+    run(costs, client, work) {
+      const memory = Math.max(...costs.map((cost) => cost.memory));
+      return queue.run(memory, client, () => work(derive));
+    },
+    close: () => hashes.close(),
+  };
+}

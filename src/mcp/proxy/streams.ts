@@ -1,0 +1,50 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { McpRefused } from "../json-rpc.ts";
+import type { Judged } from "./judge.ts";
+
+/**
+ * Streams that one user may have open at one time, one for each session that is remembered. Servers
+ * have room for some number of all users together, which no one user is to fill.
+ */
+const MOST_PER_USER = 100;
+
+/** True for a request whose answer only tells of changes, for as long as its client likes. */
+export function isSubscription({ method }: IncomingMessage, { message }: Judged): boolean {
+  return message === undefined ? method === "GET" : message.method === "subscriptions/listen";
+}
+
+/** How many streams of changes each user has open. */
+export class OpenStreams {
+  readonly #most: number;
+  readonly #counts = new Map<string, number>();
+
+  constructor(most = MOST_PER_USER) {
+    this.#most = most;
+  }
+
+  /** Users that have a stream open. */
+  get size(): number {
+    return this.#counts.size;
+  }
+
+  /**
+   * Counts a stream as the user's until its answer is over.
+   *
+   * @throws McpRefused `tooManyStreams`
+   */
+  open(username: string, response: ServerResponse, id: McpRefused["id"]): void {
+    const count = this.#counts.get(username) ?? 0;
+    if (count >= this.#most) {
+      const problem = `Too many streams: close one of the ${this.#most} that are open`;
+      throw new McpRefused("tooManyStreams", problem, { status: 429, id });
+    }
+    this.#counts.set(username, count + 1);
+    response.once("close", () => this.#close(username));
+  }
+
+  #close(username: string): void {
+    const left = (this.#counts.get(username) ?? 0) - 1;
+    if (left > 0) this.#counts.set(username, left);
+    else this.#counts.delete(username);
+  }
+}

@@ -1,0 +1,110 @@
+import { randomUUID } from "node:crypto";
+import { isJSONRPCResultResponse, type JSONRPCRequest } from "@modelcontextprotocol/client";
+import { z } from "zod";
+import type { McpMessage } from "../body.ts";
+import { encodeHeaderValue } from "../headers.ts";
+import {
+  type HeaderDeclaration,
+  membersOf,
+  readHeaderDeclarations,
+} from "./header-declarations.ts";
+import type { Requests } from "./requests.ts";
+
+/** Pages of a list of tools that are asked for at most. */
+const MOST_PAGES = 64;
+
+const toolList = z.looseObject({
+  tools: z.array(z.looseObject({ name: z.string(), inputSchema: z.unknown().optional() })),
+  nextCursor: z.string().optional(),
+});
+
+/** A result, as the library has it. */
+type Result = Readonly<Record<string, unknown>>;
+
+function valueAt(value: unknown, path: readonly string[]): unknown {
+  let found = value;
+  for (const key of path) {
+    const members = membersOf(found) ?? {};
+    found = Object.hasOwn(members, key) ? members[key] : undefined;
+  }
+  return found;
+}
+
+/** A value as a header has it; undefined for one that no header may have. */
+function headerText(value: unknown): string | undefined {
+  if (typeof value === "string") return encodeHeaderValue(value);
+  if (typeof value === "boolean") return String(value);
+  if (typeof value !== "number") return undefined;
+  return Number.isInteger(value) && !Number.isSafeInteger(value) ? undefined : String(value);
+}
+
+/** Which arguments of which tools go up as `Mcp-Param-*` headers too, as far as lists have told. */
+export class ToolHeaders {
+  readonly #declarations = new Map<string, readonly HeaderDeclaration[]>();
+  readonly #leftOut = new Set<string>();
+  readonly #onError: (error: unknown) => void;
+
+  /** @param onError told once of each tool whose declarations break the rules */
+  constructor(onError: (error: unknown) => void) {
+    this.#onError = onError;
+  }
+
+  /**
+   * Learns from the answer of a `tools/list`.
+   *
+   * @returns the answer without the tools that nobody could call over HTTP
+   */
+  learn(result: Result): Result {
+    const { data } = toolList.safeParse(result);
+    if (data === undefined) return result;
+    const usable = data.tools.filter(({ name, inputSchema }) => this.#note(name, inputSchema));
+    return usable.length === data.tools.length ? result : { ...result, tools: usable };
+  }
+
+  /** The headers that a call needs besides the usual ones. */
+  of({ method, name, protocolVersion, arguments: args }: McpMessage): Record<string, string> {
+    const isCall = method === "tools/call" && protocolVersion !== undefined;
+    const declared = isCall ? this.#declarations.get(name ?? "") : undefined;
+    const entries = (declared ?? []).flatMap(({ path: [first = "", ...rest], header }) => {
+      const bytes = args?.get(first);
+      const value: unknown = bytes === undefined ? undefined : JSON.parse(bytes.toString("utf8"));
+      const text = headerText(valueAt(value, rest));
+      return text === undefined ? [] : [[`Mcp-Param-${header}`, text] as const];
+    });
+    return Object.fromEntries(entries);
+  }
+
+  /**
+   * Asks for the list of tools and learns from it.
+   *
+   * @param call the call for which this is done; its client and version are told again
+   */
+  async relearn(requests: Requests, { params }: JSONRPCRequest, signal: AbortSignal) {
+    const { progressToken: _, ..._meta } = params?._meta ?? {};
+    let cursor: string | undefined;
+    for (let page = 0; page < MOST_PAGES; page++) {
+      const place = cursor === undefined ? {} : { cursor };
+      const list = { jsonrpc: "2.0", id: randomUUID(), method: "tools/list" } as const;
+      const answer = await requests.send({ ...list, params: { ...place, _meta } }, signal);
+      if (!isJSONRPCResultResponse(answer)) return;
+      this.learn(answer.result);
+      cursor = toolList.safeParse(answer.result).data?.nextCursor;
+      if (cursor === undefined) return;
+    }
+  }
+
+  #note(name: string, inputSchema: unknown): boolean {
+    try {
+      this.#declarations.set(name, readHeaderDeclarations(inputSchema));
+      return true;
+    } catch (error) {
+      this.#declarations.delete(name);
+      const reason = error instanceof Error ? error.message : "its schema cannot be read";
+      if (!this.#leftOut.has(name)) {
+        this.#onError(new Error(`The tool ${name} is left out: ${reason}`));
+      }
+      this.#leftOut.add(name);
+      return false;
+    }
+  }
+}

@@ -1,0 +1,146 @@
+/** The outside of a query body: its one key, and the elements of a Batch. */
+
+import { batchKey, foreignOperationKey, type Grammar, type Operation } from "./grammar.ts";
+import type { JsonReader } from "./json-reader.ts";
+import { OperationDraft } from "./operation-draft.ts";
+import type { Access, Query } from "./operations.ts";
+import { type BodyLocation, QueryRefused, quoteName } from "./refusal.ts";
+import { andThen, type Rest } from "./rest.ts";
+import { RowReader } from "./row-reader.ts";
+import { readElements } from "./values.ts";
+
+const largestBatch = 1000;
+
+/** Reads one body. */
+export class QueryReader {
+  readonly #reader: JsonReader;
+  readonly #grammar: Grammar;
+  readonly #accesses: Access[] = [];
+  #isBatch = false;
+  #rows: RowReader | undefined = undefined;
+
+  constructor(reader: JsonReader, grammar: Grammar) {
+    this.#reader = reader;
+    this.#grammar = grammar;
+  }
+
+  /** The reader of the rows of all operations. */
+  get rows(): RowReader {
+    this.#rows ??= new RowReader(this.#reader);
+    return this.#rows;
+  }
+  /** What was read. */
+  get query(): Query {
+    return { batch: this.#isBatch, accesses: this.#accesses };
+  }
+
+  /** Reads the body. Throws `QueryRefused`. */
+  read(): Rest {
+    const reader = this.#reader;
+    reader.skipSpace();
+    const kind = reader.kind();
+    if (kind !== "an object") {
+      const problem = `an object with one operation key is expected, ${kind} was found`;
+      throw reader.refusal("not_an_object", problem);
+    }
+    return this.#readSoleMember((key, start) => {
+      if (key !== batchKey) return this.#readOperation(this.#operation(key, start));
+      this.#isBatch = true;
+      return this.#readBatch();
+    });
+  }
+
+  #readBatch(): Rest {
+    const reader = this.#reader;
+    reader.path.push(batchKey);
+    const place = reader.location();
+    if (!reader.openArray()) throw wrongBatchSize(place);
+    const rest = readElements(reader, () => {
+      if (this.#accesses.length === largestBatch) throw wrongBatchSize(place);
+      return this.#readSoleMember((key, start) =>
+        this.#readOperation(this.#batchOperation(key, start)),
+      );
+    });
+    if (rest !== undefined) return andThen(rest, () => reader.path.pop());
+    reader.path.pop();
+    return undefined;
+  }
+
+  /** Reads an object of one member, whose key is an operation's; `read` takes key and offset of the key. */
+  #readSoleMember(read: (key: string, start: number) => Rest): Rest {
+    const reader = this.#reader;
+    const start = reader.position;
+    if (!reader.openObject()) {
+      const problem = `the object is empty; one key is needed: ${this.#allowedKeys()}`;
+      throw reader.refusal("no_operation", problem, start);
+    }
+    const keyStart = reader.position;
+    const key = this.#readKey();
+    const rest = read(key, keyStart);
+    if (rest !== undefined) return andThen(rest, () => this.#requireEnd(key));
+    return this.#requireEnd(key);
+  }
+
+  #readKey(): string {
+    const reader = this.#reader;
+    for (const { name, token } of this.#grammar.inOrder) {
+      if (reader.skipKeyToken(token)) return name;
+    }
+    return reader.readKey().toString();
+  }
+
+  #requireEnd(first: string): undefined {
+    const reader = this.#reader;
+    if (!reader.nextMember()) return;
+    const start = reader.position;
+    const key = reader.readKey().toString();
+    const problem = `the key ${quoteName(key)} stands beside ${quoteName(first)}; one key is allowed`;
+    if (key === first) throw reader.refusal("duplicate_key", problem, start);
+    const isOperation =
+      key === batchKey || key === foreignOperationKey || this.#grammar.operations.has(key);
+    throw reader.refusal(isOperation ? "several_operations" : "unknown_field", problem, start);
+  }
+
+  #operation(key: string, start: number): Operation {
+    const operation = this.#grammar.operations.get(key);
+    if (operation !== undefined) return operation;
+    const problem = `the operation ${quoteName(key)} is unknown; allowed: ${this.#allowedKeys()}`;
+    throw this.#reader.refusal("unknown_operation", problem, start);
+  }
+
+  #batchOperation(key: string, start: number): Operation {
+    const operation = key === batchKey ? undefined : this.#operation(key, start);
+    if (operation?.inBatch === true) return operation;
+    const allowed = this.#grammar.inOrder.filter(({ inBatch }) => inBatch);
+    const names = allowed.map(({ name }) => name).join(", ");
+    const problem = `${quoteName(key)} cannot be in a Batch; allowed: ${names}`;
+    throw this.#reader.refusal("not_in_batch", problem, start);
+  }
+
+  #readOperation(operation: Operation): Rest {
+    const reader = this.#reader;
+    const start = reader.position;
+    const draft = new OperationDraft(this);
+    reader.path.push(operation.name);
+    const rest = operation.shape.read(reader, draft);
+    if (rest !== undefined) return andThen(rest, () => this.#note(operation, draft, start));
+    return this.#note(operation, draft, start);
+  }
+
+  #note({ name, permission }: Operation, draft: OperationDraft, start: number): undefined {
+    const reader = this.#reader;
+    draft.judgeReferences();
+    reader.path.pop();
+    const { database, tables } = draft;
+    const end = reader.position;
+    this.#accesses.push({ operation: name, permission, database, tables, start, end });
+  }
+
+  #allowedKeys(): string {
+    return [...this.#grammar.operations.keys(), batchKey].join(", ");
+  }
+}
+
+function wrongBatchSize(place: BodyLocation): QueryRefused {
+  return new QueryRefused("batch_size", `a Batch has 1 to ${largestBatch} elements`, place);
+}

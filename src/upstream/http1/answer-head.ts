@@ -1,0 +1,113 @@
+/** An answer that does not follow RFC 9112, or that could be read in two ways. */
+export class BrokenAnswerError extends Error {
+  override readonly name = "BrokenAnswerError";
+}
+
+/** Where the body of an answer ends (RFC 9112, section 6.3). */
+export type Framing = "none" | "length" | "chunked" | "close";
+
+/** The head of an answer. */
+export interface AnswerHead {
+  readonly status: number;
+  /** Names and values in turn, as they came. */
+  readonly headers: string[];
+  readonly framing: Framing;
+  /** Bytes of the body if `framing` is `length`. */
+  readonly length: number;
+  /** False if the connection ends with this answer. */
+  readonly isKept: boolean;
+  /** Seconds for which the upstream says it keeps the connection, if it says so. */
+  readonly keepSeconds: number | undefined;
+}
+
+const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?\r\n/;
+/** Lines of a field each: no space before the colon, no folding, no control characters. */
+const fieldLines = /^(?:[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
+const digits = /^\d{1,15}$/;
+const NO_CONTENT = 204;
+const NOT_MODIFIED = 304;
+
+/** What the fields say of the framing, before the rules on them are applied. */
+class FramingFields {
+  length: string | undefined;
+  encoding: string | undefined;
+  connection = "";
+  keepAlive = "";
+
+  /** Takes note of a field by its lower-case name. @throws BrokenAnswerError for a second length */
+  note(name: string, value: string): void {
+    if (name === "content-length") {
+      if (this.length !== undefined) throw new BrokenAnswerError("several Content-Length");
+      this.length = value;
+    } else if (name === "transfer-encoding") {
+      if (this.encoding !== undefined) throw new BrokenAnswerError("several Transfer-Encoding");
+      this.encoding = value;
+    } else if (name === "connection") {
+      this.connection += `,${value.toLowerCase()}`;
+    } else if (name === "keep-alive") {
+      this.keepAlive = value;
+    }
+  }
+}
+
+/** Length of the shortest name that says something of the framing, and of the longest. */
+const SHORTEST = "connection".length;
+const LONGEST = "transfer-encoding".length;
+
+function framingOf(fields: FramingFields, status: number, minor: string): Framing {
+  const { length, encoding } = fields;
+  if (encoding !== undefined) {
+    if (length !== undefined) throw new BrokenAnswerError("Content-Length and Transfer-Encoding");
+    const isChunked = encoding.toLowerCase() === "chunked" && minor === "1";
+    if (!isChunked) throw new BrokenAnswerError("unknown Transfer-Encoding");
+  }
+  if (length !== undefined && !digits.test(length)) {
+    throw new BrokenAnswerError("malformed Content-Length");
+  }
+  if (status < 200 || status === NO_CONTENT || status === NOT_MODIFIED) return "none";
+  if (encoding !== undefined) return "chunked";
+  return length === undefined ? "close" : "length";
+}
+
+/**
+ * Reads the head of an answer.
+ *
+ * @param text status line and fields in Latin-1, each with its CRLF, without the empty line
+ * @throws BrokenAnswerError unless it follows RFC 9112 to the letter
+ */
+export function parseAnswerHead(text: string): AnswerHead {
+  const line = statusLine.exec(text);
+  if (line === null) throw new BrokenAnswerError("malformed status line");
+  const [whole, minor = "", code] = line;
+  const block = text.slice(whole.length);
+  if (!fieldLines.test(block)) throw new BrokenAnswerError("malformed field");
+  const headers: string[] = [];
+  const fields = new FramingFields();
+  for (let at = 0; at < block.length; ) {
+    const colon = block.indexOf(":", at);
+    const end = block.indexOf("\r\n", colon);
+    const name = block.slice(at, colon);
+    const value = block.slice(colon + 1, end).trim();
+    headers.push(name, value);
+    const isAny = name.length >= SHORTEST && name.length <= LONGEST;
+    if (isAny) fields.note(name.toLowerCase(), value);
+    at = end + 2;
+  }
+  const status = Number(code);
+  const framing = framingOf(fields, status, minor);
+  const isClosing = fields.connection.split(",").some((option) => option.trim() === "close");
+  return {
+    status,
+    headers,
+    framing,
+    length: framing === "length" ? Number(fields.length) : 0,
+    isKept: minor === "1" && !isClosing && framing !== "close",
+    keepSeconds: keepSecondsOf(fields.keepAlive),
+  };
+}
+
+function keepSecondsOf(keepAlive: string): number | undefined {
+  if (keepAlive === "") return undefined;
+  const seconds = /(?:^|[,;\s])timeout=(\d{1,6})/i.exec(keepAlive)?.[1];
+  return seconds === undefined ? undefined : Number(seconds);
+}

@@ -1,0 +1,83 @@
+import { connect as connectPlain, type Socket } from "node:net";
+import { connect as connectTls, TLSSocket } from "node:tls";
+import type { UpstreamTarget } from "../target.ts";
+import { Connection, type ConnectionTimeouts } from "./connection.ts";
+import { ConnectionError } from "./failure.ts";
+
+/** Milliseconds for which a connection is kept idle, unless the upstream says otherwise. */
+const IDLE_MS = 4000;
+/** Milliseconds before the upstream's own limit at which an idle connection is not used any more. */
+const IDLE_MARGIN_MS = 1000;
+const LONGEST_IDLE_MS = 600_000;
+
+interface Idle {
+  readonly connection: Connection;
+  /** `performance.now()` until which it may be used. */
+  readonly until: number;
+}
+
+function hostOf({ hostname }: URL): string {
+  return hostname.replace(/^\[(.*)\]$/, "$1");
+}
+
+/** Opens sockets to a target; nothing is sent on them yet. */
+function socketMaker({ origin, socketPath }: UpstreamTarget): () => Socket {
+  if (socketPath !== undefined) return () => connectPlain({ path: socketPath });
+  const url = new URL(origin);
+  const host = hostOf(url);
+  if (url.protocol === "https:") {
+    const port = Number(url.port) || 443;
+    return () => connectTls({ host, port, servername: host, ALPNProtocols: ["http/1.1"] });
+  }
+  const port = Number(url.port) || 80;
+  return () => connectPlain({ host, port, noDelay: true });
+}
+
+/** The connections to one upstream that are kept between requests. */
+export class ConnectionPool {
+  readonly #open: () => Socket;
+  readonly #timeouts: ConnectionTimeouts;
+  readonly #all = new Set<Connection>();
+  /** Those that wait for a request; the one that was used last is used next. */
+  readonly #idle: Idle[] = [];
+
+  constructor(target: UpstreamTarget, timeouts: ConnectionTimeouts) {
+    this.#open = socketMaker(target);
+    this.#timeouts = timeouts;
+  }
+
+  /** A connection that was used before, or a new one. */
+  take(): Connection {
+    const now = performance.now();
+    for (let next = this.#idle.pop(); next !== undefined; next = this.#idle.pop()) {
+      if (!next.connection.isOver && now < next.until) return next.connection;
+      next.connection.destroy();
+    }
+    return this.open();
+  }
+
+  /** A new connection. */
+  open(): Connection {
+    const socket = this.#open();
+    const ready = socket instanceof TLSSocket ? "secureConnect" : "connect";
+    const connection = new Connection(socket, ready, this.#timeouts, this.#onIdle);
+    this.#all.add(connection);
+    socket.once("close", () => this.#all.delete(connection));
+    return connection;
+  }
+
+  readonly #onIdle = (connection: Connection, keepSeconds: number | undefined): void => {
+    const kept = keepSeconds === undefined ? IDLE_MS : keepSeconds * 1000 - IDLE_MARGIN_MS;
+    if (kept <= 0) connection.destroy();
+    else {
+      const until = performance.now() + Math.min(kept, LONGEST_IDLE_MS);
+      this.#idle.push({ connection, until });
+    }
+  };
+
+  /** Ends all connections, also those that wait for an answer. */
+  close(): void {
+    for (const connection of this.#all) connection.abort(new ConnectionError("closed"));
+    this.#idle.length = 0;
+  }
+}

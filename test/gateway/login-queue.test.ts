@@ -1,0 +1,162 @@
+import { readFileSync } from "node:fs";
+import { getPriority } from "node:os";
+import t, { type Test } from "tap";
+import { hashBounds } from "../../src/identity/hashing.ts";
+import { eventually } from "../kit/eventually.ts";
+import { ADMIN_PASSWORD, type Answer } from "../kit/gateway.ts";
+import { childrenOf, isAlive } from "../kit/process-info.ts";
+import { PlainBrowser } from "../oauth/browser.ts";
+import { authorizeUrl, registered } from "../oauth/kit.ts";
+import { checkRefusal, openSetting, type Setting, select } from "./kit.ts";
+
+const { atOnce, waiting } = hashBounds({ memory: 64, time: 1, parallelism: 1 });
+/** Logins that run or wait when the queue is full. */
+const FULL = atOnce + waiting;
+const right = { username: "admin", password: ADMIN_PASSWORD };
+const busy = { status: 503, code: "login_busy" };
+
+/** The process that hashes for a gateway, which the first login has started. */
+function hasherOf({ gateway }: Setting): number {
+  const [hasher, ...others] = childrenOf(gateway.service.child.pid ?? 0).filter((child) =>
+    readFileSync(`/proc/${child}/cmdline`, "utf8").includes("hash-program"),
+  );
+  if (hasher === undefined || others.length > 0) throw new Error("not exactly one");
+  return hasher;
+}
+
+/** A gateway whose hashes stand still until the test lets them go on. */
+async function openStopped(t: Test, config = "") {
+  const auth = "max_failures_per_address = 1000";
+  const setting = await openSetting(t, { auth, config });
+  const token = await setting.gateway.addUser("bob", "ReadOnly");
+  const hasher = hasherOf(setting);
+  process.kill(hasher, "SIGSTOP");
+  const goOn = () => process.kill(hasher, "SIGCONT");
+  t.teardown(() => isAlive(hasher) && goOn());
+  return { setting, token, hasher, goOn };
+}
+
+function logIn(
+  { gateway }: Setting,
+  fields: { username: string; password: string },
+  options: { forwardedFor?: string; signal?: AbortSignal } = {},
+): Promise<Answer> {
+  const { forwardedFor, signal } = options;
+  const headers = {
+    "content-type": "application/json",
+    ...(forwardedFor !== undefined && { "x-forwarded-for": forwardedFor }),
+  };
+  const body = JSON.stringify(fields);
+  return gateway.request("/login", { method: "POST", headers, body, ...(signal && { signal }) });
+}
+
+/** Sends logins of as many users, and counts their answers by status. */
+function flood(setting: Setting, count: number, options: Parameters<typeof logIn>[2] = {}) {
+  const statuses: number[] = [];
+  const all = Array.from({ length: count }, async (_, at) => {
+    const fields = { username: `user-${at}`, password: "a wrong one" };
+    const answer = await logIn(setting, fields, options).catch(() => undefined);
+    statuses.push(answer?.status ?? 0);
+  });
+  const having = (status: number) => statuses.filter((one) => one === status).length;
+  return { having, done: Promise.all(all) };
+}
+
+t.test("every door that hashes shares the one queue, and queries need none", async (t) => {
+  const { setting, token, goOn } = await openStopped(t);
+  const { gateway } = setting;
+  const browser = new PlainBrowser(gateway.url);
+  const client_id = await registered(gateway);
+  const page = await browser.open(authorizeUrl(gateway, { client_id }));
+  goOn();
+  const admin = await gateway.login();
+  process.kill(hasherOf(setting), "SIGSTOP");
+
+  const storm = flood(setting, FULL + 3);
+  await eventually("the queue is full", () => storm.having(503) === 3);
+  const user = { username: "carol", password: "carol password", role: "ReadOnly" };
+  const change = { old_password: "bob password", new_password: "another password" };
+  const answers = [
+    await logIn(setting, right),
+    await gateway.send("POST", "/api/users", user, admin),
+    await gateway.send("PUT", "/api/users/bob/password", change, token),
+    await gateway.send("PUT", "/api/users/bob/password", { new_password: "a new one" }, admin),
+  ];
+  for (const answer of answers) {
+    checkRefusal(t, answer, busy);
+    t.equal(answer.headers.get("retry-after"), "1");
+  }
+  const shown = await browser.submit(page, { ...right, action: "login" });
+  t.equal(shown.status, 503);
+  t.equal(shown.headers.get("retry-after"), "1");
+  t.equal((await gateway.query(select, token)).status, 200);
+  goOn();
+  await storm.done;
+  t.equal(storm.having(401), FULL);
+  t.equal((await logIn(setting, right)).status, 200);
+});
+
+t.test("a flood from one address leaves places to the others", async (t) => {
+  const config = '[server]\ntrusted_proxies = ["127.0.0.1"]\n';
+  const { setting, goOn } = await openStopped(t, config);
+  const storm = flood(setting, FULL, { forwardedFor: "203.0.113.1" });
+  const more = async () => (await logIn(setting, right, { forwardedFor: "203.0.113.1" })).status;
+  const full = flood(setting, 1, { forwardedFor: "203.0.113.1" });
+  await eventually("the queue is full", () => full.having(503) + storm.having(503) === 1);
+  t.equal(await more(), 503);
+  const other = logIn(setting, right, { forwardedFor: "203.0.113.2" });
+  await eventually("a place was given up", () => full.having(503) + storm.having(503) === 2);
+  goOn();
+  t.equal((await other).status, 200);
+  await storm.done;
+});
+
+t.test("clients that go while they wait leave the queue to others", async (t) => {
+  const { setting, goOn } = await openStopped(t);
+  const gone = new AbortController();
+  const left = flood(setting, FULL + 1, { signal: gone.signal });
+  await eventually("the queue is full", () => left.having(503) === 1);
+  gone.abort();
+  await left.done;
+  // What runs already runs on; nothing else is in the way.
+  let next = flood(setting, 1);
+  await eventually("there are places again", async () => {
+    if (next.having(503) === 0) return true;
+    next = flood(setting, 1);
+    return false;
+  });
+  const rest = flood(setting, waiting - 1);
+  goOn();
+  await Promise.all([next.done, rest.done]);
+  t.equal(rest.having(401), waiting - 1);
+});
+
+t.test("hashing that dies is told of, and begun anew", async (t) => {
+  const { setting, hasher } = await openStopped(t);
+  const waiting = logIn(setting, right);
+  // Nothing tells from outside that the order has arrived; if it has not, it goes to the next one.
+  await setting.gateway.request("/healthz");
+  process.kill(hasher, "SIGKILL");
+  const answer = await waiting;
+  if (answer.status !== 200) checkRefusal(t, answer, busy);
+  t.equal((await logIn(setting, right)).status, 200);
+  t.not(hasherOf(setting), hasher);
+});
+
+t.test(
+  "the process that hashes stands back, knows no secret and ends with the gateway",
+  async (t) => {
+    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+      const setting = await openSetting(t);
+      await setting.gateway.login();
+      const hasher = hasherOf(setting);
+      t.equal(getPriority(hasher), 10);
+      t.notMatch(readFileSync(`/proc/${hasher}/environ`, "utf8"), /GATEHOUSE_/);
+      process.kill(hasher, "SIGTERM");
+      t.equal((await logIn(setting, right)).status, 200, "a signal to the group is not for it");
+      t.equal(hasherOf(setting), hasher);
+      await setting.gateway.service.stop(signal);
+      await eventually("it is gone", () => !isAlive(hasher));
+    }
+  },
+);

@@ -1,0 +1,135 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
+import type { Test } from "tap";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { queryHeaders, select } from "../kit/queries.ts";
+import { Wire } from "../kit/wire.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { Witness } from "./witness.ts";
+
+const routes = `
+[[routes]]
+path = "/open"
+methods = ["GET", "POST"]
+access = "public"
+[[routes]]
+path = "/db/:database/stats"
+methods = ["GET", "POST"]
+access = "SELECT"
+`;
+
+/** A way in that leads to the upstream, with a request that goes through. */
+export interface Door {
+  readonly name: string;
+  /** Method and target. */
+  readonly line: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
+/** A gateway, and the upstream behind all of its doors. */
+export interface Site {
+  readonly gateway: TestGateway;
+  readonly witness: Witness;
+  readonly token: string;
+  readonly query: Door;
+  readonly route: Door;
+  readonly mcp: Door;
+  readonly doors: readonly Door[];
+}
+
+/** What a site is opened with besides its routes. */
+export interface SiteOptions {
+  /** True for the embedded MCP server; by default one stands behind the gateway. */
+  readonly isEmbedded?: boolean;
+  /** Sections of the configuration. */
+  readonly config?: string;
+  /** How many files the gateway may have open. */
+  readonly openFiles?: number;
+}
+
+function toolCall(isEmbedded: boolean) {
+  const args = { database: "main", from: "t", columns: ["*"] };
+  const params = isEmbedded ? { name: "select", arguments: args } : { name: "look", arguments: {} };
+  return statelessCall("tools/call", params);
+}
+
+/** Starts a gateway in front of a witness; both end with the test. */
+export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site> {
+  const { isEmbedded = false, config = "", openFiles } = options;
+  const witness = new Witness();
+  await witness.listen();
+  t.teardown(() => witness.close());
+  const behind = `[mcp]\nupstream = "${witness.url}/mcp"\n[[mcp.tools]]\nname = "look"\npermission = "SELECT"\ndatabase = "main"\n`;
+  const gateway = await startGateway(t, {
+    upstream: witness.url,
+    config: `${config}${routes}${isEmbedded ? "" : behind}`,
+    ...(openFiles === undefined ? {} : { openFiles }),
+  });
+  const token = await gateway.login();
+  const headers = queryHeaders(token);
+  const call = toolCall(isEmbedded);
+  const query = { name: "/query", line: "POST /query", headers, body: select };
+  const route = { ...query, name: "a route", line: "POST /db/main/stats" };
+  const mcp = {
+    name: isEmbedded ? "/mcp with the embedded server" : "/mcp with a server behind",
+    line: "POST /mcp",
+    headers: { ...call.headers, Authorization: `Bearer ${token}` },
+    body: call.body,
+  };
+  return { gateway, witness, token, query, route, mcp, doors: [query, route, mcp] };
+}
+
+/** Where a request differs from the one that its door takes. */
+export interface Odd {
+  readonly line?: string;
+  readonly version?: string;
+  readonly host?: string;
+  /** Further lines of the head, each with its end; by default the body's length. */
+  readonly head?: string;
+  /** What follows the head; by default the door's body. */
+  readonly body?: string;
+}
+
+/** The bytes of a request through a door, but for what is odd about it. */
+export function through(door: Door, odd: Odd = {}): string {
+  const { line = door.line, version = "HTTP/1.1", host = "127.0.0.1", body = door.body } = odd;
+  const { head = `Content-Length: ${door.body.length}\r\nConnection: close\r\n` } = odd;
+  const own = Object.entries({ Host: host, ...door.headers });
+  const fields = own.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  return `${line} ${version}\r\n${fields}${head}\r\n${body}`;
+}
+
+/** Sends bytes on a connection of their own and reads until the gateway closes it. */
+export async function sendBytes({ gateway }: Site, bytes: string): Promise<string> {
+  const wire = await Wire.open(gateway.url);
+  wire.send(bytes);
+  return wire.untilClosed();
+}
+
+/** The statuses of all answers in a text, in order. */
+export function statusesOf(text: string): number[] {
+  return Array.from(text.matchAll(/HTTP\/1\.1 (\d{3}) /g), ([, status]) => Number(status));
+}
+
+/** Holds a text against what the contract says of a refusal, and of nothing besides it. */
+export function checkRefused(t: Test, text: string, status: number, code: string, what: string) {
+  t.strictSame(statusesOf(text), [status], what);
+  const [head = "", body = ""] = text.split("\r\n\r\n");
+  t.match(head, /^Content-Type: application\/json/m, what);
+  const refusal = { status: "error", code, message: String, request_id: String };
+  t.match(JSON.parse(body), refusal, what);
+  t.match(head, new RegExp(`^X-Request-Id: ${JSON.parse(body).request_id}$`, "m"), what);
+  t.match(head, /^X-Gatehouse-Decision: deny$/m, what);
+  t.match(head, /^Connection: close$/m, what);
+}
+
+/** A port on which nothing listens. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address: AddressInfo | string | null = server.address();
+  server.close();
+  await once(server, "close");
+  return typeof address === "object" ? (address?.port ?? 0) : 0;
+}

@@ -1,0 +1,43 @@
+import type { Socket } from "node:net";
+import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
+
+/** The id of a JSON-RPC message, for an answer that a client takes for its own. */
+function idOf({ body }: ReceivedRequest): unknown {
+  try {
+    return JSON.parse(body.toString()).id ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** A database, and an MCP server, that also remembers what stood on its wires byte for byte. */
+export class Witness extends RecordingUpstream {
+  /** Connections that were made so far. */
+  connections = 0;
+  #bytes = "";
+
+  constructor() {
+    super();
+    this.server.on("connection", (socket: Socket) => {
+      this.connections++;
+      socket.on("data", (chunk: Buffer) => (this.#bytes += chunk.toString("latin1")));
+    });
+    this.answer = (request, response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      const result = { jsonrpc: "2.0", id: idOf(request), result: { content: [] } };
+      const rows = { status: "success", data: [] };
+      response.end(JSON.stringify(request.url === "/mcp" ? result : rows));
+    };
+  }
+
+  /**
+   * Takes all bytes that came so far, a character for each, and forgets them. What differs from one
+   * request to the next, the gateway's id for it, is blotted out.
+   */
+  takeBytes(): string {
+    const bytes = this.#bytes;
+    this.#bytes = "";
+    this.take();
+    return bytes.replaceAll(/^x-request-id: [0-9a-f-]{36}\r$/gm, "x-request-id: <id>\r");
+  }
+}

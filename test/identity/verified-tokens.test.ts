@@ -1,0 +1,213 @@
+import { deepEqual } from "node:assert/strict";
+import fc from "fast-check";
+import t from "tap";
+import type { JsonObject } from "../../src/identity/compact-jws.ts";
+import { VerifiedTokens } from "../../src/identity/verified-tokens.ts";
+import { type Pin, verifyPinned } from "../../src/identity/verify-pinned.ts";
+import { Refusal } from "../../src/refusal.ts";
+import { refusalOf } from "../access/kit.ts";
+import { pinOf, START, secretOf, stopClock, tokenOf } from "./remembered.ts";
+
+/** Claims as they are, but for a subject that is refused. */
+function read(claims: JsonObject): JsonObject {
+  if (claims.sub === "refused") throw new Refusal("token_invalid");
+  return claims;
+}
+
+const secret = secretOf("one");
+const keys = () => new Map([["a", secret]]);
+
+t.test("a good token is verified once and answered alike ever after", (t) => {
+  stopClock(t);
+  const verified = new VerifiedTokens(pinOf(keys()), read);
+  const token = tokenOf(secret, "a", { sub: "alice" });
+  const first = verified.verify(token);
+  t.equal(first.sub, "alice");
+  t.equal(verified.verify(token), first, "the very same claims");
+  t.equal(verified.verify(` ${token}`.slice(1)), first, "also for another string of the same text");
+  t.equal(verified.size, 1);
+  t.end();
+});
+
+t.test("a remembered token ends at the very second that it says", (t) => {
+  const setClock = stopClock(t);
+  const verified = new VerifiedTokens(pinOf(keys()), read);
+  const token = tokenOf(secret, "a", { nbf: START - 5, exp: START + 60 });
+  verified.verify(token);
+  setClock(59.999);
+  verified.verify(token);
+  setClock(60);
+  t.equal(
+    refusalOf(() => verified.verify(token)),
+    "token_expired",
+  );
+  t.equal(verified.size, 0, "and is forgotten");
+  setClock(59);
+  verified.verify(token);
+  setClock(-5);
+  verified.verify(token);
+  setClock(-5.001);
+  t.equal(
+    refusalOf(() => verified.verify(token)),
+    "token_invalid",
+    "it begins at its nbf again",
+  );
+  t.end();
+});
+
+t.test("a remembered token ends with its key, however the key ends", (t) => {
+  stopClock(t);
+  const held = keys();
+  const verified = new VerifiedTokens(pinOf(held), read);
+  const token = tokenOf(secret, "a");
+  const other = tokenOf(secretOf("two"), "b");
+  held.set("b", secretOf("two"));
+  for (const shown of [token, other]) verified.verify(shown);
+
+  held.delete("a");
+  t.equal(
+    refusalOf(() => verified.verify(token)),
+    "token_invalid",
+    "the key is gone",
+  );
+  t.equal(
+    refusalOf(() => verified.verify(other)),
+    undefined,
+    "another key's tokens are not",
+  );
+  held.set("a", secret);
+  verified.verify(token);
+  held.set("a", secretOf("another under the same name"));
+  t.equal(
+    refusalOf(() => verified.verify(token)),
+    "token_invalid",
+    "another key has its name",
+  );
+  held.set("a", secretOf("one"));
+  t.equal(
+    refusalOf(() => verified.verify(token)),
+    undefined,
+    "the same key, read again",
+  );
+  t.end();
+});
+
+t.test("nothing that was refused is remembered, and it drives out nothing that is", (t) => {
+  const setClock = stopClock(t);
+  const held = keys();
+  const verified = new VerifiedTokens(pinOf(held), read, 4);
+  const good = tokenOf(secret, "a", { sub: "alice" });
+  const claims = verified.verify(good);
+  const stranger = secretOf("stranger");
+  for (let n = 0; n < 100; n++) {
+    const bad = [
+      tokenOf(stranger, "a", { n }),
+      tokenOf(secret, "b", { n }),
+      tokenOf(secret, "a", { n, exp: START }),
+      tokenOf(secret, "a", { n, nbf: START + 1 }),
+      tokenOf(secret, "a", { n, sub: "refused" }),
+      `${good.slice(0, -3)}${String(n).padStart(3, "A")}`,
+      `${good}.${n}`,
+      good.slice(0, n),
+    ];
+    for (const token of bad)
+      t.type(
+        refusalOf(() => verified.verify(token)),
+        "string",
+      );
+  }
+  t.equal(verified.size, 1);
+  t.equal(verified.verify(good), claims);
+
+  const early = tokenOf(secret, "a", { nbf: START + 1 });
+  const unnamed = tokenOf(secret, "b");
+  for (const token of [early, unnamed]) t.ok(refusalOf(() => verified.verify(token)));
+  setClock(1);
+  held.set("b", secret);
+  for (const token of [early, unnamed]) {
+    t.equal(
+      refusalOf(() => verified.verify(token)),
+      undefined,
+      "nor held against it later",
+    );
+  }
+  t.end();
+});
+
+t.test("however many good tokens are shown, a bounded number is remembered", (t) => {
+  stopClock(t);
+  const verified = new VerifiedTokens(pinOf(keys()), read, 8);
+  const often = tokenOf(secret, "a", { sub: "often" });
+  const claims = verified.verify(often);
+  for (let n = 0; n < 1000; n++) {
+    verified.verify(tokenOf(secret, "a", { n }));
+    if (verified.size > 16) t.fail(`${verified.size} are remembered`);
+    if (n % 4 === 0 && verified.verify(often) !== claims)
+      t.fail("what is shown often is forgotten");
+  }
+  t.ok(verified.size >= 8);
+  t.not(
+    verified.verify(tokenOf(secret, "a", { n: 0 })),
+    undefined,
+    "one forgotten is verified anew",
+  );
+  t.end();
+});
+
+/** What becomes of a token: its claims, or the code by which it is refused. */
+function outcome(verify: () => JsonObject): unknown {
+  try {
+    return verify();
+  } catch (error) {
+    if (error instanceof Refusal) return error.code;
+    throw error;
+  }
+}
+
+const names = ["a", "b"];
+const words = ["one", "two"];
+const arbitraryToken = fc
+  .record({
+    kid: fc.constantFrom(...names),
+    word: fc.constantFrom(...words),
+    exp: fc.integer({ min: START, max: START + 6 }),
+    nbf: fc.option(fc.integer({ min: START - 2, max: START + 4 }), { freq: 1, nil: undefined }),
+    sub: fc.constantFrom("alice", "bob", "carol", "refused"),
+    aud: fc.constantFrom("gatehouse", "gatehouse", "gatehouse", "other"),
+  })
+  .map(({ kid, word, ...claims }) => tokenOf(secretOf(word), kid, claims));
+const arbitraryStep = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ show: fc.nat() }) },
+  fc.record({ clock: fc.integer({ min: -1, max: 6 }) }),
+  fc.record({ name: fc.constantFrom(...names), word: fc.constantFrom(...words, undefined) }),
+);
+
+t.test("remembering changes no answer, whatever happens in between", (t) => {
+  const setClock = stopClock(t);
+  const tokens = fc.array(arbitraryToken, { minLength: 1, maxLength: 6 });
+  const steps = fc.array(arbitraryStep, { minLength: 1, maxLength: 100 });
+  fc.assert(
+    fc.property(tokens, steps, fc.integer({ min: 1, max: 3 }), (shown, done, generation) => {
+      setClock(0);
+      const held = new Map([["a", secretOf("one")]]);
+      const pin: Pin = pinOf(held);
+      const verified = new VerifiedTokens(pin, read, generation);
+      for (const step of done) {
+        if ("clock" in step) setClock(step.clock);
+        else if ("name" in step) {
+          if (step.word === undefined) held.delete(step.name);
+          else held.set(step.name, secretOf(step.word));
+        } else {
+          const token = shown[step.show % shown.length] ?? "";
+          const anew = outcome(() => read(verifyPinned(pin, token).claims));
+          deepEqual(
+            outcome(() => verified.verify(token)),
+            anew,
+          );
+        }
+      }
+    }),
+    { numRuns: 500 },
+  );
+  t.end();
+});

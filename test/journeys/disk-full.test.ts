@@ -1,0 +1,206 @@
+/** Every file that the gateway writes, on a disk that takes no more. */
+import { execFileSync } from "node:child_process";
+import {
+  appendFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { checkRefusal } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { ADMIN_PASSWORD, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { childrenOf } from "../kit/process-info.ts";
+
+/** Bytes that a file may have, in bounds that the process itself may lift again (setrlimit(2)). */
+function limitFiles(pid: number, bytes: number | "unlimited"): void {
+  execFileSync("prlimit", ["--pid", String(pid), `--fsize=${bytes}:unlimited`]);
+}
+
+/** All processes of a gateway: itself, its engine, and the engine's workers. */
+function familyOf(pid: number): number[] {
+  return [pid, ...childrenOf(pid).flatMap(familyOf)];
+}
+
+function fill({ service }: TestGateway, bytes: number | "unlimited" = 0): void {
+  for (const pid of familyOf(service.child.pid ?? 0)) limitFiles(pid, bytes);
+}
+
+/** The content of every file under a directory but those that SQLite keeps for itself. */
+function contents(directory: string): Record<string, string> {
+  const names = readdirSync(directory, { recursive: true, encoding: "utf8" });
+  const files = names.filter((name) => statSync(path.join(directory, name)).isFile());
+  const kept = files.filter((name) => !/(\.sqlite|-journal|-wal|-shm|\.lock|\.db)/.test(name));
+  return Object.fromEntries(
+    kept.map((name) => [name, readFileSync(path.join(directory, name), "utf8")]),
+  );
+}
+
+async function scene(t: Test, config = "") {
+  const gateway = await startGateway(t, { config });
+  const token = await gateway.addUser("alice", "ReadWrite");
+  return { gateway, token, root: await gateway.login() };
+}
+
+const shared = await scene(t);
+
+t.test("a change of the access file is refused, and the old state stays in force", async (t) => {
+  const { gateway, token, root } = shared;
+  // So long that the lock beside it can be taken while the file itself takes no more.
+  await gateway.edit((text) => `${text}# ${"x".repeat(20_000)}\n`);
+  const before = contents(gateway.home);
+  const refused = { status: 409, code: "access_file_read_only" };
+  const bob = { username: "bob", password: "long enough", role: "ReadOnly" };
+  const role = { role: "ReadOnly" };
+  for (const bytes of [0, 16_384]) {
+    fill(gateway, bytes);
+    checkRefusal(t, await gateway.send("POST", "/api/users", bob, root), refused);
+    checkRefusal(t, await gateway.send("PUT", "/api/access/alice/main", role, root), refused);
+    t.strictSame(contents(gateway.home), before, "nothing was written, and nothing half");
+  }
+  t.equal((await gateway.request("/readyz")).status, 200);
+  const headers = { authorization: `Bearer ${token}` };
+  t.equal((await gateway.request("/api/me", { headers })).status, 200);
+
+  fill(gateway, "unlimited");
+  t.equal((await gateway.send("POST", "/api/users", bob, root)).status, 201);
+});
+
+t.test("a password cannot be changed half: neither file holds anything of it", async (t) => {
+  const { gateway, token } = shared;
+  const before = contents(gateway.home);
+  fill(gateway);
+  const change = { old_password: "alice password", new_password: "an entirely new one" };
+  const answer = await gateway.send("PUT", "/api/users/alice/password", change, token);
+  t.ok([409, 503].includes(answer.status), answer.text);
+  t.strictSame(contents(gateway.home), before);
+  fill(gateway, "unlimited");
+  t.ok(await gateway.login("alice", "alice password"), "the old one still logs in");
+});
+
+t.test("the embedded database refuses what it cannot store, and still reads", async (t) => {
+  const { gateway, token, root } = shared;
+  const columns = [{ name: "text", type: "text" }];
+  const table = { database: "main", table: "notes" };
+  t.equal((await gateway.query({ CreateTable: { ...table, columns } }, root)).status, 200);
+  const insert = { Insert: { ...table, values: [{ text: "x".repeat(20_000) }] } };
+  const read = { Select: { database: "main", from: "notes", columns: ["*"] } };
+  t.equal((await gateway.query(insert, token)).status, 200);
+  const before = (await gateway.query(read, token)).text;
+
+  fill(gateway, 16_384);
+  for (const query of [insert, { Batch: [insert, insert] }]) {
+    const answer = await gateway.query(query, token);
+    t.equal(answer.status, 507, answer.text);
+    t.match(answer.body, { status: "error", code: "storage_failed", message: String });
+    t.notMatch(answer.text, gateway.home);
+  }
+  t.equal((await gateway.query(read, token)).text, before, "nothing of it stays");
+  fill(gateway, "unlimited");
+  t.equal((await gateway.query(insert, token)).status, 200, "with room it goes on");
+});
+
+t.test("a revocation is refused whole, and the token goes on working", async (t) => {
+  const { gateway, token, root } = shared;
+  t.equal((await gateway.send("POST", "/logout", {}, await gateway.login())).status, 200);
+  const file = path.join(gateway.home, "revocations");
+  // Long enough for the lock beside it to be taken while the file itself takes no more.
+  const until = Math.ceil(Date.now() / 1000) + 1000;
+  const others = Array.from({ length: 500 }, (_, at) =>
+    JSON.stringify({ jti: `jti-${at}`, until }),
+  );
+  appendFileSync(file, `${others.join("\n")}\n`);
+  const before = readFileSync(file, "utf8");
+  for (const bytes of [0, before.length, before.length + 20]) {
+    fill(gateway, bytes);
+    const answer = await gateway.send("DELETE", "/api/users/alice/tokens", {}, root);
+    checkRefusal(t, answer, { status: 503, code: "revocation_failed" });
+    t.equal(readFileSync(file, "utf8"), before, "half a line is taken back");
+    const headers = { authorization: `Bearer ${token}` };
+    t.equal((await gateway.request("/api/me", { headers })).status, 200);
+  }
+  fill(gateway, "unlimited");
+  t.equal((await gateway.send("DELETE", "/api/users/alice/tokens", {}, root)).status, 200);
+});
+
+t.test("an audit that cannot be written goes to the log, and on in the file later", async (t) => {
+  const { gateway } = await scene(t, '[audit]\nfile = "audit.log"\n');
+  const file = path.join(gateway.home, "audit.log");
+  const holds = (route: string) => readFileSync(file, "utf8").includes(route);
+  const isLogged = (route: string) => gateway.service.log.some((line) => line.path === route);
+  await gateway.request("/api/users");
+  await eventually("it is in the file", () => holds("/api/users"));
+  t.notOk(isLogged("/api/users"));
+
+  fill(gateway);
+  t.equal((await gateway.request("/api/me")).status, 401);
+  await gateway.service.logged(({ msg }) => String(msg).startsWith("the audit cannot be written"));
+  t.equal((await gateway.request("/api/access")).status, 401);
+  await eventually("it is in the log", () => isLogged("/api/access"));
+  fill(gateway, "unlimited");
+  await gateway.request("/logout", { method: "POST" });
+  await eventually("the file goes on", () => holds("/logout"));
+  t.ok(holds("/api/me") && holds("/api/access"), "with what was kept meanwhile");
+  for (const line of readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
+});
+
+t.test("a full disk under the audit holds up neither requests nor the end", async (t) => {
+  const { gateway, token } = await scene(t, '[audit]\nfile = "/dev/full"\n');
+  const headers = { authorization: `Bearer ${token}` };
+  for (let at = 0; at < 20; at++) {
+    t.equal((await gateway.request("/api/me", { headers })).status, 200);
+  }
+  t.equal(await gateway.service.stop(), 0);
+});
+
+t.test("an audit file that cannot be opened stops the start in a sentence", async (t) => {
+  const home = temporaryHome(t);
+  const config = path.join(home, "gateway.toml");
+  writeFileSync(config, '[audit]\nfile = "missing/audit.log"\n');
+  const flags = ["serve", "--port", "0", "--config", config];
+  const { code, stderr } = await runCommand(home, flags);
+  t.equal(code, 1);
+  t.match(stderr, /gatehouse: the audit file cannot be written: ENOENT.*missing\/audit\.log/);
+  t.notMatch(stderr, /at .*\.ts:/, "without a stack");
+});
+
+t.test("commands say so, write nothing, and exit 1", async (t) => {
+  const { gateway } = shared;
+  const before = contents(gateway.home);
+  limitFiles(process.pid, 0);
+  t.teardown(() => limitFiles(process.pid, "unlimited"));
+  const commands = [
+    "access grant alice main Owner",
+    "user remove alice",
+    "token revoke --user alice",
+    "key rotate",
+    "user disable alice",
+  ];
+  for (const command of commands) {
+    const { code, stderr } = await runCommand(gateway.home, command.split(" "));
+    t.equal(code, 1, command);
+    t.match(stderr, /^gatehouse: .+/);
+    t.notMatch(stderr, /at .*\.ts:/, "without a stack");
+  }
+  limitFiles(process.pid, "unlimited");
+  t.strictSame(contents(gateway.home), before);
+});
+
+t.test("a first start that cannot write leaves nothing that a second one trips over", async (t) => {
+  const base = temporaryHome(t);
+  const home = path.join(base, "other");
+  const env = { GATEHOUSE_HOME: home, GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
+  limitFiles(process.pid, 0);
+  t.teardown(() => limitFiles(process.pid, "unlimited"));
+  const { code, stderr } = await runCommand(base, ["serve", "--port", "0"], { env });
+  t.equal(code, 1);
+  t.match(stderr, /^gatehouse: .+/);
+  limitFiles(process.pid, "unlimited");
+  t.notOk(existsSync(path.join(home, "access_control.toml")));
+  const again = await startGateway(t, { home });
+  t.ok(await again.login());
+});

@@ -1,0 +1,85 @@
+import t from "tap";
+import { checkRefusal } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { insert, queryHeaders, select } from "../kit/queries.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+
+/**
+ * Faults for a gateway of a test's own: a body that says "boom" cannot be copied, and SIGUSR2 lets
+ * a timer throw, a promise fail, and a socket report an error that nobody listens for.
+ */
+const faults = `
+import { Socket } from "node:net";
+const { copy } = Buffer.prototype;
+Buffer.prototype.copy = function (...rest) {
+  if (this.includes("boom")) throw new TypeError("a fault in the gateway");
+  return copy.apply(this, rest);
+};
+process.on("SIGUSR2", () => {
+  setTimeout(() => { throw new Error("a stray error"); });
+  Promise.reject(new Error("a forgotten promise"));
+  setTimeout(() => { throw "no error at all"; });
+  setTimeout(() => new Socket().emit("error", new Error("a stray socket")));
+});
+`;
+
+async function faultyGateway(): Promise<TestGateway> {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const preload = `data:text/javascript,${encodeURIComponent(faults)}`;
+  const env = { NODE_OPTIONS: `--import=${preload}` };
+  return startGateway(t, { upstream: upstream.url, env });
+}
+
+const gateway = await faultyGateway();
+const token = await gateway.login();
+
+t.test(
+  "an error within a request is a 500 in the documented shape, and its cause is logged",
+  async (t) => {
+    const body = insert.replace('"id":1', '"boom":"a private row"');
+    const answer = await gateway.query(body, token);
+    checkRefusal(t, answer, { status: 500, code: "internal_error", message: "Internal error" });
+    t.notMatch(answer.text, /fault|TypeError|\.ts/);
+    const { requestId, stack } = await gateway.service.logged(
+      ({ msg }) => msg === "unexpected error",
+    );
+    t.equal(requestId, answer.headers.get("x-request-id"));
+    t.match(stack, /a fault in the gateway.*body-collector/s);
+    t.notMatch(gateway.service.output, token);
+    t.notMatch(gateway.service.output, "a private row");
+    t.equal((await gateway.query(select, token)).status, 200);
+  },
+);
+
+t.test("errors that nobody catches end nothing, and are logged", async (t) => {
+  const kept = await Wire.open(gateway.url);
+  t.teardown(() => kept.cut());
+  const request = wireRequest("POST /query", queryHeaders(token), select);
+  kept.send(request);
+  await kept.until(/"success"/);
+  gateway.service.child.kill("SIGUSR2");
+  const caught = () =>
+    gateway.service.log.filter(({ msg }) => msg === "an error that nobody caught");
+  await eventually("all four are logged", () => caught().length === 4);
+  const stacks = JSON.stringify(caught());
+  for (const text of ["a stray error", "a forgotten promise", "a stray socket"]) {
+    t.match(stacks, text);
+  }
+  kept.send(request);
+  await kept.until(/"success".*"success"/s);
+  t.equal((await gateway.request("/readyz")).status, 200);
+  t.equal(gateway.service.child.exitCode, null);
+});
+
+t.test("clients that reset their connections at any moment end nothing", async (t) => {
+  const request = wireRequest("POST /query", queryHeaders(token), select);
+  for (let length = 0; length <= request.length; length += 7) {
+    const wire = await Wire.open(gateway.url);
+    wire.socket.write(request.slice(0, length), () => wire.socket.resetAndDestroy());
+  }
+  t.equal((await gateway.query(select, token)).status, 200);
+  t.equal(await gateway.service.stop(), 0, "and it still ends as it should");
+});

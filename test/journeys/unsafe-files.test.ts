@@ -1,0 +1,83 @@
+import { execFileSync } from "node:child_process";
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+
+/** Nothing is asked of a database here. */
+const upstream = "http://127.0.0.1:9";
+
+/** A service directory in which every guarded file is there, and nobody serves. */
+async function prepared(): Promise<{ home: string; files: string[]; gateway: TestGateway }> {
+  const gateway = await startGateway(t, { upstream });
+  await gateway.send("POST", "/logout", {}, await gateway.login());
+  await gateway.service.stop();
+  const { home } = gateway;
+  const [key = ""] = readdirSync(path.join(home, "keys")).filter((name) => name.endsWith(".json"));
+  const names = ["access_control.toml", "revocations", path.join("keys", key)];
+  return { home, files: names.map((name) => path.join(home, name)), gateway };
+}
+
+const { home, files } = await prepared();
+
+for (const file of files) {
+  t.test(`${path.relative(home, file)} must be private, and the error mends it`, async (t) => {
+    for (const [mode, reason] of [
+      [0o620, "its group or others may write it"],
+      [0o644, "others may read it"],
+    ] as const) {
+      chmodSync(file, mode);
+      const { code, stderr } = await runCommand(home, ["serve", "--port", "0"]);
+      t.equal(code, 1, mode.toString(8));
+      t.match(stderr, `${file}: ${reason}; mend it with: chmod 600 ${file}`);
+      const remedy = /mend it with: (.+)$/m.exec(stderr)?.[1] ?? "";
+      execFileSync("sh", ["-c", remedy]);
+    }
+    t.equal(statSync(file).mode & 0o777, 0o600);
+  });
+}
+
+t.test("files behind the links of a mounted ConfigMap or Secret are taken", async (t) => {
+  // As kubelet lays them out: a link for each file, into a dated directory behind another link.
+  const mounted = path.join(home, "mounted");
+  mkdirSync(path.join(mounted, "..2026_01"), { recursive: true });
+  renameSync(
+    path.join(home, "access_control.toml"),
+    path.join(mounted, "..2026_01", "access.toml"),
+  );
+  symlinkSync("..2026_01", path.join(mounted, "..data"));
+  symlinkSync(path.join("..data", "access.toml"), path.join(mounted, "access.toml"));
+  const auth = 'access_control_file = "mounted/access.toml"';
+  for (const [mode, more] of [
+    [0o440, ""],
+    [0o444, "check_permissions = false"],
+  ] as const) {
+    chmodSync(path.join(mounted, "..2026_01", "access.toml"), mode);
+    const gateway = await startGateway(t, { home, upstream, auth: `${auth}\n${more}` });
+    t.equal((await gateway.request("/readyz")).body.access_file, "fresh", mode.toString(8));
+    await gateway.service.stop();
+  }
+  chmodSync(path.join(mounted, "..2026_01", "access.toml"), 0o444);
+  await t.rejects(
+    startGateway(t, { home, upstream, auth }),
+    /others may read it/,
+    "a disk is no mount",
+  );
+
+  cpSync(path.join(mounted, "..2026_01"), path.join(mounted, "..2026_02"), { recursive: true });
+  rmSync(path.join(mounted, "..data"));
+  symlinkSync("..2026_02", path.join(mounted, "..data"));
+  chmodSync(path.join(mounted, "..2026_02", "access.toml"), 0o440);
+  const gateway = await startGateway(t, { home, upstream, auth });
+  t.ok(await gateway.login());
+});

@@ -1,0 +1,15 @@
+import { existsSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+const project = fileURLToPath(new URL("../..", import.meta.url));
+
+/**
+ * The directory of a public test corpus: in `$GATEHOUSE_TEST_CORPORA`, else in `shared/corpora`
+ * beside the checkout; undefined where it is not there, and the test must do with its own vectors.
+ */
+export function corpus(name: string): string | undefined {
+  const corpora = process.env.GATEHOUSE_TEST_CORPORA ?? path.join(project, "../shared/corpora");
+  const directory = path.join(corpora, name);
+  return existsSync(directory) ? directory : undefined;
+}

@@ -1,0 +1,182 @@
+import { fromJsonSchema, type McpServer } from "@modelcontextprotocol/server";
+import t, { type Test } from "tap";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { openProxied } from "./proxied.ts";
+import { startProgram } from "./relayed.ts";
+
+const grants = { alice: { main: "ReadOnly" } } as const;
+const policy = ["mirrored", "misdeclared", "test_simple_text"].map((name) => ({
+  ...{ name, permission: "SELECT" as const, database: "main" },
+}));
+
+/** The schema of an argument that is to be the header `Mcp-Param-<name>` too. */
+function inHeader<Type extends "string" | "integer" | "boolean" | "number">(
+  type: Type,
+  name: string,
+) {
+  return { type, "x-mcp-header": name };
+}
+
+/** A tool whose arguments are to be headers too, and one that asks for it against the rules. */
+function registerMirrored(server: McpServer): void {
+  const mirrored = fromJsonSchema({
+    type: "object",
+    properties: {
+      region: inHeader("string", "Region"),
+      page: inHeader("integer", "Page"),
+      place: {
+        type: "object",
+        properties: { isFar: inHeader("boolean", "Is-Far") },
+      },
+    },
+  });
+  const misdeclared = fromJsonSchema({
+    type: "object",
+    properties: { share: inHeader("number", "Share") },
+  });
+  for (const [name, inputSchema] of Object.entries({ mirrored, misdeclared })) {
+    server.registerTool(name, { description: "Mirrors.", inputSchema }, () => ({
+      content: [{ type: "text", text: "mirrored" }],
+    }));
+  }
+}
+
+async function openMirrored(t: Test) {
+  const { endpoint, fixture } = await openProxied(t, { grants, policy, more: registerMirrored });
+  return { fixture, program: await startProgram(t, endpoint.url) };
+}
+
+const region = "Zürich";
+const call = { name: "mirrored", arguments: { region, page: 7, place: { isFar: true } } };
+const mirroredHeaders = {
+  "mcp-param-region": `=?base64?${Buffer.from(region).toString("base64")}?=`,
+  "mcp-param-page": "7",
+  "mcp-param-is-far": "true",
+};
+
+t.test("arguments that a listed tool wants as headers go up as such", async (t) => {
+  const { program, fixture } = await openMirrored(t);
+  t.match(await program.askStateless("tools/list"), {
+    result: { tools: [{ name: "test_simple_text" }, { name: "mirrored" }] },
+  });
+  fixture.take();
+  t.match(await program.askStateless("tools/call", call), {
+    result: { content: [{ text: "mirrored" }] },
+  });
+  const [received, ...others] = fixture.take();
+  t.match(received?.headers, mirroredHeaders);
+  t.same(others, [], "at the first go");
+  const some = { name: "mirrored", arguments: { region: null, page: 2 ** 53, place: {} } };
+  await program.askStateless("tools/call", some);
+  const names = fixture.take().flatMap(({ headers }) => Object.keys(headers));
+  t.notOk(
+    names.some((name) => name.startsWith("mcp-param-")),
+    "nothing without a value",
+  );
+});
+
+t.test(
+  "a tool that declares headers against the rules is left out, and it is said why",
+  async (t) => {
+    const { program } = await openMirrored(t);
+    await program.askStateless("tools/list");
+    const { result } = await program.askStateless("tools/list");
+    t.equal(program.errors.length, 1, "once");
+    t.notMatch(JSON.stringify(result), "misdeclared");
+    t.match(program.errors, [
+      /The tool misdeclared is left out: x-mcp-header of share is not on a/,
+    ]);
+  },
+);
+
+t.test("a program that never lists its tools can call them all the same", async (t) => {
+  const { program, fixture } = await openMirrored(t);
+  const meta = { progressToken: "token" };
+  t.match(await program.askStateless("tools/call", call, meta), {
+    result: { content: [{ text: "mirrored" }] },
+  });
+  const [first, list, second, ...others] = fixture.take();
+  t.match(first?.headers, { "mcp-method": "tools/call", "mcp-param-region": undefined });
+  t.match(list?.headers, { "mcp-method": "tools/list" });
+  t.notMatch(list?.body, "progressToken");
+  t.match(second?.headers, mirroredHeaders);
+  t.equal(second?.body, first?.body);
+  t.same(others, []);
+  t.equal(program.told.length, 1, "the program is told of nothing but its answer");
+  t.match(program.errors, [/misdeclared/]);
+  t.equal(program.errors.length, 1);
+});
+
+t.test("a session that the server has lost is begun again, once", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants });
+  const program = await startProgram(t, endpoint.url);
+  await program.begin();
+  const text = { result: { content: [{ text: /simple text/ }] } };
+  const simple = { name: "test_simple_text" };
+  t.match(await program.ask("tools/call", simple), text);
+  await fixture.loseSessions();
+  fixture.take();
+  const answers = await Promise.all([
+    program.ask("tools/call", simple),
+    program.ask("tools/call", simple),
+  ]);
+  t.match(answers, [text, text]);
+  const received = fixture.take();
+  const handshakes = received.filter(({ body }) => body.includes('"initialize"'));
+  t.equal(handshakes.length, 1, "by one handshake for all that were lost");
+  t.equal(handshakes[0]?.headers["mcp-session-id"], undefined);
+  t.ok(received.some(({ body }) => body.includes("notifications/initialized")));
+  t.equal(program.told.length, 4, "the program is told of nothing but its answers");
+});
+
+t.test("where no session holds, the program is told so", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  upstream.answer = ({ body }, response) => {
+    const isHandshake = body.includes("initialize");
+    const result = { protocolVersion: "2025-11-25", capabilities: {} };
+    const { id = null } = body.length === 0 ? {} : JSON.parse(body.toString());
+    const headers = { "content-type": "application/json", "mcp-session-id": "s" };
+    response.writeHead(isHandshake ? 200 : 404, headers);
+    response.end(JSON.stringify({ jsonrpc: "2.0", id, result }));
+  };
+  const program = await startProgram(t, `${upstream.url}/mcp`);
+  await program.begin();
+  t.match(await program.ask("tools/list"), { error: { code: -32603, data: { status: 404 } } });
+  const asked = upstream.received.filter(({ body }) => body.includes("tools/list"));
+  t.equal(asked.length, 2, "once more, and no more");
+  t.match(program.errors, [/404/]);
+});
+
+t.test("an answer whose stream is cut is taken up where it was cut", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const result = { protocolVersion: "2025-11-25", capabilities: {} };
+  upstream.answer = ({ method, headers, body }, response) => {
+    const { id, method: asked } = body.length === 0 ? {} : JSON.parse(body.toString());
+    const answer = (members: object) => JSON.stringify({ jsonrpc: "2.0", ...members });
+    if (asked === "initialize") {
+      response.writeHead(200, { "content-type": "application/json", "mcp-session-id": "s" });
+      response.end(answer({ id, result }));
+    } else if (asked === "tools/call") {
+      const progress = answer({ method: "notifications/progress", params: { progress: 1 } });
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.end(`id: 7\nretry: 10\ndata: ${progress}\n\n`);
+    } else if (method === "GET" && headers["last-event-id"] === "7") {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.end(`id: 8\ndata: ${answer({ id: 2, result: { content: [] } })}\n\n`);
+    } else response.writeHead(method === "GET" ? 405 : 202).end();
+  };
+  const { endpoint } = await openProxied(t, { grants, target: `${upstream.url}/mcp` });
+  const program = await startProgram(t, endpoint.url);
+  await program.begin();
+  t.match(await program.ask("tools/call", { name: "test_simple_text" }), {
+    id: 2,
+    result: { content: [] },
+  });
+  const [, progress] = program.told;
+  t.match(progress, { method: "notifications/progress", params: { progress: 1 } });
+  const taken = upstream.received.filter(({ headers }) => "last-event-id" in headers);
+  t.match(taken, [{ method: "GET", headers: { "mcp-session-id": "s", "last-event-id": "7" } }]);
+  t.same(program.errors, []);
+});
