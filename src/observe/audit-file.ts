@@ -1,5 +1,6 @@
 import { closeSync, openSync } from "node:fs";
-import { type DestinationStream, destination } from "pino";
+import type { DestinationStream } from "pino";
+import { LineWriter } from "./line-writer.ts";
 import type { Log } from "./log.ts";
 
 /** The file of the audit, while it is open. */
@@ -39,14 +40,15 @@ export function openAuditFile(file: string, log: Log): AuditFile {
     throw new Error(`the audit file cannot be written: ${reasonOf(cause)}`, { cause });
   }
   let isFailing = false;
-  const stream = destination({ dest: file, mode: MODE, sync: false, maxLength: KEPT_BYTES });
-  stream.on("error", (error: Error) => {
+  const stream = new LineWriter(file, KEPT_BYTES, MODE);
+  const { file: lines } = stream;
+  lines.on("error", (error: Error) => {
     if (!isFailing) {
       log.error({ file, reason: error.message }, "the audit cannot be written; it is in the log");
     }
     isFailing = true;
   });
-  stream.on("drain", () => {
+  lines.on("drain", () => {
     if (isFailing) log.info({ file }, "the audit is written again");
     isFailing = false;
   });
@@ -58,15 +60,15 @@ export function openAuditFile(file: string, log: Log): AuditFile {
     reopen() {
       try {
         requireWritable(file);
-        stream.reopen();
+        lines.reopen();
       } catch (error) {
         log.error({ file, reason: reasonOf(error) }, "the audit file cannot be opened again");
       }
     },
     close() {
       // To flush would be to try for ever.
-      if (isFailing) stream.destroy();
-      else stream.flushSync();
+      if (isFailing) lines.destroy();
+      else lines.flushSync();
     },
   };
 }

@@ -1,4 +1,5 @@
-import { type DestinationStream, destination, type Logger, pino } from "pino";
+import { type DestinationStream, type Logger, pino } from "pino";
+import { LineWriter } from "./line-writer.ts";
 import { terminalStream } from "./terminal.ts";
 
 export type Log = Logger;
@@ -23,9 +24,10 @@ const KEPT_BYTES = 1024 * 1024;
 
 function logStream(isTerminal: boolean): DestinationStream {
   if (!isTerminal) {
-    const stream = destination({ dest: 1, sync: true, maxLength: KEPT_BYTES });
+    const stream = new LineWriter(1, KEPT_BYTES);
     // A full disk is no reason to drop requests; the lines follow when there is room again.
-    return stream.on("error", () => {});
+    stream.file.on("error", () => {});
+    return stream;
   }
   // Also knows NO_COLOR and terminals without colours.
   return terminalStream({ hasColors: process.stdout.hasColors() });

@@ -1,8 +1,8 @@
 /** Ordinary text in long strings, passed over several bytes at a time. */
 
-const quote = 0x22;
 const backslash = 0x5c;
-const firstPrintable = 0x20;
+const blank = 0x20;
+const quote = 0x22;
 
 // Four bytes each.
 const quotes = 0x22222222;
@@ -69,7 +69,7 @@ export class LongRuns {
         below(words.getInt32(position + 12, true));
       if ((found & highBits) !== 0) break;
     }
-    while (position < end && (this.#bytes[position] ?? 0) >= firstPrintable) position++;
+    while (position < end && (this.#bytes[position] ?? 0) >= blank) position++;
     return position;
   }
 }

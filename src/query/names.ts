@@ -1,14 +1,13 @@
 /** What databases, tables and columns may be called. */
 
+import { byteTable, characterTable } from "./byte-tables.ts";
 import type { ByteText } from "./byte-text.ts";
 
 /** What `isPlainName` accepts, in words for a message. */
 export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
 
 const longestPlainName = 63;
-const plainByte = Uint8Array.from({ length: 256 }, (_, byte) =>
-  /[A-Za-z0-9_-]/.test(String.fromCharCode(byte)) ? 1 : 0,
-);
+const plainByte = byteTable((byte) => isPlainName(String.fromCharCode(byte)));
 
 /** `isPlainName` of text that is still bytes. */
 export function isPlainText({ bytes, start, end }: ByteText): boolean {
@@ -28,17 +27,11 @@ export function isPlainName(text: string): boolean {
   return /^[A-Za-z0-9_-]{1,63}$/.test(text);
 }
 
+const forbidden = characterTable("'\"\\`.");
 const longestColumnName = 128;
 /** Bytes that a column name has at most: a character takes at most four in UTF-8. */
 export const longestColumnBytes = 4 * longestColumnName;
-const forbiddenInColumn = new Set([0x7f, ..."'\"\\`."].map(byteOf));
-const columnByte = Uint8Array.from({ length: 256 }, (_, byte) =>
-  byte >= 0x20 && !forbiddenInColumn.has(byte) ? 1 : 0,
-);
-
-function byteOf(character: string | number): number {
-  return typeof character === "number" ? character : character.charCodeAt(0);
-}
+const columnByte = byteTable((byte) => byte >= 0x20 && byte !== 0x7f && forbidden[byte] !== 1);
 
 /** Whether a column of a table may be called so. Takes bytes, since it judges the keys of rows. */
 export function isColumnName(text: ByteText): boolean {

@@ -7,6 +7,9 @@ import { isPlainText, plainNameRule } from "./names.ts";
 import { quoteName } from "./refusal.ts";
 import { type Rest, repeat } from "./rest.ts";
 
+const nine = 0x39;
+const zero = 0x30;
+
 const plainNames = new NameCache();
 
 /** Reads the name of a database or table. */
@@ -59,9 +62,6 @@ export function readBoolean(reader: JsonReader): Rest {
   reader.expect("a boolean");
   return reader.skipValue();
 }
-
-const zero = 0x30;
-const nine = 0x39;
 
 /** Reads past a count of rows: an integer from 0 to 2^53 - 1, written in digits only. */
 export function readCount(reader: JsonReader): undefined {

@@ -25,7 +25,10 @@ export interface StreamForward {
   readonly answerHeaders: readonly string[];
   /** The path and query to ask for, if they are not the client's. */
   readonly path?: string;
-  /** The body, if it was read already. */
+  /**
+   * The body, if it was read already. Else the client's goes up, if the headers say how long it is,
+   * and nothing at all if they do not.
+   */
   readonly body?: Buffer;
   /**
    * Judges the head of the answer; without it, the answer goes as it is.
@@ -59,6 +62,17 @@ export interface StreamProxyOptions {
 interface Underway {
   readonly stream: StreamForward;
   readonly fail: (error: Error) => void;
+}
+
+/**
+ * What is sent in the place of the client's own body; undefined if that goes up as it comes. Without
+ * a length, its bytes would be read as a request of their own (RFC 9112, section 6.3).
+ */
+function bodyOf({ body, headers }: StreamForward): Readable | undefined {
+  if (body !== undefined) return Readable.from([body]);
+  const isFramed =
+    headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
+  return isFramed ? undefined : Readable.from([]);
 }
 
 function proxyTarget({ origin, socketPath }: UpstreamTarget) {
@@ -140,13 +154,8 @@ export function createStreamProxy({
       };
       underway.set(request, { stream, fail });
       response.once("close", resolve);
-      const { body } = stream;
-      proxy.web(
-        request,
-        response,
-        body === undefined ? {} : { buffer: Readable.from([body]) },
-        fail,
-      );
+      const buffer = bodyOf(stream);
+      proxy.web(request, response, buffer === undefined ? {} : { buffer }, fail);
       await promise;
     },
     close() {

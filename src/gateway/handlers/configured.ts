@@ -17,10 +17,26 @@ import { subjectOf } from "../subject.ts";
 
 type RouteSettings = Configuration["routes"][number];
 
-/** Spellings of a path that an upstream might read as another path. */
-const ambiguous = /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%2f|%5c|%2e|%00|[^!-~]/i;
+/**
+ * What an upstream might read as another path: empty and dot segments, parameters of segments, and
+ * separators, dots, control characters and percent signs in their encoded form.
+ */
+const ambiguous =
+  /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
 /** All that an upstream might take for the end of a path's first segment. */
 const separator = /[/;\\#]|%2f|%5c/i;
+
+/** True for a spelling of a path that an upstream might read as another path. */
+function isAmbiguous(path: string): boolean {
+  if (ambiguous.test(path)) return true;
+  try {
+    // Not every reader takes half an encoding, or one that is no UTF-8, for the same.
+    decodeURIComponent(path);
+    return false;
+  } catch {
+    return true;
+  }
+}
 
 /** True if each request on the route is about one database. */
 function namesDatabase({ path, database_header: header }: RouteSettings): boolean {
@@ -99,7 +115,7 @@ async function handle(
 ): Promise<void> {
   // A target has no fragment (RFC 9112, section 3.2): some cut it off, and some do not.
   const hasFragment = exchange.request.url?.includes("#") ?? false;
-  if (hasFragment || ambiguous.test(exchange.path)) throw new Refusal("path_not_canonical");
+  if (hasFragment || isAmbiguous(exchange.path)) throw new Refusal("path_not_canonical");
   const identity = authorize(gateway, exchange, settings);
   exchange.decision = "allow";
   const { request, response, requestId, peer } = exchange;
@@ -132,7 +148,7 @@ export function refuseAmbiguousPaths(router: Router, routes: Configuration["rout
   const roots = new Set(routes.map(({ path }) => path.split("/")[1]));
   return (path) => {
     const match = router(path);
-    if (match !== undefined || !ambiguous.test(path)) return match;
+    if (match !== undefined || !isAmbiguous(path)) return match;
     const [root] = path.slice(1).split(separator);
     if (roots.has(root)) throw new Refusal("path_not_canonical");
     return undefined;

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { gatewayHeaders, type HeaderPolicy, streamHeaders } from "../../upstream/headers.ts";
-import { createStreamProxy, type StreamForward } from "../../upstream/stream-proxy.ts";
+import type { HeaderPolicy } from "../../upstream/headers.ts";
+import { createStreamProxy } from "../../upstream/stream-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
@@ -10,19 +10,10 @@ import { noteSession } from "./session-notes.ts";
 import { Sessions } from "./sessions.ts";
 import { isSubscription, OpenStreams } from "./streams.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
+import { type Origin, upwardHeaders } from "./upward-headers.ts";
 
 /** What the gateway knows of a request besides the request itself. */
-export interface McpExchange extends Answering {
-  readonly requestId: string;
-  /** The addresses on the way here, the client's first. */
-  readonly forwardedFor: string;
-  readonly proto: string;
-  readonly host: string | undefined;
-  /** True if the peer's `X-Forwarded-*` headers are believed. */
-  readonly isTrusted: boolean;
-  /** False while authentication is off: then nobody is vouched for. */
-  readonly isAuthenticated: boolean;
-}
+export interface McpExchange extends Answering, Origin {}
 
 /** Stands in front of a foreign MCP server. */
 export interface McpProxy {
@@ -60,28 +51,6 @@ export interface McpProxyOptions extends Rights {
   readonly streams?: OpenStreams;
 }
 
-/** The client's headers that go up, and the gateway's own. */
-function upwardHeaders(
-  request: IncomingMessage,
-  { era, sessionId, identity }: Judged,
-  body: Buffer | undefined,
-  policy: HeaderPolicy,
-  exchange: McpExchange,
-): StreamForward["headers"] {
-  const kept = streamHeaders(request.headers, policy, exchange.isTrusted);
-  const headers: NodeJS.Dict<string | string[]> = {
-    ...kept,
-    // Lists are looked at on their way back, which an encoding would hinder.
-    "accept-encoding": "identity",
-    ...gatewayHeaders({ ...exchange, identity: exchange.isAuthenticated ? identity : undefined }),
-  };
-  delete headers["transfer-encoding"];
-  delete headers["content-length"];
-  if (body !== undefined) headers["content-length"] = String(body.length);
-  if (era === "stateless" || sessionId === undefined) delete headers["mcp-session-id"];
-  return headers;
-}
-
 /** Creates the proxy; nothing is connected until it is needed. */
 export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const { sessions = new Sessions(), streams = new OpenStreams() } = options;
@@ -114,7 +83,7 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
         request,
         response,
         path,
-        headers: upwardHeaders(request, judged, body, headerPolicy, exchange),
+        headers: upwardHeaders({ request, judged, body }, headerPolicy, exchange),
         answerHeaders: exchange.answerHeaders(),
         ...(body === undefined ? {} : { body }),
         receive: (answer) => {

@@ -1,9 +1,20 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { errors } from "oidc-provider";
+import { type Client, errors } from "oidc-provider";
 import { allow, deny, showConsent, switchAccount } from "./decide.ts";
 import { OAuthProblem, readForm } from "./http.ts";
 import { type InteractionContext, type Visit, viewClient } from "./interaction-context.ts";
 import { logIn, showLogin } from "./login.ts";
+
+/** The client that asks. @throws OAuthProblem if it is gone, or its document cannot be had now */
+async function findClient({ provider }: InteractionContext, clientId: string): Promise<Client> {
+  try {
+    const client = await provider.Client.find(clientId);
+    if (client !== undefined) return client;
+  } catch (error) {
+    if (!(error instanceof errors.OIDCProviderError)) throw error;
+  }
+  throw new OAuthProblem(400, "invalid_client", "it is gone");
+}
 
 async function openVisit(
   context: InteractionContext,
@@ -13,8 +24,7 @@ async function openVisit(
   const { provider } = context;
   try {
     const interaction = await provider.interactionDetails(request, response);
-    const client = await provider.Client.find(String(interaction.params.client_id));
-    if (client === undefined) throw new OAuthProblem(400, "invalid_client", "it is gone");
+    const client = await findClient(context, String(interaction.params.client_id));
     const view = viewClient(context, client, interaction);
     return { request, response, interaction, client, view };
   } catch (error) {

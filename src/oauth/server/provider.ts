@@ -1,11 +1,11 @@
 import type { EventEmitter } from "node:events";
-import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-provider";
+import { type Configuration, Provider } from "oidc-provider";
 import { isConfiguredRedirect } from "../../config/redirect-uris.ts";
 import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
-import { createAddressLimit } from "./address-limit.ts";
 import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
 import { clientRecord, readClientMetadata } from "./client-metadata.ts";
+import type { DocumentLimit } from "./document-limit.ts";
 import { holdAnswers } from "./held-answers.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
 import { lifetimes } from "./lifetimes.ts";
@@ -17,15 +17,18 @@ import { isClientRedirect } from "./redirects.ts";
 import { defaultResource, findAccount, isOwnOrigin, resourceServer, tokenClaims } from "./rules.ts";
 import type { StateStore } from "./store.ts";
 
-/** Documents of clients that are fetched a minute: to fetch is work for others too. */
-const documentBounds = { perAddress: 30, perSharedAddress: 300, window: 60 } as const;
+/** What the library works on. */
+export interface ProviderParts {
+  readonly keys: SigningKeys;
+  readonly store: StateStore;
+  readonly documentLimit: DocumentLimit;
+}
 
 function features(
   options: AuthorizationServerOptions,
-  keys: SigningKeys,
+  { keys, documentLimit }: ProviderParts,
 ): Configuration["features"] {
   const off = { enabled: false };
-  const limit = createAddressLimit(documentBounds);
   return {
     devInteractions: off,
     dPoP: off,
@@ -35,9 +38,7 @@ function features(
     clientIdMetadataDocument: {
       enabled: true,
       ack: "draft-02",
-      // Without a request, a page that was let in before reads its client again.
-      allowFetch: async (ctx?: KoaContextWithOIDC) =>
-        ctx === undefined || (await limit(options.originOf(ctx.req))) === 0,
+      allowFetch: () => documentLimit.mayFetch(),
       allowClient: () => true,
       cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
     },
@@ -70,11 +71,8 @@ function documentFetch({
   return asLibraryFetch(fetchDocument, (document) => readClientMetadata(document, isRedirect));
 }
 
-function configure(
-  options: AuthorizationServerOptions,
-  keys: SigningKeys,
-  store: StateStore,
-): Configuration {
+function configure(options: AuthorizationServerOptions, parts: ProviderParts): Configuration {
+  const { keys, store } = parts;
   const cookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
   return {
     adapter: createAdapterFactory(store),
@@ -105,7 +103,7 @@ function configure(
     scopes: [OFFLINE_ACCESS],
     pkce: { required: () => true },
     allowOmittingSingleRegisteredRedirectUri: false,
-    features: features(options, keys),
+    features: features(options, parts),
     fetch: documentFetch(options),
     fetchResponseBodyLimits: { "client_id metadata document": DOCUMENT_LIMITS.bytes },
     findAccount: findAccount(options),
@@ -145,10 +143,9 @@ function configure(
 /** Sets the protocol up: authorization code with PKCE and refresh tokens, for public clients. */
 export function createProvider(
   options: AuthorizationServerOptions,
-  keys: SigningKeys,
-  store: StateStore,
+  parts: ProviderParts,
 ): Provider {
-  const provider = new Provider(options.issuer, configure(options, keys, store));
+  const provider = new Provider(options.issuer, configure(options, parts));
   holdAnswers(provider, options);
   // Its own idea of its address comes from headers that only this server sets.
   provider.proxy = true;

@@ -3,6 +3,7 @@ import { mkdir } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import path from "node:path";
 import { createFormGuard } from "./csrf.ts";
+import { DocumentLimit } from "./document-limit.ts";
 import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
 import { observeProvider } from "./events.ts";
 import { OAuthProblem, sendProblem } from "./http.ts";
@@ -57,7 +58,8 @@ export async function openAuthorizationServer(
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = await openSigningKeys(path.join(directory, "keys"));
   const store = new StateStore(path.join(directory, "state.sqlite"));
-  const provider = createProvider(options, keys, store);
+  const documentLimit = new DocumentLimit();
+  const provider = createProvider(options, { keys, store, documentLimit });
   observeProvider(provider, store, onEvent);
   const accessTokens = createAccessTokens({ issuer, resource, keys });
   const guard = createFormGuard(store.secret("forms", randomBytes(32)));
@@ -74,13 +76,16 @@ export async function openAuthorizationServer(
 
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     setPublicAddress(request, publicUrl);
-    await findRoute(routes, request).endpoint(request, response);
+    const { endpoint } = findRoute(routes, request);
+    await documentLimit.during(options.originOf(request), () => endpoint(request, response));
   }
 
   return {
     paths: [...metadataPaths, "/oauth/"],
     handle(request, response) {
       serve(request, response).catch((error: unknown) => {
+        // The client went away while its body was read: there is nobody to answer.
+        if (request.destroyed && !request.complete) return;
         if (error instanceof OAuthProblem) return sendFailure(request, response, error);
         const reason = error instanceof Error ? error.message : "unknown";
         log.error({ reason }, "the authorization server failed");

@@ -1,0 +1,23 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import type { LoginOrigin } from "../../identity/throttle.ts";
+import { createAddressLimit } from "./address-limit.ts";
+
+/** Documents of clients that are fetched a minute: to fetch is work for others too. */
+const documentBounds = { perAddress: 30, perSharedAddress: 300, window: 60 } as const;
+
+/** Bounds how many documents of clients are fetched for requests from one address. */
+export class DocumentLimit {
+  readonly #limit = createAddressLimit(documentBounds);
+  readonly #asking = new AsyncLocalStorage<LoginOrigin>();
+
+  /** Answers a request from there: documents that are fetched meanwhile are fetched for it. */
+  during<Answer>(origin: LoginOrigin, answer: () => Answer): Answer {
+    return this.#asking.run(origin, answer);
+  }
+
+  /** Counts a document; false if it may not be fetched, as for nobody's request. */
+  async mayFetch(): Promise<boolean> {
+    const origin = this.#asking.getStore();
+    return origin !== undefined && (await this.#limit(origin)) === 0;
+  }
+}
