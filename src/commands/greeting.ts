@@ -1,17 +1,10 @@
 import { styleText } from "node:util";
-import { isAdministrator } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import type { RunningGateway } from "../gateway/start.ts";
+import type { GatewayFacts } from "../gateway/facts.ts";
 import { version } from "../version.ts";
 import { print } from "./outcome.ts";
 
 const LABEL_WIDTH = 15;
-/** Administrators that are named; there may be many. */
-const NAMED = 5;
-
-function administrators({ access: { snapshot } }: RunningGateway): string[] {
-  return [...snapshot.users.keys()].filter((name) => isAdministrator(snapshot, name));
-}
 
 function printFact(label: string, fact: string): void {
   print(`  ${styleText("dim", label.padEnd(LABEL_WIDTH))}${fact}`);
@@ -19,12 +12,11 @@ function printFact(label: string, fact: string): void {
 
 function printFacts(
   { configuration, serviceDirectory, file }: LoadedConfiguration,
-  gateway: RunningGateway,
+  { users, administrators, dataDirectory, url, publicUrl }: GatewayFacts,
 ): void {
-  const { access, dataDirectory, url, publicUrl } = gateway;
-  const names = administrators(gateway).slice(0, NAMED).join(", ");
+  const names = administrators.join(", ");
   if (publicUrl !== url) printFact("Public URL", publicUrl);
-  printFact("Users", `${access.snapshot.users.size}; administrators: ${names || "none"}`);
+  printFact("Users", `${users}; administrators: ${names || "none"}`);
   printFact("Access file", `${configuration.auth.access_control_file} (edit it live)`);
   printFact("Files", serviceDirectory);
   printFact("Configuration", file ?? "defaults (see gateway.toml.example)");
@@ -33,12 +25,12 @@ function printFacts(
 }
 
 /** Tells a person on a terminal what they want to know after a start. */
-export function greet(loaded: LoadedConfiguration, gateway: RunningGateway): void {
-  const { firstPassword, url } = gateway;
+export function greet(loaded: LoadedConfiguration, facts: GatewayFacts): void {
+  const { firstPassword, url, administrators } = facts;
   print("");
   print(`${styleText("bold", `Gatehouse ${version}`)} listens on ${styleText("cyan", url)}`);
   print("");
-  printFacts(loaded, gateway);
+  printFacts(loaded, facts);
   const password = firstPassword?.kind === "shown" ? firstPassword.password : "<password>";
   if (firstPassword?.kind === "shown") {
     const [name, secret] = [styleText("bold", "admin"), styleText("bold", password)];
@@ -48,7 +40,7 @@ export function greet(loaded: LoadedConfiguration, gateway: RunningGateway): voi
   print("");
   print("Next, in another terminal:");
   print("");
-  const body = JSON.stringify({ username: administrators(gateway)[0] ?? "admin", password });
+  const body = JSON.stringify({ username: administrators[0] ?? "admin", password });
   print(`  curl -s ${url}/login -H 'Content-Type: application/json' -d '${body}'`);
   print("");
 }

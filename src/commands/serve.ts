@@ -1,14 +1,17 @@
 import { Command, InvalidArgumentError } from "commander";
+import type { DestinationStream } from "pino";
 import { isLoopback } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configurationSchema } from "../config/schema.ts";
+import type { GatewayFacts } from "../gateway/facts.ts";
 import type { RunningGateway, StartOptions } from "../gateway/start.ts";
-import { createLog, type Log } from "../observe/log.ts";
+import { outliveErrors } from "../observe/last-resort.ts";
+import { createLog, type Log, openLogStream } from "../observe/log.ts";
 import { version } from "../version.ts";
+import { workerCount } from "../workers/count.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { greet } from "./greeting.ts";
-import { outliveErrors } from "./last-resort.ts";
 import { explainListenFailure } from "./listen-failure.ts";
 import { FAILURE } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
@@ -45,8 +48,12 @@ function warn({ configuration: { auth, server } }: LoadedConfiguration, log: Log
   }
 }
 
-function logStart(loaded: LoadedConfiguration, gateway: RunningGateway, log: Log): void {
-  const { firstPassword, url, access, dataDirectory } = gateway;
+function logStart(
+  loaded: LoadedConfiguration,
+  facts: GatewayFacts,
+  { log, workers }: { log: Log; workers: number },
+): void {
+  const { firstPassword, url, publicUrl, accessVersion, users, dataDirectory } = facts;
   if (firstPassword?.kind === "file") {
     log.warn(
       { user: "admin", file: firstPassword.file },
@@ -57,13 +64,14 @@ function logStart(loaded: LoadedConfiguration, gateway: RunningGateway, log: Log
   log.info(
     {
       url,
-      publicUrl: gateway.publicUrl,
+      publicUrl,
+      ...(workers > 1 ? { workers } : {}),
       version,
       serviceDirectory,
       configuration: file,
       accessFile: configuration.auth.access_control_file,
-      accessVersion: access.snapshot.version,
-      users: access.snapshot.users.size,
+      accessVersion,
+      users,
       dataDirectory,
       upstream: configuration.upstream.url,
     },
@@ -72,24 +80,43 @@ function logStart(loaded: LoadedConfiguration, gateway: RunningGateway, log: Log
 }
 
 /** Starts the gateway and tells where it listens: a person by a greeting, all others by the log. */
-async function start(loaded: LoadedConfiguration, options: StartOptions): Promise<RunningGateway> {
-  // Loaded here, since no other command should wait for all that a gateway is made of.
-  const { startGateway } = await import("../gateway/start.ts");
-  const gateway = await startGateway(loaded, options).catch((error: unknown) => {
+async function start(
+  loaded: LoadedConfiguration,
+  options: StartOptions & { output: DestinationStream },
+): Promise<RunningGateway> {
+  const workers = workerCount(loaded.configuration);
+  const gateway = await startAs(workers, loaded, options).catch((error: unknown) => {
     throw explainListenFailure(error, loaded.configuration);
   });
-  if (options.hasTerminal) greet(loaded, gateway);
-  else logStart(loaded, gateway, options.log);
+  const { facts } = gateway;
+  if (options.hasTerminal) greet(loaded, facts);
+  else logStart(loaded, facts, { log: options.log, workers });
   return gateway;
+}
+
+/** Serves from this process, or from several others. */
+async function startAs(
+  count: number,
+  loaded: LoadedConfiguration,
+  options: StartOptions & { output: DestinationStream },
+): Promise<RunningGateway> {
+  // Loaded here, since no other command should wait for all that a gateway is made of.
+  if (count === 1) {
+    const { startGateway } = await import("../gateway/start.ts");
+    return startGateway(loaded, options);
+  }
+  const { startWorkers } = await import("../workers/start.ts");
+  return startWorkers(loaded, { ...options, count });
 }
 
 async function run(options: ServeOptions): Promise<void> {
   const chosenPassword = takeChosenPassword();
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
-  const log = createLog({ isTerminal: hasTerminal });
+  const output = openLogStream(hasTerminal);
+  const log = createLog({ isTerminal: hasTerminal }, output);
   warn(loaded, log);
-  const gateway = await start(loaded, { log, chosenPassword, hasTerminal });
+  const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
 
   // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.

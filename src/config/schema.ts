@@ -51,11 +51,19 @@ export const configurationSchema = z
           "or accept the risk with auth.insecure_allow_remote = true",
       );
     },
-    { when: ({ issues }) => !issues.some(({ path }) => isServerOrAuth(path?.[0])) },
+    { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "auth")) },
+  )
+  .superRefine(
+    ({ server, upstream }, context) => {
+      if (upstream.connections >= server.workers) return;
+      const allowed = `at least one for each of server.workers, which is ${server.workers}`;
+      refuse(context, ["upstream", "connections"], allowed);
+    },
+    { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "upstream")) },
   );
 
-function isServerOrAuth(section: PropertyKey | undefined): boolean {
-  return section === "server" || section === "auth";
+function isOneOf(section: PropertyKey | undefined, ...names: readonly string[]): boolean {
+  return names.some((name) => name === section);
 }
 
 type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } : T;

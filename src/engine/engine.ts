@@ -8,7 +8,7 @@ const defaultQueryTimeLimit = 30_000;
 
 /** How an engine is started. */
 export interface EngineOptions {
-  /** The database: `sqlite:DIRECTORY`. */
+  /** The database: `sqlite:DIRECTORY` or `postgres://user@host:port/database`. */
   readonly url: string;
   /** `unix:/path`, or a loopback `host:port` (port 0 takes a free one). */
   readonly listen: string;
@@ -36,7 +36,8 @@ export interface Engine {
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
   if (options.authorization === "") throw new Error("The engine's authorization is empty.");
-  const store = await openStore(options.url, options.queryTimeLimit ?? defaultQueryTimeLimit);
+  const timeLimit = options.queryTimeLimit ?? defaultQueryTimeLimit;
+  const store = await openStore(options.url, { timeLimit, log: options.log });
   const { server, drain } = createEngineServer({
     store,
     log: options.log,

@@ -1,19 +1,34 @@
+import type { Logger } from "pino";
+import { openPostgresStore } from "./postgres/open.ts";
 import { openSqliteStore } from "./sqlite/store.ts";
 import type { Store } from "./store.ts";
 
+/** How a database is opened. */
+export interface StoreOptions {
+  /** How long a query may take in the database, in milliseconds. */
+  readonly timeLimit: number;
+  readonly log: Logger;
+}
+
 /**
- * Opens the database that a URL names: `sqlite:DIRECTORY`. A query may take `queryTimeLimit`
- * milliseconds.
+ * Opens the database that a URL names: `sqlite:DIRECTORY` or `postgres://host/database`.
  *
- * Throws an `Error` whose message says what is wrong with the URL or the directory, and
- * `DirectoryInUseError`.
+ * Throws an `Error` whose message says what is wrong with the URL, the directory or the server,
+ * and `DirectoryInUseError`.
  */
-export async function openStore(url: string, queryTimeLimit: number): Promise<Store> {
+export async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const scheme = url.slice(0, url.indexOf(":") + 1);
-  if (scheme === "sqlite:") return openSqliteStore(sqliteDirectory(url), queryTimeLimit);
-  throw new Error(
-    `The engine cannot open a database of the kind "${scheme || url}": this version speaks sqlite only (sqlite:DIRECTORY).`,
-  );
+  switch (scheme) {
+    case "sqlite:":
+      return openSqliteStore(sqliteDirectory(url), options.timeLimit);
+    case "postgres:":
+    case "postgresql:":
+      return openPostgresStore(url, options);
+    default:
+      throw new Error(
+        `The engine cannot open a database of the kind "${scheme || url}": this version speaks sqlite (sqlite:DIRECTORY) and PostgreSQL (postgres://user@host:port/database).`,
+      );
+  }
 }
 
 function sqliteDirectory(url: string): string {

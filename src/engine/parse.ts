@@ -1,4 +1,5 @@
 import type { QueryBody } from "../query/shape.ts";
+import { ExactNumber } from "./exact-number.ts";
 import { EngineRefusal } from "./refusal.ts";
 
 const smallestInteger = -(2n ** 63n);
@@ -16,11 +17,21 @@ export function parseBody(body: Buffer): QueryBody {
   return query;
 }
 
+/**
+ * Turns a body that was scanned into a query for a database that has numbers of any length. What
+ * a double would write otherwise becomes BigInt if it is an integer of moderate length, else
+ * `ExactNumber`.
+ */
+export function parseBodyExactly(body: Buffer): QueryBody {
+  const query: QueryBody = JSON.parse(body.toString("utf8"), reviveExactly);
+  return query;
+}
+
 /** `context` is what numbers come with: their text (ECMAScript, JSON.parse source text access). */
 function reviveNumber(_key: string, value: unknown, context?: { source: string }): unknown {
   if (typeof value !== "number") return value;
   const source = context?.source ?? "";
-  if (!/^-?\d+$/.test(source)) {
+  if (!isInteger(source)) {
     if (!Number.isFinite(value)) throw outOfRange("a number");
     return value;
   }
@@ -29,6 +40,18 @@ function reviveNumber(_key: string, value: unknown, context?: { source: string }
   const integer = BigInt(source);
   if (integer < smallestInteger || integer > largestInteger) throw outOfRange("an integer");
   return integer;
+}
+
+function reviveExactly(_key: string, value: unknown, context?: { source: string }): unknown {
+  if (typeof value !== "number") return value;
+  const source = context?.source ?? "";
+  if (!isInteger(source)) return String(value) === source ? value : new ExactNumber(source);
+  if (Number.isSafeInteger(value)) return value;
+  return source.length > 20 ? new ExactNumber(source) : BigInt(source);
+}
+
+function isInteger(source: string): boolean {
+  return /^-?\d+$/.test(source);
 }
 
 function outOfRange(what: string): EngineRefusal {

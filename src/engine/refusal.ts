@@ -14,6 +14,7 @@ export const refusalStatuses = {
   unknown_column: 400,
   unauthorized: 401,
   host_not_allowed: 403,
+  permission_denied: 403,
   database_not_found: 404,
   not_found: 404,
   table_not_found: 404,
@@ -26,6 +27,7 @@ export const refusalStatuses = {
   unsupported_media_type: 415,
   busy: 503,
   closing: 503,
+  database_unavailable: 503,
   query_timeout: 503,
   storage_failed: 507,
 } as const satisfies Record<string, number>;
@@ -50,4 +52,12 @@ export class EngineRefusal extends Error {
   at(place: string): EngineRefusal {
     return new EngineRefusal(this.code, `${place}: ${this.message}`, { cause: this });
   }
+}
+
+/** The refusal of a query that took longer than `timeLimit` milliseconds. */
+export function tooSlow(timeLimit: number): EngineRefusal {
+  return new EngineRefusal(
+    "query_timeout",
+    `The query was ended because it took longer than ${timeLimit / 1000} seconds`,
+  );
 }

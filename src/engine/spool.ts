@@ -1,4 +1,4 @@
-import { closeSync, openSync, writeSync } from "node:fs";
+import { closeSync, writeSync } from "node:fs";
 
 /** Text is gathered to chunks of about this many characters before it is encoded. */
 const chunkLength = 64 * 1024;
@@ -19,15 +19,15 @@ export type SpooledAnswer =
  * still gets its error status. Memory stays bounded: a long answer lies in a file.
  */
 export class Spool {
-  readonly #path: string;
+  readonly #openFile: () => number;
   readonly #chunks: Buffer[] = [];
   #pending = "";
   #byteLength = 0;
   #file: number | undefined;
 
-  /** `path` is where the file goes if one is needed; nothing may be there. */
-  constructor(path: string) {
-    this.#path = path;
+  /** `openFile` opens the empty file of a long answer, once it is known to be one. */
+  constructor(openFile: () => number) {
+    this.#openFile = openFile;
   }
 
   /** Adds text to the answer. Throws what the file system throws, for example when it is full. */
@@ -53,6 +53,13 @@ export class Spool {
     return { kind: "memory", bytes: Buffer.concat(this.#chunks, this.#byteLength) };
   }
 
+  /** Hands the file of a finished answer over to the caller; undefined if there is none. */
+  takeFile(): number | undefined {
+    const file = this.#file;
+    this.#file = undefined;
+    return file;
+  }
+
   /** Closes the file; must be called at the end, whatever happened. */
   close(): void {
     if (this.#file !== undefined) closeSync(this.#file);
@@ -60,7 +67,7 @@ export class Spool {
   }
 
   #spill(): void {
-    this.#file ??= openSync(this.#path, "wx", 0o600);
+    this.#file ??= this.#openFile();
     for (const chunk of this.#chunks) writeFully(this.#file, chunk);
     this.#chunks.length = 0;
   }
@@ -69,4 +76,12 @@ export class Spool {
 function writeFully(file: number, bytes: Buffer): void {
   let written = 0;
   while (written < bytes.length) written += writeSync(file, bytes, written);
+}
+
+/** What the file system says where there is no room, or no right, to write. */
+const storageCodes = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM"]);
+
+/** True for an error of the file system that the operator can mend by giving room or rights. */
+export function isStorageError(error: unknown): boolean {
+  return error instanceof Error && "code" in error && storageCodes.has(String(error.code));
 }

@@ -1,7 +1,21 @@
-import { closeSync, createReadStream, openSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import { closeSync, createReadStream, openSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { Readable } from "node:stream";
-import type { SpooledAnswer } from "./spool.ts";
+import type { Spool, SpooledAnswer } from "./spool.ts";
 import type { Answer } from "./store.ts";
+
+/**
+ * Opens an empty file that nobody else can open, since it loses its name at once; the system
+ * takes it back with its descriptor. Throws what the file system throws.
+ */
+export function openUnnamedFile(): number {
+  const path = join(tmpdir(), `.gatehouse-answer-${randomUUID()}`);
+  const file = openSync(path, "wx+", 0o600);
+  rmSync(path);
+  return file;
+}
 
 /** An answer that is a value in memory. */
 export function jsonAnswer(value: object): Answer {
@@ -15,6 +29,15 @@ export function jsonAnswer(value: object): Answer {
 export function openAnswer(spooled: SpooledAnswer, path: string): Answer {
   if (spooled.kind === "memory") return answerInMemory(spooled.bytes);
   return new AnswerInFile(openSync(path, "r"), spooled.byteLength);
+}
+
+/** The answer that this process spooled; the spool gives its file away and needs no closing. */
+export function takeAnswer(spool: Spool): Answer {
+  const spooled = spool.finish();
+  if (spooled.kind === "memory") return answerInMemory(spooled.bytes);
+  const file = spool.takeFile();
+  if (file === undefined) throw new Error("A spool was taken twice");
+  return new AnswerInFile(file, spooled.byteLength);
 }
 
 function answerInMemory(bytes: Uint8Array): Answer {

@@ -6,7 +6,7 @@ import { type FSWatcher, watch } from "chokidar";
 const POLL_MS = 500;
 /** A file is taken as written once it has stood still for so long, in milliseconds. */
 const SETTLE_MS = 100;
-/** Reports of a busy directory, such as one that a log is written to, are gathered for so long. */
+/** In a busy directory, such as one that a log is written to, two looks are so far apart. */
 const GATHER_MS = 20;
 /** A file that never stands still is read all the same after so long, in milliseconds. */
 const PATIENCE_MS = 500;
@@ -46,6 +46,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
   let changing: { since: number; last: Fingerprint } | undefined;
   let timer: NodeJS.Timeout | undefined;
   let gathering: NodeJS.Timeout | undefined;
+  let hasMore = false;
 
   function settle(): void {
     if (changing === undefined) return;
@@ -69,11 +70,18 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     timer = setTimeout(settle, SETTLE_MS);
   }
 
+  /** Looks at once: a file that is made and soon deleted is gone when the reports are gathered. */
   function gather(): void {
-    gathering ??= setTimeout(() => {
+    if (gathering !== undefined) {
+      hasMore = true;
+      return;
+    }
+    notice();
+    gathering = setTimeout(() => {
       gathering = undefined;
-      notice();
+      if (hasMore) gather();
     }, GATHER_MS);
+    hasMore = false;
   }
 
   const directory = path.dirname(path.resolve(file));

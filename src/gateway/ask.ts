@@ -1,5 +1,6 @@
+import type { Query } from "../query/operations.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { scan } from "../query/scan.ts";
+import { longBody, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import { gatewayHeaders } from "../upstream/headers.ts";
 import { toOpForm } from "../upstream/op-form.ts";
@@ -10,7 +11,7 @@ import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
 
-function inForm(gateway: Gateway, body: Buffer, query: ReturnType<typeof scan>): Buffer {
+function inForm(gateway: Gateway, body: Buffer, query: Query): Buffer {
   const isKeyed = gateway.configuration.upstream.query_form === "keyed";
   return isKeyed ? body : Buffer.concat(toOpForm(body, query));
 }
@@ -28,7 +29,9 @@ export async function ask(
   const { requestId, peer, principal } = exchange;
   const { forwardedFor, proto, host } = peer;
   try {
-    const query = scan(body, gateway.grammar);
+    const { grammar } = gateway;
+    const query = body.length < longBody ? scan(body, grammar) : await scanInSlices(body, grammar);
+    if (signal.aborted) throw new Refusal("upstream_broken", { detail: "given up" });
     const identity = judge(gateway, exchange, principal?.subject, query);
     exchange.decision = "allow";
     const headers = {

@@ -7,58 +7,93 @@ import type { Exchange } from "./exchange.ts";
 
 /** Milliseconds for which a drained connection must have been silent before it is closed. */
 const LINGER_MS = 250;
+/** Requests that may wait on one connection; who sends more without reading is cut. */
+const MAX_WAITING = 64;
 
-/** The connections of the front with the requests on them: what a drain must know. */
+/** What is done with a request. */
+export interface Service {
+  /** Its turn has come. */
+  serve(exchange: Exchange): void;
+  /** Its answer is out, or its connection has ended. */
+  finish(exchange: Exchange): void;
+}
+
+/** A client's connection, with the requests on it. */
+class ClientConnection {
+  readonly socket: Socket;
+  /** The request that is served. */
+  current: Exchange | undefined;
+  /** The last that has come. */
+  latest: Exchange | undefined;
+  readonly waiting: Exchange[] = [];
+
+  constructor(socket: Socket) {
+    this.socket = socket;
+  }
+}
+
+/**
+ * The connections of the front. The requests of one are served one after the other: each is judged
+ * by what is in force when the answers before it are out, and a connection never costs more than
+ * one request does.
+ */
 export class Connections {
   readonly #server: Server;
-  readonly #sockets = new Set<Socket>();
-  readonly #underway = new Set<Exchange>();
-  readonly #latest = new WeakMap<Duplex, Exchange>();
+  readonly #service: Service;
+  readonly #open = new Map<Duplex, ClientConnection>();
   /** Requests whose answers say, because of the drain alone, that their connection ends. */
   readonly #last = new WeakSet<Exchange>();
   #taken = 0;
   #isDraining = false;
 
-  constructor(server: Server) {
+  constructor(server: Server, service: Service) {
     this.#server = server;
+    this.#service = service;
     server.on("connection", (socket) => {
       this.#taken++;
-      this.#sockets.add(socket);
-      socket.once("close", () => this.#sockets.delete(socket));
-      if (this.#isDraining) this.#closeOnceSilent(socket);
+      const connection = new ClientConnection(socket);
+      this.#open.set(socket, connection);
+      socket.once("close", () => this.#open.delete(socket));
+      if (this.#isDraining) this.#closeOnceSilent(connection);
     });
   }
 
   /** The last request that a connection carried, if there was one. */
   latestOn(socket: Duplex): Exchange | undefined {
-    return this.#latest.get(socket);
-  }
-
-  /** Forgets a request that will not be served: its connection is closed. */
-  forget(exchange: Exchange): void {
-    this.#underway.delete(exchange);
+    return this.#open.get(socket)?.latest;
   }
 
   /**
-   * Notes a request until it is over.
-   *
-   * @returns false if it must not be carried out: the answer before it ends the connection, so that
-   *   its own could never be sent
+   * Has a request served once those before it on its connection are answered. It is not carried out
+   * if the answer before it ends the connection, so that its own could never be sent.
    */
-  begin(exchange: Exchange): boolean {
-    const { request, response } = exchange;
-    const { socket } = request;
-    const before = this.#latest.get(socket);
-    if (before !== undefined && isFarewell(before)) return false;
-    this.#underway.add(exchange);
-    this.#latest.set(socket, exchange);
-    if (this.#isDraining) this.#makeLast(exchange, before);
-    response.once("close", () => {
-      this.#underway.delete(exchange);
-      // An answer that began before the drain has promised to keep its connection.
-      if (this.#isDraining) this.#closeOnceSilent(socket);
-    });
-    return true;
+  arrive(exchange: Exchange): void {
+    const connection = this.#open.get(exchange.request.socket);
+    if (connection === undefined) return;
+    const { latest, waiting, socket } = connection;
+    if (latest !== undefined && isFarewell(latest)) return;
+    connection.latest = exchange;
+    if (this.#isDraining) this.#makeLast(exchange, latest);
+    if (connection.current === undefined) this.#begin(connection, exchange);
+    else if (waiting.push(exchange) > MAX_WAITING) socket.destroy();
+  }
+
+  #begin(connection: ClientConnection, exchange: Exchange): void {
+    connection.current = exchange;
+    exchange.response.once("close", () => this.#end(connection, exchange));
+    this.#service.serve(exchange);
+  }
+
+  #end(connection: ClientConnection, exchange: Exchange): void {
+    connection.current = undefined;
+    this.#service.finish(exchange);
+    const { waiting, socket } = connection;
+    // The answer that is out may have been the connection's last.
+    if (!socket.writable) waiting.length = 0;
+    const next = waiting.shift();
+    if (next !== undefined) this.#begin(connection, next);
+    // An answer that began before the drain has promised to keep its connection.
+    else if (this.#isDraining) this.#closeOnceSilent(connection);
   }
 
   /**
@@ -74,10 +109,11 @@ export class Connections {
     const closed = once(this.#server, "close");
     // Not the HTTP server's own, which also cuts kept connections on which a request is arriving.
     NetServer.prototype.close.call(this.#server);
-    for (const exchange of this.#underway) {
-      if (this.#latest.get(exchange.request.socket) === exchange) this.#makeLast(exchange);
+    for (const connection of this.#open.values()) {
+      const { current, latest } = connection;
+      if (current !== undefined && latest !== undefined) this.#makeLast(latest);
+      this.#closeOnceSilent(connection);
     }
-    for (const socket of this.#sockets) this.#closeOnceSilent(socket);
     const timer = setTimeout(() => this.#server.closeAllConnections(), grace);
     await closed;
     clearTimeout(timer);
@@ -103,12 +139,11 @@ export class Connections {
     this.#last.add(exchange);
   }
 
-  #closeOnceSilent(socket: Socket): void {
+  #closeOnceSilent(connection: ClientConnection): void {
+    const { socket } = connection;
     const { bytesRead } = socket;
     const timer = setTimeout(() => {
-      const exchange = this.#latest.get(socket);
-      const isBusy = exchange !== undefined && this.#underway.has(exchange);
-      if (!isBusy && socket.bytesRead === bytesRead) socket.destroy();
+      if (connection.current === undefined && socket.bytesRead === bytesRead) socket.destroy();
     }, LINGER_MS);
     socket.once("close", () => clearTimeout(timer));
   }

@@ -43,6 +43,8 @@ export class Exchange {
   isQuiet = false;
   /** Headers that the answer carries besides its own: names and values in turn. */
   extraHeaders: readonly string[] = [];
+  /** Bytes that had gone out on the connection when its turn came. */
+  writtenBefore = 0;
   /** Bytes of request body that this exchange holds in memory, and for whom. */
   heldBytes = 0;
   heldFor = "";

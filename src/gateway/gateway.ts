@@ -15,6 +15,7 @@ import type { StreamProxy } from "../upstream/stream-proxy.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 import type { BodyBudget } from "./body-collector.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
+import type { Shared } from "./shared.ts";
 
 /** All that a request may need on its way: what lives as long as the gateway does. */
 export interface Gateway {
@@ -26,6 +27,7 @@ export interface Gateway {
   readonly revocations: LiveRevocations;
   readonly tokens: TokenAuthority;
   readonly login: LoginContext;
+  readonly shared: Shared;
   readonly grammar: Grammar;
   readonly budget: BodyBudget;
   readonly target: UpstreamTarget;

@@ -3,13 +3,14 @@ import type { LiveAccess } from "../access/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
-import { openHashing } from "../identity/hashing.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
-import { createLoginThrottle } from "../identity/throttle.ts";
 import { createTokenAuthority, type TokenAuthority } from "../identity/token.ts";
 import type { Log } from "../observe/log.ts";
+import { revocationsInStep } from "./in-step.ts";
+import type { Membership } from "./member.ts";
+import type { Shared } from "./shared.ts";
 
 /** All that tells who is calling. */
 export interface Identity {
@@ -29,11 +30,19 @@ export function keysDirectoryOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "keys");
 }
 
+/** What identity rests on. */
+export interface IdentityBase {
+  readonly access: LiveAccess;
+  readonly shared: Shared;
+  readonly log: Log;
+  /** Set if other processes serve the same gateway. */
+  readonly member: Membership | undefined;
+}
+
 /** Opens keys and revocations, and puts their closing on the stack. */
 export async function openIdentity(
   { configuration, serviceDirectory }: LoadedConfiguration,
-  access: LiveAccess,
-  log: Log,
+  { access, shared, log, member }: IdentityBase,
   opened: AsyncDisposableStack,
 ): Promise<Identity> {
   const { auth } = configuration;
@@ -47,7 +56,7 @@ export async function openIdentity(
       log.error({ reason: reasonOf(error) }, "signing keys refused: no new key is taken"),
   });
   opened.defer(() => keys.close());
-  const revocations = await openRevocations(auth.revocations_file, {
+  const own = await openRevocations(auth.revocations_file, {
     ...checkRead,
     onFailure: (error) =>
       log.error(
@@ -55,26 +64,23 @@ export async function openIdentity(
         "revocations refused: the last good state stays in force",
       ),
   });
-  opened.defer(() => revocations.close());
-  const stop = makeHandEditsLast(access, revocations, (user, error) =>
-    log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good"),
-  );
+  opened.defer(() => own.close());
+  const revocations = member === undefined ? own : revocationsInStep(own, member.tellOthers);
+  const stop = makeHandEditsLast(access, revocations, {
+    turn: member?.number,
+    onFailure: (user, error) =>
+      log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good"),
+  });
   opened.defer(stop);
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
   const costs = configuredCosts(configuration);
-  const hashing = openHashing(costs);
-  opened.defer(() => hashing.close());
   const login: LoginContext = {
     snapshot: () => access.snapshot,
     revocations,
     accessFile: auth.access_control_file,
     tokens,
-    throttle: createLoginThrottle({
-      perUserAndAddress: auth.max_failures_per_user_and_address,
-      perAddress: auth.max_failures_per_address,
-      window: auth.failure_window,
-    }),
-    hashing,
+    throttle: shared.throttle,
+    hashing: shared.hashing,
     costs,
     tokenLifetime: auth.token_expiration,
     onUpgradeFailed: (error) =>

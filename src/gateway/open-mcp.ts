@@ -93,6 +93,8 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
       authorization: mcp.authorization,
       connectTimeout,
       responseTimeout,
+      sessions: gateway.shared.sessions,
+      streams: gateway.shared.streams,
     });
     opened.defer(() => proxy.close());
     return async (exchange, body, principal) => {
@@ -153,6 +155,7 @@ async function openOwnAuthorizationServer(
     tokenLifetime: Math.min(configuration.auth.token_expiration, 3600),
     checkPassword: (username, password, origin) => checkPassword(login, username, password, origin),
     originOf,
+    openLimit: gateway.shared.openLimit,
     snapshot: () => access.snapshot,
     revocations,
     onEvent: (name, fields) => audit.event(name, fields),

@@ -1,7 +1,7 @@
 import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
-import { startEmbeddedEngine } from "../upstream/embedded-engine.ts";
+import { type EngineAddress, startEmbeddedEngine } from "../upstream/embedded-engine.ts";
 import { Probe } from "../upstream/probe.ts";
 import { createQueryClient, type QueryClient } from "../upstream/query-client.ts";
 import { createStreamProxy, type StreamProxy } from "../upstream/stream-proxy.ts";
@@ -17,20 +17,32 @@ export interface Upstream {
   readonly dataDirectory: string | undefined;
 }
 
-/** Opens the configured upstream or an engine of the gateway's own; puts its closing on the stack. */
-export async function openUpstream(
-  { configuration: { upstream }, serviceDirectory }: LoadedConfiguration,
+/** Starts an engine of the gateway's own; puts its closing on the stack. */
+export async function openEngine(
+  { serviceDirectory }: LoadedConfiguration,
   log: Log,
   opened: AsyncDisposableStack,
+): Promise<EngineAddress> {
+  const dataDirectory = path.join(serviceDirectory, "data");
+  const engine = await startEmbeddedEngine({ dataDirectory, log });
+  opened.defer(() => engine.close());
+  return { target: engine.target, dataDirectory };
+}
+
+/**
+ * Opens the configured upstream or an engine of the gateway's own; puts its closing on the stack.
+ *
+ * @param engine starts the engine
+ */
+export async function openUpstream(
+  { configuration: { upstream } }: LoadedConfiguration,
+  engine: () => Promise<EngineAddress>,
+  opened: AsyncDisposableStack,
 ): Promise<Upstream> {
-  let target: UpstreamTarget;
-  let dataDirectory: string | undefined;
-  if (upstream.url === undefined) {
-    dataDirectory = path.join(serviceDirectory, "data");
-    const engine = await startEmbeddedEngine({ dataDirectory, log });
-    opened.defer(() => engine.close());
-    target = engine.target;
-  } else target = parseTarget(upstream.url);
+  const { target, dataDirectory } =
+    upstream.url === undefined
+      ? await engine()
+      : { target: parseTarget(upstream.url), dataDirectory: undefined };
 
   const connectTimeout = upstream.connect_timeout * 1000;
   const responseTimeout = upstream.response_timeout * 1000;

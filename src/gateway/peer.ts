@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { BlockList, isIP, isIPv6, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { LoginOrigin } from "../identity/throttle.ts";
+import { remember } from "../remember.ts";
 
 /** Where a request comes from, as far as it can be believed. */
 export interface Peer {
@@ -64,10 +65,14 @@ function single(value: string | string[] | undefined): string | undefined {
 }
 
 /** The last address in the list that no trusted proxy wrote about another trusted proxy. */
-function clientAddress(list: BlockList, hops: readonly string[], peer: string): string {
+function clientAddress(
+  isTrusted: (address: string) => boolean,
+  hops: readonly string[],
+  peer: string,
+): string {
   for (const hop of hops.toReversed()) {
     if (isIP(hop) === 0) return peer;
-    if (!contains(list, hop)) return hop;
+    if (!isTrusted(hop)) return hop;
   }
   return hops[0] ?? peer;
 }
@@ -79,12 +84,19 @@ export function isLoopbackAddress(address: string): boolean {
   return contains(loopback, address);
 }
 
+/** Tells whether an address is in one of the networks. */
+function memberOf(ranges: readonly string[]): (address: string) => boolean {
+  if (ranges.length === 0) return () => false;
+  const list = blockList(ranges);
+  return remember((address) => contains(list, address));
+}
+
 /** Makes a reader that believes forwarding headers of `trustedProxies` (CIDRs) alone. */
 export function createPeerReader(trustedProxies: readonly string[]): PeerReader {
-  const trusted = blockList(trustedProxies);
+  const isTrusted = memberOf(trustedProxies);
   return ({ socket, headers }) => {
     const peer = addressOf(socket);
-    if (!contains(trusted, peer)) {
+    if (!isTrusted(peer)) {
       return {
         address: peer,
         proto: "http",
@@ -93,14 +105,14 @@ export function createPeerReader(trustedProxies: readonly string[]): PeerReader 
         requestId: undefined,
         isTrusted: false,
         isUntrustedFront:
-          isLoopbackAddress(peer) && forwardingHeaders.some((name) => headers[name] !== undefined),
+          forwardingHeaders.some((name) => headers[name] !== undefined) && isLoopbackAddress(peer),
       };
     }
     const forwardedFor = single(headers["x-forwarded-for"]);
     const hops = (forwardedFor ?? "").split(",").map(hopAddress).filter(Boolean);
     const requestId = single(headers["x-request-id"]);
     return {
-      address: clientAddress(trusted, hops, peer),
+      address: clientAddress(isTrusted, hops, peer),
       proto: single(headers["x-forwarded-proto"]) === "https" ? "https" : "http",
       host: single(headers["x-forwarded-host"]) ?? headers.host,
       forwardedFor: forwardedFor === undefined ? peer : `${forwardedFor}, ${peer}`,

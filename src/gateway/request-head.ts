@@ -14,12 +14,26 @@ function refused(message: string): Refusal {
   return new Refusal("bad_request", { message: `Bad request: ${message}` });
 }
 
+/**
+ * How often a header stands in a head.
+ *
+ * @param name in lower case
+ */
+export function occurrences({ rawHeaders }: IncomingMessage, name: string): number {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const found = rawHeaders[at];
+    if (found?.length === name.length && found.toLowerCase() === name) count++;
+  }
+  return count;
+}
+
 /** RFC 9112, section 3.2. */
-function requireOneHost({ httpVersion, headersDistinct }: IncomingMessage): void {
-  const hosts = headersDistinct.host ?? [];
-  if (hosts.length === 0 && httpVersion === "1.0") return;
-  const [host = ""] = hosts;
-  if (hosts.length !== 1 || !authority.test(host)) throw refused("Host must name one host");
+function requireOneHost(request: IncomingMessage): void {
+  const { httpVersion, headers } = request;
+  const count = occurrences(request, "host");
+  if (count === 0 && httpVersion === "1.0") return;
+  if (count !== 1 || !authority.test(headers.host ?? "")) throw refused("Host must name one host");
 }
 
 /**

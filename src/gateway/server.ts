@@ -14,7 +14,6 @@ import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader, loginOrigin } from "./peer.ts";
 import { createRouter } from "./route.ts";
 import { routeTable } from "./routes.ts";
-import { Turns } from "./turns.ts";
 import { closeBehindAnswer } from "./unread-body.ts";
 import { walk } from "./walk.ts";
 
@@ -42,8 +41,12 @@ export interface Front {
   drain(grace: number): Promise<void>;
 }
 
-/** Listens on the configured address. */
-export async function openFront(gateway: Gateway): Promise<Front> {
+/**
+ * Listens on the configured host.
+ *
+ * @param port 0 takes any free one; where several processes serve, they share it
+ */
+export async function openFront(gateway: Gateway, port: number): Promise<Front> {
   const { server: settings } = gateway.configuration;
   const { routes } = gateway.configuration;
   const router = refuseAmbiguousPaths(createRouter(routeTable(gateway.configuration)), routes);
@@ -63,24 +66,24 @@ export async function openFront(gateway: Gateway): Promise<Front> {
     exchange.extraHeaders = corsHeaders(request.headers.origin, settings.allowed_origins);
     // Nothing but HTTP/1.1 is spoken here, and what follows the wish for more is not read as that.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
-    if (connections.begin(exchange)) turns.take(exchange, () => serve(exchange));
+    connections.arrive(exchange);
   }
 
   function serve(exchange: Exchange): void {
-    const { request, response } = exchange;
-    const { socket } = request;
-    const written = socket.bytesWritten;
-    response.once("close", () => {
-      gateway.budget.release(exchange);
-      account(gateway, exchange, socket.bytesWritten - written);
-    });
-    response.once("finish", () => closeBehindAnswer(exchange));
+    exchange.writtenBefore = exchange.request.socket.bytesWritten;
     if (refuseOddHead(exchange)) return;
     walk(gateway, router, exchange).catch((error: unknown) => {
       const reason = error instanceof Error ? error.stack : "unknown";
       gateway.log.error({ requestId: exchange.requestId, reason }, "an answer could not be sent");
-      response.destroy();
+      exchange.response.destroy();
     });
+  }
+
+  function finish(exchange: Exchange): void {
+    const { request, response, writtenBefore } = exchange;
+    if (response.writableFinished) closeBehindAnswer(exchange);
+    gateway.budget.release(exchange);
+    account(gateway, exchange, request.socket.bytesWritten - writtenBefore);
   }
 
   const server = createServer({
@@ -97,8 +100,7 @@ export async function openFront(gateway: Gateway): Promise<Front> {
   // How many there are is judged by the gateway itself: the parser may drop some in silence.
   server.maxHeadersCount = 0;
   limitConnections(server, gateway.log);
-  const connections = new Connections(server);
-  const turns = new Turns((exchange) => connections.forget(exchange));
+  const connections = new Connections(server, { serve, finish });
   const broken = new BrokenRequests((what) => accountBroken(gateway, what));
   server.on("request", onRequest);
   server.on("clientError", (error, socket) => {
@@ -115,7 +117,7 @@ export async function openFront(gateway: Gateway): Promise<Front> {
       onRequest(request, response);
     });
   }
-  server.listen(settings.port, settings.host);
+  server.listen({ port, host: settings.host, reusePort: settings.workers > 1 });
   await once(server, "listening");
 
   return {

@@ -4,34 +4,37 @@ import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { type Audit, createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
-import { createMetrics, type Metrics } from "../observe/metrics.ts";
+import { createMetrics, type Figures, type Metrics } from "../observe/metrics.ts";
 import { createGrammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
-import { type FirstPassword, prepareServiceDirectory } from "./first-start.ts";
+import { accessFacts, type GatewayFacts } from "./facts.ts";
+import { prepareServiceDirectory } from "./first-start.ts";
 import type { Gateway } from "./gateway.ts";
+import { accessInStep } from "./in-step.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
+import type { Membership, SharedFile } from "./member.ts";
 import { keysDirectoryOf, openIdentity } from "./open-identity.ts";
 import { openMcp } from "./open-mcp.ts";
-import { openUpstream } from "./open-upstream.ts";
+import { openEngine, openUpstream } from "./open-upstream.ts";
 import { reportReload, warnOfNamesWithoutRecord } from "./reload-report.ts";
 import { openFront } from "./server.ts";
+import { createShared, type Shared } from "./shared.ts";
 
 /** A gateway that listens. */
 export interface RunningGateway {
-  /** Where it listens, as a URL. */
-  readonly url: string;
-  /** How clients reach it: the same, unless a front is configured. */
-  readonly publicUrl: string;
-  readonly access: LiveAccess;
-  /** Set if this was the first start. */
-  readonly firstPassword: FirstPassword | undefined;
-  /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
-  readonly dataDirectory: string | undefined;
+  readonly facts: GatewayFacts;
   /** Reads access file and revocations again, and opens the audit's file again. */
   refresh(): Promise<void>;
   /** Lets requests in flight finish, then ends all that was started. */
   close(): Promise<void>;
+}
+
+/** A process that serves a gateway, alone or with others. */
+export interface RunningMember extends RunningGateway {
+  /** Reads a file again that another process has changed. */
+  reload(file: SharedFile): Promise<void>;
+  figures(): Promise<Figures>;
 }
 
 export interface StartOptions {
@@ -40,6 +43,23 @@ export interface StartOptions {
   readonly chosenPassword: string | undefined;
   /** True if there is a terminal on which a made-up password can be shown once. */
   readonly hasTerminal: boolean;
+}
+
+export interface MemberOptions extends StartOptions {
+  /** Set if other processes serve the same gateway. */
+  readonly member?: Membership;
+}
+
+/** Opens what there is once, unless other processes share it. */
+function openShared(
+  configuration: Configuration,
+  member: Membership | undefined,
+  opened: AsyncDisposableStack,
+): Shared {
+  if (member !== undefined) return member.shared;
+  const shared = createShared(configuration);
+  opened.defer(() => shared.hashing.close());
+  return shared;
 }
 
 /** Opens the access file, and puts its closing on the stack. */
@@ -72,25 +92,32 @@ function displayHost(host: string): string {
 
 async function open(
   loaded: LoadedConfiguration,
-  { log, chosenPassword, hasTerminal }: StartOptions,
+  { log, chosenPassword, hasTerminal, member }: MemberOptions,
   opened: AsyncDisposableStack,
-): Promise<Omit<RunningGateway, "close">> {
+): Promise<Omit<RunningMember, "close">> {
   const { configuration, serviceDirectory } = loaded;
   const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
   const metrics = createMetrics();
-  const firstPassword = await prepareServiceDirectory({
-    serviceDirectory,
-    accessFile: configuration.auth.access_control_file,
-    keysDirectory: keysDirectoryOf(serviceDirectory),
-    costs: configuredCosts(configuration),
-    chosenPassword,
-    hasTerminal,
-  });
-  const access = await openAccess(configuration, { log, audit, metrics }, opened);
-  const identity = await openIdentity(loaded, access, log, opened);
-  const { dataDirectory, ...upstream } = await openUpstream(loaded, log, opened);
+  const firstPassword =
+    member?.isFirst === false
+      ? undefined
+      : await prepareServiceDirectory({
+          serviceDirectory,
+          accessFile: configuration.auth.access_control_file,
+          keysDirectory: keysDirectoryOf(serviceDirectory),
+          costs: configuredCosts(configuration),
+          chosenPassword,
+          hasTerminal,
+        });
+  const own = await openAccess(configuration, { log, audit, metrics }, opened);
+  const access = member === undefined ? own : accessInStep(own, member.tellOthers);
+  const shared = openShared(configuration, member, opened);
+  const base = { access, shared, log, member };
+  const identity = await openIdentity(loaded, base, opened);
+  const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
+  const { dataDirectory, ...upstream } = await openUpstream(loaded, engine, opened);
   const mcp = Promise.withResolvers<McpEndpoint>();
 
   // Known once a free port was taken; no request comes before that.
@@ -103,6 +130,7 @@ async function open(
     access,
     ...identity,
     ...upstream,
+    shared,
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
     grammar: createGrammar({
@@ -116,7 +144,8 @@ async function open(
   };
   // Opened after the front, since it needs the gateway's URL, but closed only when that has drained.
   const behindFront = opened.use(new AsyncDisposableStack());
-  const front = await openFront(gateway);
+  const port = (await member?.claimPort()) ?? server.port;
+  const front = await openFront(gateway, port);
   const url = `http://${displayHost(server.host)}:${front.port}`;
   publicUrl ||= url;
   opened.defer(() => front.drain(server.shutdown_grace * 1000));
@@ -124,20 +153,18 @@ async function open(
     const isEngine = dataDirectory !== undefined;
     mcp.resolve(await openMcp(gateway, loaded, front.originOf, isEngine, behindFront));
   }
-  if (configuration.metrics.listen !== undefined) {
+  if (configuration.metrics.listen !== undefined && member === undefined) {
     const listener = await metrics.listen(configuration.metrics.listen);
     opened.defer(() => void listener.close());
   }
   return {
-    url,
-    publicUrl,
-    access,
-    firstPassword,
-    dataDirectory,
+    facts: { url, publicUrl, firstPassword, dataDirectory, ...accessFacts(own.snapshot) },
     async refresh() {
       audit.reopen();
-      await Promise.all([access.reload(), identity.revocations.reload()]);
+      await Promise.all([own.reload(), identity.revocations.reload()]);
     },
+    reload: (file) => (file === "access" ? own.reload() : identity.revocations.reload()),
+    figures: () => metrics.figures(),
   };
 }
 
@@ -147,8 +174,8 @@ async function open(
  */
 export async function startGateway(
   loaded: LoadedConfiguration,
-  options: StartOptions,
-): Promise<RunningGateway> {
+  options: MemberOptions,
+): Promise<RunningMember> {
   await using opened = new AsyncDisposableStack();
   const running = await open(loaded, options, opened);
   const kept = opened.move();

@@ -8,6 +8,7 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireLocal } from "./hosts.ts";
 import { authenticateMcp } from "./mcp-door.ts";
+import { occurrences } from "./request-head.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
 
 /**
@@ -47,7 +48,7 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
 
 /** More than one credential is a question that the gateway and the upstream may answer apart. */
 function requireOneAuthorization({ request }: Exchange): void {
-  if ((request.headersDistinct.authorization?.length ?? 0) > 1) {
+  if (occurrences(request, "authorization") > 1) {
     throw new Refusal("several_authorization_headers");
   }
 }

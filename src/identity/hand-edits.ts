@@ -9,6 +9,17 @@ import type { LiveRevocations } from "./revocations.ts";
  * end for a moment, and a token that is revoked stays revoked.
  */
 const MEANT_AFTER_MS = 2000;
+/** Milliseconds between the turns of processes that all see the same edit. */
+const TURN_MS = 500;
+/** Turns that there are; one process is enough, and the others stand in for it. */
+const TURNS = 4;
+
+export interface HandEditOptions {
+  /** When it is this process's turn, among those that see the same edit; from 1. */
+  readonly turn?: number | undefined;
+  /** Told when a revocation could not be written. */
+  readonly onFailure: (username: string, error: unknown) => void;
+}
 
 /** Users whose tokens a reload has ended: removed, or given another password. */
 function endedBy(event: ReloadEvent): User[] {
@@ -26,22 +37,23 @@ function endedBy(event: ReloadEvent): User[] {
  * Makes lasting what hand edits of the access file end. While a user is gone or has another
  * password its tokens are refused anyway; with this they stay so when the old file is restored.
  *
- * @param onFailure told when a revocation could not be written
  * @returns ends the watching
  */
 export function makeHandEditsLast(
   access: LiveAccess,
   revocations: LiveRevocations,
-  onFailure: (username: string, error: unknown) => void,
+  { turn = 1, onFailure }: HandEditOptions,
 ): () => void {
+  const meantAfter = MEANT_AFTER_MS + (Math.min(turn, TURNS) - 1) * TURN_MS;
   const timers = new Set<NodeJS.Timeout>();
   let known = revocations.users;
 
-  function revokeIfMeant(user: User, before: number): void {
+  function revokeIfMeant(user: User, earliest: number, before: number): void {
     const { username } = user;
     const now = access.snapshot.users.get(username);
     const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
-    if (isUndone || revocations.earliestIssue(username) >= before) return;
+    // Whoever has revoked since then has ended the same tokens.
+    if (isUndone || revocations.earliestIssue(username) > earliest) return;
     revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
   }
 
@@ -55,8 +67,8 @@ export function makeHandEditsLast(
       const before = Math.max(epochSeconds(), earliest) + 1;
       const timer = setTimeout(() => {
         timers.delete(timer);
-        revokeIfMeant(user, before);
-      }, MEANT_AFTER_MS);
+        revokeIfMeant(user, earliest, before);
+      }, meantAfter);
       timers.add(timer);
     }
     known = latest;

@@ -2,6 +2,8 @@ import { createRemoteJWKSet, customFetch, type JWTVerifyGetKey } from "jose";
 import * as z from "zod";
 import { discover, fetchJson } from "./issuer-metadata.ts";
 
+/** Milliseconds until metadata and keys are there: whoever shows a token waits for them. */
+const TIMEOUT_MS = 5000;
 /** Milliseconds for which keys are used without asking again. */
 const KEYS_AGE_MS = 600_000;
 /** Milliseconds between two fetches for the sake of unknown keys, which anyone can make up. */
@@ -31,8 +33,9 @@ export function createIssuerKeys(issuer: string): JWTVerifyGetKey {
   async function fetchKeys(): Promise<Response> {
     if (performance.now() < retryAt) throw new IssuerOutOfReach("it was so a moment ago");
     try {
-      const { jwks_uri: uri } = await discover(issuer);
-      return Response.json(keySet.parse(await fetchJson(new URL(uri))));
+      const signal = AbortSignal.timeout(TIMEOUT_MS);
+      const { jwks_uri: uri } = await discover(issuer, signal);
+      return Response.json(keySet.parse(await fetchJson(new URL(uri), signal)));
     } catch (cause) {
       retryAt = performance.now() + RETRY_MS;
       const detail = cause instanceof Error ? cause.message : "unknown";

@@ -1,6 +1,5 @@
 import * as z from "zod";
 
-const TIMEOUT_MS = 5000;
 const MAX_BYTES = 256 * 1024;
 
 const shape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
@@ -20,12 +19,11 @@ function metadataUrls(issuer: string): URL[] {
 }
 
 /**
- * Fetches a document of an issuer, bounded in size and time.
+ * Fetches a document of an issuer, bounded in size.
  *
  * @throws Error if it is not there, not JSON, or somewhere else
  */
-export async function fetchJson(url: URL): Promise<unknown> {
-  const signal = AbortSignal.timeout(TIMEOUT_MS);
+export async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
   const answer = await fetch(url, {
     redirect: "error",
     signal,
@@ -55,12 +53,12 @@ function requireConfidential(url: URL): void {
  *
  * @throws Error if there is none, or if it is that of another issuer
  */
-export async function discover(issuer: string): Promise<IssuerMetadata> {
+export async function discover(issuer: string, signal: AbortSignal): Promise<IssuerMetadata> {
   let failure: unknown;
   for (const url of metadataUrls(issuer)) {
     try {
       requireConfidential(url);
-      const metadata = shape.parse(await fetchJson(url));
+      const metadata = shape.parse(await fetchJson(url, signal));
       if (metadata.issuer !== issuer) throw new Error(`${url} is the metadata of another issuer`);
       requireConfidential(new URL(metadata.jwks_uri));
       return metadata;

@@ -60,6 +60,7 @@ export function openAuditFile(file: string, log: Log): AuditFile {
     reopen() {
       try {
         requireWritable(file);
+        stream.flush();
         lines.reopen();
       } catch (error) {
         log.error({ file, reason: reasonOf(error) }, "the audit file cannot be opened again");
@@ -68,7 +69,7 @@ export function openAuditFile(file: string, log: Log): AuditFile {
     close() {
       // To flush would be to try for ever.
       if (isFailing) lines.destroy();
-      else lines.flushSync();
+      else stream.flushNow();
     },
   };
 }

@@ -44,6 +44,12 @@ export interface Audit {
   close(): void;
 }
 
+/** The line of a request, as the logger would write it; a fraction of what that costs. */
+function requestLine(record: AuditRecord): string {
+  const fields = JSON.stringify(record).slice(1, -1);
+  return `{"level":30,"time":"${new Date().toISOString()}",${fields},"msg":"request"}\n`;
+}
+
 /**
  * The audit's lines go to `file`, or to the log where none is configured.
  *
@@ -66,7 +72,10 @@ export function createAudit(file: string | undefined, log: Log): Audit {
     if (auditFile.isFailing) inLog.info(fields, name);
   }
   return {
-    request: (record) => write(record, "request"),
+    request(record) {
+      if (auditFile.isFailing) write(record, "request");
+      else auditFile.stream.write(requestLine(record));
+    },
     event: (name, fields) => write(fields, name),
     reopen: () => auditFile.reopen(),
     close: () => auditFile.close(),

@@ -1,7 +1,7 @@
 import { type DestinationStream, destination } from "pino";
 
-/** Bytes of lines that are written at once, however short ago the first of them came. */
-const GATHERED_BYTES = 8 * 1024;
+/** Characters of lines that are written at once, however short ago the first of them came. */
+const GATHERED_LENGTH = 32 * 1024;
 /** Milliseconds after which a line is written, however few there are. */
 const GATHERED_MS = 20;
 
@@ -10,11 +10,9 @@ const GATHERED_MS = 20;
  * would cost more than the line. What is gathered is written when the process exits, too.
  */
 export class LineWriter implements DestinationStream {
-  /** What they are written to. */
+  /** What they are written to; `flush` comes before it is opened anew or closed. */
   readonly file: ReturnType<typeof destination>;
-  #isOpen = true;
-  /** True if lines came since all were last written, as far as the file tells. */
-  #isPending = false;
+  #gathered = "";
   #timer: NodeJS.Timeout | undefined;
 
   /**
@@ -23,31 +21,39 @@ export class LineWriter implements DestinationStream {
    */
   constructor(dest: string | number, keptBytes: number, mode?: number) {
     this.file = destination({
-      ...{ dest, sync: false, minLength: GATHERED_BYTES, maxLength: keptBytes },
+      ...{ dest, sync: false, maxLength: keptBytes },
       ...(mode === undefined ? {} : { mode }),
     });
-    this.file.on("drain", () => {
-      // What came while a write was under way, or failed, is still to be written.
-      if (this.#isPending) this.#flushSoon();
-      this.#isPending = false;
-    });
-    this.file.on("close", () => {
-      this.#isOpen = false;
-    });
+    process.once("exit", this.#writeLast);
+    this.file.once("close", () => process.off("exit", this.#writeLast));
   }
 
   write(line: string): void {
-    this.file.write(line);
-    this.#isPending = true;
-    this.#flushSoon();
+    this.#gathered += line;
+    if (this.#gathered.length >= GATHERED_LENGTH) this.flush();
+    else this.#timer ??= setTimeout(this.flush, GATHERED_MS).unref();
   }
 
-  #flushSoon(): void {
-    this.#timer ??= setTimeout(this.#flush, GATHERED_MS).unref();
-  }
-
-  readonly #flush = (): void => {
+  /** Hands over what is gathered. */
+  readonly flush = (): void => {
+    clearTimeout(this.#timer);
     this.#timer = undefined;
-    if (this.#isOpen) this.file.flush();
+    const lines = this.#gathered;
+    this.#gathered = "";
+    if (lines !== "") this.file.write(lines);
+  };
+
+  /** Writes all that is not written yet, before it returns. @throws the file system's error */
+  flushNow(): void {
+    this.flush();
+    this.file.flushSync();
+  }
+
+  readonly #writeLast = (): void => {
+    try {
+      this.flushNow();
+    } catch {
+      // It cannot be written, and there is nobody left to tell.
+    }
   };
 }

@@ -8,21 +8,25 @@ export type Log = Logger;
  * The log of a process: JSON lines on standard output, or lines for people on a terminal. What is
  * logged never holds a secret, token, hash or row: errors are logged by message and code.
  */
-export function createLog(options: { isTerminal: boolean; name?: string }): Log {
+export function createLog(
+  options: { isTerminal: boolean; name?: string },
+  stream = openLogStream(options.isTerminal),
+): Log {
   return pino(
     {
       base: options.name === undefined ? null : { name: options.name },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
     },
-    logStream(options.isTerminal),
+    stream,
   );
 }
 
 /** Bytes of lines that are kept while they cannot be written. */
 const KEPT_BYTES = 1024 * 1024;
 
-function logStream(isTerminal: boolean): DestinationStream {
+/** Opens what a log's lines go to: standard output, or a terminal as people read it. */
+export function openLogStream(isTerminal: boolean): DestinationStream {
   if (!isTerminal) {
     const stream = new LineWriter(1, KEPT_BYTES);
     // A full disk is no reason to drop requests; the lines follow when there is room again.

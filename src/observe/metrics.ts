@@ -1,15 +1,21 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { RequestCounts, type RequestLabels } from "./request-figures.ts";
+
+/** The figures of one process at one moment. */
+export type Figures = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
 
 /** The gateway's figures, as Prometheus reads them. */
 export interface Metrics {
   /** Counts an answered request; `seconds` from its first byte to its last. */
-  request(labels: { route: string; status: number; reason: string }, seconds: number): void;
+  request(labels: RequestLabels, seconds: number): void;
   reloaded(version: string): void;
   reloadFailed(): void;
   /** Serves the figures on `host:port`. */
   listen(address: string): Promise<Server>;
+  /** The figures as they are now, to be added to those of other processes. */
+  figures(): Promise<Figures>;
 }
 
 /** Latency buckets in seconds, from a quick refusal to a slow query. */
@@ -24,14 +30,19 @@ function splitAddress(address: string): { host: string; port: number } {
   };
 }
 
-async function serve(registry: Registry, address: string): Promise<Server> {
+/** Serves figures on `host:port`, in the form that Prometheus reads. */
+export async function serveFigures(
+  address: string,
+  figures: () => Promise<string>,
+): Promise<Server> {
   const server = createServer((request, response) => {
     if (request.url !== "/metrics" || request.method !== "GET") {
       response.writeHead(404).end();
       return;
     }
-    registry.metrics().then(
-      (text) => response.writeHead(200, { "content-type": registry.contentType }).end(text),
+    figures().then(
+      (text) =>
+        response.writeHead(200, { "content-type": Registry.PROMETHEUS_CONTENT_TYPE }).end(text),
       () => response.writeHead(500).end(),
     );
   });
@@ -45,11 +56,15 @@ export function createMetrics(): Metrics {
   const registry = new Registry();
   const registers = [registry];
   collectDefaultMetrics({ register: registry });
-  const requests = new Counter({
+  const counts = new RequestCounts();
+  new Counter({
     name: "gatehouse_requests_total",
     help: "Requests answered, by route, status and reason",
     labelNames: ["route", "status", "reason"],
     registers,
+    collect() {
+      counts.moveTo(this);
+    },
   });
   const duration = new Histogram({
     name: "gatehouse_request_duration_seconds",
@@ -61,18 +76,20 @@ export function createMetrics(): Metrics {
   const reloadGood = new Gauge({
     name: "gatehouse_access_file_last_reload_successful",
     help: "1 if the access file on disk is the one in force, 0 if the last good one is kept",
+    aggregator: "min",
     registers,
   });
   const accessVersion = new Gauge({
     name: "gatehouse_access_file_info",
     help: "1 for the version of the access file in force",
     labelNames: ["version"],
+    aggregator: "max",
     registers,
   });
   return {
-    request({ route, status, reason }, seconds) {
-      requests.inc({ route, status, reason });
-      duration.observe({ route }, seconds);
+    request(labels, seconds) {
+      counts.add(labels);
+      duration.observe({ route: labels.route }, seconds);
     },
     reloaded(version) {
       accessVersion.reset();
@@ -82,6 +99,7 @@ export function createMetrics(): Metrics {
     reloadFailed() {
       reloadGood.set(0);
     },
-    listen: (address) => serve(registry, address),
+    listen: (address) => serveFigures(address, () => registry.metrics()),
+    figures: () => registry.getMetricsAsJSON(),
   };
 }

@@ -26,8 +26,10 @@ export function readColumnName(reader: JsonReader): ByteText {
 /** Reads a column of a condition or an order: `column`, or `table.column` with a table of the operation. */
 export function readColumn(reader: JsonReader, draft: OperationDraft): undefined {
   const start = reader.position;
+  if (draft.repeatsColumn(reader)) return;
   reader.expect("a string");
   noteColumn(reader.readString(), reader, draft, start);
+  draft.noteColumn(start, reader.position);
 }
 
 /** Reads an element of a Select's `columns`: `*` or what `readColumn` takes. */

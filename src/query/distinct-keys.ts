@@ -1,19 +1,20 @@
-/** A set of very many keys, in twelve bytes or so each: it holds where they stand, not what they are. */
+/** A set of very many keys, in some twelve bytes each: it holds where they stand, not what they are. */
 
 import type { JsonReader } from "./json-reader.ts";
 
-const smallestSize = 64;
+const shardBits = 6;
+const smallestShard = 16;
 
 /**
- * The keys met from a place in the body on: a hash table with open addressing. Keys before that
- * place count as forgotten, so that forgetting them costs nothing.
+ * The keys met from a place in the body on. Keys before that place count as forgotten, so that
+ * forgetting them costs nothing.
+ *
+ * They are in hash tables, chosen by the uppermost bits of the hash: a single large one would hold
+ * the event loop for long whenever it grows.
  */
 export class DistinctKeys {
   readonly #reader: JsonReader;
-  /** Byte offsets of the keys' string tokens. 0, where no key can stand, marks a free slot. */
-  #starts = new Int32Array(smallestSize);
-  #hashes = new Int32Array(smallestSize);
-  #count = 0;
+  readonly #shards: (Shard | undefined)[] = new Array(1 << shardBits).fill(undefined);
   #since = 1;
 
   constructor(reader: JsonReader) {
@@ -23,11 +24,41 @@ export class DistinctKeys {
   /** Forgets all keys before a byte offset. */
   forgetBefore(offset: number): void {
     this.#since = offset;
-    this.#count = 0;
   }
 
-  /** Adds the key whose token begins at an offset; false if the set has it, in whatever spelling. */
+  /**
+   * Adds the key whose string token begins at an offset; false if the set has it, in whatever
+   * spelling.
+   *
+   * @param hash that of `hashColumn`
+   */
   add(start: number, hash: number): boolean {
+    const index = hash >>> (32 - shardBits);
+    let shard = this.#shards[index];
+    if (shard === undefined) {
+      shard = new Shard(this.#reader);
+      this.#shards[index] = shard;
+    }
+    return shard.add(start, hash, this.#since);
+  }
+}
+
+/** A hash table with open addressing. */
+class Shard {
+  readonly #reader: JsonReader;
+  /** Byte offsets of string tokens. 0, where no key can stand, marks a slot that never was taken. */
+  #starts = new Int32Array(smallestShard);
+  #hashes = new Int32Array(smallestShard);
+  #count = 0;
+  /** The place before which keys were forgotten when `#count` began. */
+  #since = 0;
+
+  constructor(reader: JsonReader) {
+    this.#reader = reader;
+  }
+
+  add(start: number, hash: number, since: number): boolean {
+    this.#forgetBefore(since);
     if (this.#count * 4 >= this.#starts.length * 3) this.#grow();
     let slot = this.#firstSlot(hash);
     for (let other = this.#startAt(slot); other !== 0; other = this.#startAt(slot)) {
@@ -40,6 +71,12 @@ export class DistinctKeys {
     return true;
   }
 
+  #forgetBefore(since: number): void {
+    if (this.#since === since) return;
+    this.#since = since;
+    this.#count = 0;
+  }
+
   /** The offset in a slot, 0 if it is free. */
   #startAt(slot: number): number {
     const start = this.#starts[slot] ?? 0;
@@ -48,7 +85,7 @@ export class DistinctKeys {
 
   /** The upper bits of a hash choose, since they are the better ones. */
   #firstSlot(hash: number): number {
-    return hash >>> (Math.clz32(this.#starts.length) + 1);
+    return (hash << shardBits) >>> (Math.clz32(this.#starts.length) + 1);
   }
 
   #grow(): void {
@@ -58,7 +95,7 @@ export class DistinctKeys {
     this.#hashes = new Int32Array(2 * starts.length);
     for (let index = 0; index < starts.length; index++) {
       const start = starts[index] ?? 0;
-      if (start < this.#since) continue;
+      if (start < this.#since || start === 0) continue;
       const hash = hashes[index] ?? 0;
       let slot = this.#firstSlot(hash);
       while (this.#starts[slot] !== 0) slot = (slot + 1) & (this.#starts.length - 1);

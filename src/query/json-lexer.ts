@@ -71,8 +71,9 @@ export class JsonLexer extends JsonCursor {
       const byte = this.byteAt(position);
       if (byte === quote) break;
       if (byte !== backslash) throw this.#stringFault(position);
-      position = this.#skipEscape(position);
       escaped = true;
+      if (simpleEscape[bytes[position + 1] ?? 0] === 1) position += 2;
+      else position = this.#skipCodeUnit(position);
     }
     this.position = position + 1;
     return escaped;
@@ -86,11 +87,9 @@ export class JsonLexer extends JsonCursor {
     return this.refusal("invalid_json", problem, position);
   }
 
-  /** Takes the offset of a backslash and gives the one after the escape, or after the pair of escapes. */
-  #skipEscape(position: number): number {
-    const kind = this.byteAt(position + 1);
-    if (simpleEscape[kind] === 1) return position + 2;
-    if (kind !== letterU) {
+  /** Takes the offset of a `\uXXXX` and gives the one after it, or after the pair that it begins. */
+  #skipCodeUnit(position: number): number {
+    if (this.byteAt(position + 1) !== letterU) {
       const allowed = 'one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\u and four hexadecimal digits';
       throw this.refusal(
         "invalid_json",

@@ -27,6 +27,8 @@ export class OperationDraft {
   joinedTable: string | undefined;
   readonly #body: RowsOfBody;
   #references: TableReference[] | undefined = undefined;
+  #columnStart = 0;
+  #columnEnd = 0;
 
   constructor(body: RowsOfBody) {
     this.#body = body;
@@ -41,6 +43,17 @@ export class OperationDraft {
   get tables(): string[] {
     if (this.table === undefined) return [];
     return this.joinedTable === undefined ? [this.table] : [this.table, this.joinedTable];
+  }
+
+  /** Notes that the string token between two offsets is a good column. */
+  noteColumn(start: number, end: number): void {
+    this.#columnStart = start;
+    this.#columnEnd = end;
+  }
+
+  /** Reads past a column if it repeats the one noted last, as those of many conditions do. */
+  repeatsColumn(reader: JsonReader): boolean {
+    return this.#columnEnd > 0 && reader.skipRepeated(this.#columnStart, this.#columnEnd);
   }
 
   /** Notes a table that a column names, for `judgeReferences`. */

@@ -1,7 +1,7 @@
 /** The scanner's front door: from the bytes of a query body to what it asks for. */
 
 import { isUtf8 } from "node:buffer";
-import type { Steps } from "../slices.ts";
+import { inSlices, type Steps } from "../slices.ts";
 import type { Grammar } from "./grammar.ts";
 import { JsonReader } from "./json-reader.ts";
 import type { Query } from "./operations.ts";
@@ -10,9 +10,6 @@ import { QueryRefused } from "./refusal.ts";
 
 /** Bytes from which on a body is long: its scan takes a few milliseconds and is better sliced. */
 export const longBody = 512 * 1024;
-
-/** Bytes that are read between two chances to interrupt: well under a millisecond. */
-const bytesPerStep = 32 * 1024;
 
 /**
  * Reads a query body in one pass, without building its rows, and gives the databases and tables it
@@ -30,8 +27,12 @@ export function scan(body: Buffer, grammar: Grammar): Query {
   return queryReader.query;
 }
 
-/** As `scan`, in steps, for a body that is `longBody` or more. The bytes must not change meanwhile. */
-export function* scanInSteps(body: Buffer, grammar: Grammar): Steps<Query> {
+/** As `scan`, in steps, each of which takes well under a millisecond by default. */
+export function* scanInSteps(
+  body: Buffer,
+  grammar: Grammar,
+  bytesPerStep = 32 * 1024,
+): Steps<Query> {
   requireUtf8(body);
   yield;
   const reader = new JsonReader(body);
@@ -41,6 +42,14 @@ export function* scanInSteps(body: Buffer, grammar: Grammar): Steps<Query> {
   if (rest !== undefined) yield* rest;
   requireEnd(reader);
   return queryReader.query;
+}
+
+/**
+ * As `scan`, in slices of a few milliseconds, between which the event loop is free. A body that is
+ * shorter than `longBody` is better scanned at once. The bytes must not change meanwhile.
+ */
+export function scanInSlices(body: Buffer, grammar: Grammar): Promise<Query> {
+  return inSlices(scanInSteps(body, grammar));
 }
 
 function requireUtf8(body: Buffer): void {

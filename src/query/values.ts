@@ -1,11 +1,12 @@
 /** The small values that fields of several operations have. */
 
+import type { Steps } from "../slices.ts";
 import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
 import { NameCache } from "./name-cache.ts";
 import { isPlainText, plainNameRule } from "./names.ts";
 import { quoteName } from "./refusal.ts";
-import { type Rest, repeat } from "./rest.ts";
+import type { Rest } from "./rest.ts";
 
 const nine = 0x39;
 const zero = 0x30;
@@ -92,15 +93,30 @@ export function readList(reader: JsonReader, readElement: () => Rest): Rest {
 /** Reads the elements of an array that was entered and has some, and keeps the path. */
 export function readElements(reader: JsonReader, readElement: () => Rest): Rest {
   const { path } = reader;
-  let count = 0;
-  const read = (): Rest => {
-    path.push(count);
-    count++;
-    return readElement() ?? reader.pause();
-  };
-  const next = (): boolean => {
+  let index = 0;
+  do {
+    path.push(index);
+    const rest = readElement() ?? reader.pause();
+    if (rest !== undefined) return readElementsAfter(rest, reader, readElement, index);
     path.pop();
-    return reader.nextElement();
-  };
-  return repeat(read, next);
+    index++;
+  } while (reader.nextElement());
+  return undefined;
+}
+
+function* readElementsAfter(
+  begun: Steps<void>,
+  reader: JsonReader,
+  readElement: () => Rest,
+  begunIndex: number,
+): Steps<void> {
+  const { path } = reader;
+  yield* begun;
+  path.pop();
+  for (let index = begunIndex + 1; reader.nextElement(); index++) {
+    path.push(index);
+    const rest = readElement() ?? reader.pause();
+    if (rest !== undefined) yield* rest;
+    path.pop();
+  }
 }

@@ -15,6 +15,12 @@ export interface EmbeddedEngine {
   close(): Promise<void>;
 }
 
+/** Where the engine is found, and where it keeps its databases. */
+export interface EngineAddress {
+  readonly target: UpstreamTarget;
+  readonly dataDirectory: string;
+}
+
 export interface EmbeddedEngineOptions {
   /** The directory of the databases' files. */
   readonly dataDirectory: string;

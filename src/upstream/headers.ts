@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader, hopByHop } from "../config/headers.ts";
+import { remember } from "../remember.ts";
 
 /** What a query may take along, besides `Accept*` and what is configured. */
 const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
@@ -26,10 +27,14 @@ function isGatewayOwn(folded: string): boolean {
   return folded.startsWith("x-gatehouse-") || folded === "x-request-id";
 }
 
+const readConnection = remember<ReadonlySet<string>>(
+  (connection) =>
+    new Set([...hopByHop, ...connection.split(",").map((name) => name.trim().toLowerCase())]),
+);
+
 /** The names that a `Connection` header takes off the message (RFC 9110, section 7.6.1). */
 function namedInConnection(connection: string | undefined): ReadonlySet<string> {
-  if (connection === undefined) return hopByHop;
-  return new Set([...hopByHop, ...connection.split(",").map((name) => name.trim().toLowerCase())]);
+  return connection === undefined ? hopByHop : readConnection(connection);
 }
 
 /** What the gateway tells the upstream about a request. */
@@ -88,9 +93,10 @@ export function queryHeaders(
 ): Record<string, string | string[]> {
   const dropped = namedInConnection(headers.connection);
   const kept: Record<string, string | string[]> = {};
-  for (const [name, value] of Object.entries(headers)) {
+  for (const name in headers) {
     const allowed =
       forwarded.has(name) || name.startsWith("accept") || policy.forwardHeaders.has(name);
+    const value = headers[name];
     if (allowed && value !== undefined && !dropped.has(name)) kept[name] = value;
   }
   const authorization = credential(headers, policy);
@@ -134,16 +140,30 @@ function isCrossOrigin(folded: string): boolean {
   return folded.startsWith("access-control-");
 }
 
+/** True for a header of an answer that may be the upstream's own. */
+const isAnswerHeader = remember((name) => {
+  const folded = foldHeader(name);
+  return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin(folded));
+});
+
+/** The values of all `Connection` headers; undefined if there is none. */
+function connectionOf(raw: readonly string[]): string | undefined {
+  let values: string | undefined;
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = raw[at] ?? "";
+    if (name.length !== "connection".length || name.toLowerCase() !== "connection") continue;
+    values = values === undefined ? raw[at + 1] : `${values},${raw[at + 1]}`;
+  }
+  return values;
+}
+
 /** The headers of the upstream's answer that may reach the client: names and values in turn. */
 export function answerHeaders(raw: readonly string[]): string[] {
-  const isName = (at: number, name: string) => at % 2 === 0 && raw[at]?.toLowerCase() === name;
-  const connection = raw.filter((_, at) => isName(at - 1, "connection"));
-  const dropped = namedInConnection(connection.join());
+  const dropped = namedInConnection(connectionOf(raw));
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = raw[at] ?? "";
-    const folded = foldHeader(name);
-    if (dropped.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin(folded)) continue;
+    if (!isAnswerHeader(name) || dropped.has(name.toLowerCase())) continue;
     kept.push(name, raw[at + 1] ?? "");
   }
   return kept;

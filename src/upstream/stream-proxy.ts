@@ -35,7 +35,7 @@ export interface StreamForward {
    *
    * @throws Refusal if it may not reach the client
    */
-  readonly receive?: (answer: IncomingMessage) => Reception;
+  readonly receive?: (answer: IncomingMessage) => Reception | Promise<Reception>;
 }
 
 /** Carries requests to the upstream, streaming both ways. */
@@ -80,11 +80,11 @@ function proxyTarget({ origin, socketPath }: UpstreamTarget) {
   return { host: "localhost", port: 80, protocol: "http:", socketPath };
 }
 
-function passOn(answer: IncomingMessage, { stream, fail }: Underway): void {
+async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Promise<void> {
   const { response, receive, answerHeaders: added } = stream;
   let filter: Transform | undefined;
   try {
-    const reception = receive?.(answer);
+    const reception = await receive?.(answer);
     filter = reception?.filter;
     const headers = [...answerHeaders(reception?.rawHeaders ?? answer.rawHeaders), ...added];
     response.writeHead(answer.statusCode ?? 0, headers);
@@ -139,7 +139,7 @@ export function createStreamProxy({
   proxy.on("proxyRes", (answer, request) => {
     const way = underway.get(request);
     if (way === undefined) answer.destroy();
-    else passOn(answer, way);
+    else void passOn(answer, way);
   });
 
   return {

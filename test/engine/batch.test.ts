@@ -1,7 +1,8 @@
 import t from "tap";
 import { createTable, freshEngine, insert, selectAll } from "./kit.ts";
+import { overEach } from "./over-each.ts";
 
-t.test("a Batch answers each element in its place", async (t) => {
+overEach("a Batch answers each element in its place", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   const Batch = [
     createTable("users", { id: "int" }),
@@ -15,7 +16,7 @@ t.test("a Batch answers each element in its place", async (t) => {
   });
 });
 
-t.test("a Batch that fails leaves nothing and names the element", async (t) => {
+overEach("a Batch that fails leaves nothing and names the element", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("users", { id: "int" }));
   const Batch = [
@@ -31,7 +32,7 @@ t.test("a Batch that fails leaves nothing and names the element", async (t) => {
   t.match(await ask(selectAll("orders")), { status: 404 });
 });
 
-t.test("a Batch over two databases is one transaction", async (t) => {
+overEach("a Batch over two databases is one transaction", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask({ CreateDatabase: { database: "analytics" } });
   await ask(createTable("users", { id: "int" }));
@@ -48,7 +49,7 @@ t.test("a Batch over two databases is one transaction", async (t) => {
   t.same((await ask(selectAll("hits", {}, "analytics"))).body.data, [{ id: 1, seen: true }]);
 });
 
-t.test("a table of one database is not found in another", async (t) => {
+overEach("a table of one database is not found in another", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask({ CreateDatabase: { database: "analytics" } });
   await ask(createTable("hits", { id: "int" }, "analytics"));
@@ -56,16 +57,19 @@ t.test("a table of one database is not found in another", async (t) => {
   t.match(await ask({ Batch }), { status: 404, body: { code: "table_not_found" } });
 });
 
-t.test("a Batch that reaches for a database that is not there names the element", async (t) => {
-  const { ask } = await freshEngine(t);
-  await ask(createTable("users", { id: "int" }));
-  const Batch = [insert("users", [{ id: 1 }]), selectAll("hits", {}, "analytics")];
-  t.match(await ask({ Batch }), {
-    status: 404,
-    body: { code: "database_not_found", message: /^Batch\[1\]: / },
-  });
-  t.same((await ask(selectAll("users"))).body.data, []);
-});
+overEach(
+  "a Batch that reaches for a database that is not there names the element",
+  async (t, freshEngine) => {
+    const { ask } = await freshEngine(t);
+    await ask(createTable("users", { id: "int" }));
+    const Batch = [insert("users", [{ id: 1 }]), selectAll("hits", {}, "analytics")];
+    t.match(await ask({ Batch }), {
+      status: 404,
+      body: { code: "database_not_found", message: /^Batch\[1\]: / },
+    });
+    t.same((await ask(selectAll("users"))).body.data, []);
+  },
+);
 
 t.test("a Batch over more databases than can commit together is refused", async (t) => {
   const { ask } = await freshEngine(t);

@@ -1,5 +1,6 @@
 import t from "tap";
 import { createTable, freshEngine, insert, selectAll } from "./kit.ts";
+import { overEach } from "./over-each.ts";
 
 const users = createTable("users", { id: "int", name: "text", age: "int" });
 const people = [
@@ -8,33 +9,38 @@ const people = [
   { id: 3, name: "Carol" },
 ];
 
-t.test("a table is created, filled, read, changed, emptied and dropped", async (t) => {
-  const { ask } = await freshEngine(t);
-  t.match(await ask(users), { status: 200, body: { message: "Table users created" } });
-  t.match(await ask(insert("users", people.slice(0, 1))), { body: { message: "Inserted 1 row" } });
-  t.match(await ask(insert("users", people.slice(1))), { body: { message: "Inserted 2 rows" } });
-  t.same((await ask(selectAll("users"))).body, {
-    status: "success",
-    data: [people[0], people[1], { id: 3, name: "Carol", age: null }],
-  });
-  const where = { column: "id", cmp: "=", value: 1 };
-  const update = { Update: { database: "main", table: "users", set: { age: 31 }, where } };
-  t.match(await ask(update), { body: { message: "Updated 1 row" } });
-  t.match((await ask(selectAll("users", { where }))).body.data, [{ age: 31 }]);
-  const none = { column: "id", cmp: "=", value: 9 };
-  t.match(await ask({ Delete: { database: "main", table: "users", where: none } }), {
-    body: { message: "Deleted 0 rows" },
-  });
-  t.match(await ask({ Delete: { database: "main", table: "users", where: null } }), {
-    body: { message: "Deleted 3 rows" },
-  });
-  t.match(await ask({ DropTable: { database: "main", table: "users" } }), {
-    body: { message: "Table users dropped" },
-  });
-  t.match(await ask(selectAll("users")), { status: 404, body: { code: "table_not_found" } });
-});
+overEach(
+  "a table is created, filled, read, changed, emptied and dropped",
+  async (t, freshEngine) => {
+    const { ask } = await freshEngine(t);
+    t.match(await ask(users), { status: 200, body: { message: "Table users created" } });
+    t.match(await ask(insert("users", people.slice(0, 1))), {
+      body: { message: "Inserted 1 row" },
+    });
+    t.match(await ask(insert("users", people.slice(1))), { body: { message: "Inserted 2 rows" } });
+    t.same((await ask(selectAll("users"))).body, {
+      status: "success",
+      data: [people[0], people[1], { id: 3, name: "Carol", age: null }],
+    });
+    const where = { column: "id", cmp: "=", value: 1 };
+    const update = { Update: { database: "main", table: "users", set: { age: 31 }, where } };
+    t.match(await ask(update), { body: { message: "Updated 1 row" } });
+    t.match((await ask(selectAll("users", { where }))).body.data, [{ age: 31 }]);
+    const none = { column: "id", cmp: "=", value: 9 };
+    t.match(await ask({ Delete: { database: "main", table: "users", where: none } }), {
+      body: { message: "Deleted 0 rows" },
+    });
+    t.match(await ask({ Delete: { database: "main", table: "users", where: null } }), {
+      body: { message: "Deleted 3 rows" },
+    });
+    t.match(await ask({ DropTable: { database: "main", table: "users" } }), {
+      body: { message: "Table users dropped" },
+    });
+    t.match(await ask(selectAll("users")), { status: 404, body: { code: "table_not_found" } });
+  },
+);
 
-t.test("a database is created and dropped with everything in it", async (t) => {
+overEach("a database is created and dropped with everything in it", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   const create = { CreateDatabase: { database: "analytics" } };
   const drop = { DropDatabase: { database: "analytics" } };
@@ -54,7 +60,7 @@ t.test("a database is created and dropped with everything in it", async (t) => {
   });
 });
 
-t.test("a database whose name differs only by case is refused", async (t) => {
+overEach("a database whose name differs only by case is refused", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   t.match(await ask({ CreateDatabase: { database: "MAIN" } }), {
     status: 409,
@@ -71,7 +77,7 @@ t.test("the database main cannot be dropped", async (t) => {
   });
 });
 
-t.test("conditions choose rows", async (t) => {
+overEach("conditions choose rows", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(users);
   await ask(insert("users", people));
@@ -112,7 +118,7 @@ t.test("conditions choose rows", async (t) => {
   for (const [where, expected] of cases) t.same(await ids(where), expected, JSON.stringify(where));
 });
 
-t.test("thousands of alternatives are one condition", async (t) => {
+overEach("thousands of alternatives are one condition", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(users);
   await ask(insert("users", people));
@@ -120,7 +126,7 @@ t.test("thousands of alternatives are one condition", async (t) => {
   t.match((await ask(selectAll("users", { where: { or } }))).body.data, [{ id: 3 }]);
 });
 
-t.test("rows are ordered and cut, an offset also without a limit", async (t) => {
+overEach("rows are ordered and cut, an offset also without a limit", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(users);
   await ask(insert("users", people));
@@ -137,7 +143,7 @@ t.test("rows are ordered and cut, an offset also without a limit", async (t) => 
   ]);
 });
 
-t.test("joins keep both columns that share a name", async (t) => {
+overEach("joins keep both columns that share a name", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(users);
   await ask(createTable("orders", { id: "int", user_id: "int", total: "decimal(10,2)" }));
@@ -171,7 +177,7 @@ t.test("joins keep both columns that share a name", async (t) => {
   });
 });
 
-t.test("rows of one Insert may name different columns", async (t) => {
+overEach("rows of one Insert may name different columns", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("notes", { id: "serial", title: "text", done: "bool" }));
   const rows = [{ title: "first" }, { done: true, id: 7 }, { title: "last", done: null }];
@@ -183,7 +189,7 @@ t.test("rows of one Insert may name different columns", async (t) => {
   ]);
 });
 
-t.test("several primary key columns make one key", async (t) => {
+overEach("several primary key columns make one key", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   const columns = [
     { name: "a", type: "int", primary_key: true },

@@ -9,8 +9,9 @@ import {
   startOver,
   temporaryDirectory,
 } from "./kit.ts";
+import { overEach } from "./over-each.ts";
 
-t.test("64-bit integers come back as they were written", async (t) => {
+overEach("64-bit integers come back as they were written", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("big", { id: "bigint" }));
   const spelled = ["-9223372036854775808", "-9007199254740993", "9007199254740993"];
@@ -76,7 +77,7 @@ t.test("every type takes its values and gives them back, also after a restart", 
   t.same((await query(second.address, selectAll("everything"))).body.data, [row]);
 });
 
-t.test("a value of another type is refused, not converted", async (t) => {
+overEach("a value of another type is refused, not converted", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("strict", { id: "int", label: "text", active: "bool", raw: "bytes" }));
   const unfit = [
@@ -99,14 +100,14 @@ t.test("a value of another type is refused, not converted", async (t) => {
   t.same((await ask(selectAll("strict"))).body.data, []);
 });
 
-t.test("a message about a value does not repeat the value", async (t) => {
+overEach("a message about a value does not repeat the value", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("secrets", { id: "int" }));
   const { body } = await ask(insert("secrets", [{ id: "hunter2" }]));
   t.notMatch(body.message, /hunter2/);
 });
 
-t.test("booleans compare with truth values and with 0 and 1", async (t) => {
+overEach("booleans compare with truth values and with 0 and 1", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("flags", { id: "int", on: "bool" }));
   await ask(
@@ -126,7 +127,7 @@ t.test("booleans compare with truth values and with 0 and 1", async (t) => {
   }
 });
 
-t.test("integers inside a json cell stay exact", async (t) => {
+overEach("integers inside a json cell stay exact", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("documents", { id: "int", body: "json" }));
   const cell = `{"__proto__":[9007199254740993],"s":"\\u2028"}`;

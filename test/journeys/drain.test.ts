@@ -6,7 +6,7 @@ import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { insert, queryHeaders, select } from "../kit/queries.ts";
 import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { KeptConnection } from "./kept-connection.ts";
+import { askUntilRefused } from "./load.ts";
 
 /** Longer than this a silent connection is not kept by a drain. */
 const LINGER_MS = 250;
@@ -24,24 +24,6 @@ async function drain({ service, url }: TestGateway) {
   const code = service.stop();
   await eventually("new connections are refused", () => Wire.isRefused(url));
   return { code };
-}
-
-/** Asks one query after the other until no new connection is taken; what went wrong before that. */
-async function askUntilRefused(gateway: TestGateway, token: string): Promise<unknown[]> {
-  const kept = new KeptConnection(gateway.url);
-  const wrong: unknown[] = [];
-  try {
-    for (;;) {
-      const { status } = await kept.send("POST", "/query", token, select);
-      if (status !== 200) wrong.push(status);
-    }
-  } catch (error) {
-    const isRefused = error instanceof Error && "code" in error && error.code === "ECONNREFUSED";
-    if (!isRefused) wrong.push(error);
-  } finally {
-    kept.close();
-  }
-  return wrong;
 }
 
 t.test("a drain under load answers every request that was taken", async (t) => {

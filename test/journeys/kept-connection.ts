@@ -6,6 +6,7 @@ export interface KeptAnswer {
   readonly status: number;
   /** The refusal's code, if it is one. */
   readonly code: string | undefined;
+  readonly requestId: string;
   /** True if no new connection was made for it. */
   readonly isReused: boolean;
 }
@@ -36,7 +37,9 @@ export class KeptConnection {
     sent.end(body);
     const answer = await promise;
     const code = codeOf(await json(answer));
-    return { status: answer.statusCode ?? 0, code, isReused: sent.reusedSocket };
+    const { statusCode: status = 0, headers } = answer;
+    const requestId = String(headers["x-request-id"]);
+    return { status, code, requestId, isReused: sent.reusedSocket };
   }
 
   close(): void {

@@ -70,9 +70,10 @@ t.test("a stream is cut when its right is lost, and no other stream is", async (
     t.notMatch(stream.text, /\r\n0\r\n\r\n$/, "it does not look as if it had ended");
     await eventually("the upstream sees it", () => upstreamSide?.destroyed === true);
   }
-  const cut = gateway.service.log.filter(({ msg }) => msg === "an open stream is cut");
+  const cut = () => gateway.service.log.filter(({ msg }) => msg === "an open stream is cut");
+  await eventually("each is in the log", () => cut().length === ways.length);
   t.strictSame(
-    cut.map(({ code }) => code),
+    cut().map(({ code }) => code),
     ways.map(({ code }) => code),
     "the log says why",
   );

@@ -9,6 +9,7 @@ import { openHashing } from "../../src/identity/hashing.ts";
 import { checkPassword } from "../../src/identity/login.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 import { createLoginThrottle } from "../../src/identity/throttle.ts";
+import { createAddressLimit } from "../../src/oauth/server/address-limit.ts";
 import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
 import type { ConfiguredClient } from "../../src/oauth/server/options.ts";
 import {
@@ -121,7 +122,8 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       tokenLifetime: options.tokenLifetime ?? 600,
       checkPassword: (username, password, origin) =>
         checkPassword(login, username, password, origin),
-      originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
+      openLimit: (_name, bounds) => createAddressLimit(bounds),
+    originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
       snapshot: () => snapshot,
       revocations,
       onEvent: (name, fields) => events.push({ name, fields }),

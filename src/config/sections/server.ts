@@ -23,9 +23,7 @@ export const server = z
       .default("127.0.0.1")
       .describe("Address to listen on; TLS belongs in front of one that is not loopback."),
     port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
-    workers: wholeNumber(1, 1)
-      .default(1)
-      .describe("Processes that serve; this version serves from one."),
+    workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
     public_url: publicUrl.default("").meta({
       description: "How clients reach the gateway, behind a TLS front; empty: http://host:port.",
       examples: ["https://gate.example.com"],
@@ -35,7 +33,9 @@ export const server = z
       .describe("Largest request body, in bytes; a larger one is answered with 413."),
     max_buffered_bytes: wholeNumber(1, 1024 * gibibyte)
       .default(268_435_456)
-      .describe("Bytes of request bodies held at one time, at least max_body_bytes; past it 503."),
+      .describe(
+        "Bytes of request bodies held at one time, at least max_body_bytes for each worker; past it 503.",
+      ),
     request_timeout: seconds()
       .default(30)
       .describe("Seconds in which a request must have arrived whole."),
@@ -58,12 +58,11 @@ export const server = z
       }),
   })
   .superRefine((server, context) => {
-    if (server.max_buffered_bytes >= server.max_body_bytes) return;
-    refuse(
-      context,
-      ["max_buffered_bytes"],
-      `at least max_body_bytes, which is ${server.max_body_bytes}`,
-    );
+    const { workers, max_body_bytes: body, max_buffered_bytes: buffered } = server;
+    const least = Math.max(1, workers) * body;
+    if (buffered >= least) return;
+    const rule = workers > 1 ? `max_body_bytes for each of ${workers} workers` : "max_body_bytes";
+    refuse(context, ["max_buffered_bytes"], `at least ${rule}, which is ${least}`);
   })
   .prefault({})
   .describe("Where the gateway listens, its limits, and whom it believes.");

@@ -1,9 +1,10 @@
 import type { TableOperation } from "../../query/shape.ts";
 import type { Spool } from "../spool.ts";
+import { databaseOf } from "../sql/operations.ts";
 import type { Databases, Session } from "./databases.ts";
 import { refusalOf } from "./failures.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import { databaseOf, perform } from "./operations.ts";
+import { perform } from "./operations.ts";
 import { transaction } from "./transaction.ts";
 
 /**

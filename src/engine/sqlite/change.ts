@@ -1,8 +1,8 @@
 import { sql } from "kysely";
 import type { Delete, Update } from "../../query/shape.ts";
-import { whereSql } from "./conditions.ts";
+import { whereSql } from "../sql/conditions.ts";
+import { requireDistinct, resolveColumn, storedValue } from "../sql/scope.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import { requireDistinct, resolveColumn, storedValue } from "./scope.ts";
 import { run } from "./statements.ts";
 import { readTable } from "./tables.ts";
 

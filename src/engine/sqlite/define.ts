@@ -1,11 +1,13 @@
 import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { requireDistinctNames } from "../sql/names.ts";
 import { forgetColumns, rememberColumns } from "./column-table.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import { type ColumnKind, constraintOf, isSerial, kindOf, typeWords } from "./kinds.ts";
-import { foldCase, requireClientTable, requireColumnName } from "./names.ts";
-import { type Fragment, run } from "./statements.ts";
+import { constraintOf, isSerial, kindOf, type SqliteKind, typeWords } from "./kinds.ts";
+import { requireClientTable } from "./names.ts";
+import { run } from "./statements.ts";
 import { findTaken, readTable } from "./tables.ts";
 
 /**
@@ -39,17 +41,6 @@ export function dropTable(handle: DatabaseHandle, { table }: DropTable): void {
   forgetColumns(handle, table);
 }
 
-function requireDistinctNames(columns: readonly ColumnDefinition[]): void {
-  const seen = new Set<string>();
-  for (const { name } of columns) {
-    requireColumnName(name);
-    if (seen.has(foldCase(name))) {
-      throw new EngineRefusal("duplicate_column", `There are two columns "${name}" in any case`);
-    }
-    seen.add(foldCase(name));
-  }
-}
-
 function columnSql(column: ColumnDefinition, key: readonly ColumnDefinition[]): Fragment {
   const kind = requireKind(column);
   const partOfKey = key.includes(column);
@@ -66,7 +57,7 @@ function columnSql(column: ColumnDefinition, key: readonly ColumnDefinition[]): 
 }
 
 /** What the storage class leaves open is for the database to hold, whoever writes to the file. */
-function checkSql(name: string, kind: ColumnKind): Fragment {
+function checkSql(name: string, kind: SqliteKind): Fragment {
   switch (constraintOf(kind)) {
     case "boolean":
       return sql` check (${sql.id(name)} in (0, 1))`;
@@ -77,7 +68,7 @@ function checkSql(name: string, kind: ColumnKind): Fragment {
   }
 }
 
-function requireKind({ name, type }: ColumnDefinition): ColumnKind {
+function requireKind({ name, type }: ColumnDefinition): SqliteKind {
   const kind = kindOf(type);
   if (kind !== undefined) return kind;
   throw new EngineRefusal(

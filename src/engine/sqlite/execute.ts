@@ -1,12 +1,13 @@
 import type { TableOperation } from "../../query/shape.ts";
 import { parseBody } from "../parse.ts";
 import type { Spool } from "../spool.ts";
+import { databaseOf } from "../sql/operations.ts";
 import type { SchemaPlace } from "../store.ts";
 import { executeBatch } from "./batch.ts";
 import { describeTable, listTables } from "./catalog.ts";
 import type { Databases } from "./databases.ts";
 import { refusing } from "./failures.ts";
-import { databaseOf, perform } from "./operations.ts";
+import { perform } from "./operations.ts";
 import { transaction } from "./transaction.ts";
 
 /**

@@ -1,4 +1,5 @@
 import { EngineRefusal } from "../refusal.ts";
+import { isStorageError } from "../spool.ts";
 
 /** SQLite's primary result codes (https://sqlite.org/rescode.html). */
 const resultCodes = {
@@ -13,9 +14,6 @@ const resultCodes = {
   constraint: 19,
 };
 
-/** What the file system says where there is no room, or no right, to write. */
-const storageCodes = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM"]);
-
 /** The limits that a query can pass, as SQLite's messages name them. */
 const limitMessage = /too (many|large|complex|big|much)/i;
 
@@ -23,7 +21,7 @@ const limitMessage = /too (many|large|complex|big|much)/i;
 export function refusalOf(error: unknown): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;
-  if ("code" in error && storageCodes.has(String(error.code))) return storageFailed(error);
+  if (isStorageError(error)) return storageFailed(error);
   if (!("errcode" in error)) return undefined;
   // The low byte is the primary code, the rest tells its variants apart.
   switch (Number(error.errcode) & 0xff) {

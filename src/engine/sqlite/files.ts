@@ -2,7 +2,7 @@ import { closeSync, fsyncSync, mkdirSync, openSync, readdirSync, rmSync } from "
 import { join, resolve } from "node:path";
 import { isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { foldCase } from "./names.ts";
+import { foldCase } from "../sql/names.ts";
 
 /** The database that is always there. */
 export const defaultDatabase = "main";

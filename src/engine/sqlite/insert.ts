@@ -1,14 +1,14 @@
 import type { SQLInputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue, Insert } from "../../query/shape.ts";
+import { requireDistinct, resolveColumn, storedValue } from "../sql/scope.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import { requireDistinct, resolveColumn, storedValue } from "./scope.ts";
 import { prepare } from "./statements.ts";
-import { type Column, readTable, type Table } from "./tables.ts";
+import { readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
 
 /** A prepared statement for all rows that name the same columns in the same order. */
 interface RowInsert {
-  readonly columns: readonly Column[];
+  readonly columns: readonly SqliteColumn[];
   readonly statement: StatementSync;
 }
 
@@ -31,7 +31,11 @@ export function insert(handle: DatabaseHandle, query: Insert): number {
   return query.values.length;
 }
 
-function prepareRow(handle: DatabaseHandle, table: Table, keys: readonly string[]): RowInsert {
+function prepareRow(
+  handle: DatabaseHandle,
+  table: SqliteTable,
+  keys: readonly string[],
+): RowInsert {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
   const target = sql.id(handle.schema, table.name);
@@ -44,6 +48,9 @@ function prepareRow(handle: DatabaseHandle, table: Table, keys: readonly string[
   return { columns, statement: prepare(handle.connection, fragment) };
 }
 
-function boundValues(columns: readonly Column[], values: readonly CellValue[]): SQLInputValue[] {
+function boundValues(
+  columns: readonly SqliteColumn[],
+  values: readonly CellValue[],
+): SQLInputValue[] {
   return columns.map((column, index) => storedValue(column, values[index] ?? null));
 }

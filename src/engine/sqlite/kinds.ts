@@ -1,12 +1,9 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
-import type { CellValue } from "../../query/shape.ts";
-import { cellText } from "./cell-text.ts";
-
-/** A value that is there: null is the same in every column and needs no kind. */
-export type PresentValue = Exclude<CellValue, null>;
+import { cellText } from "../sql/cell-text.ts";
+import type { ColumnKind, PresentValue } from "../sql/scope.ts";
 
 /** How the values of a column are stored, compared and written. */
-export interface ColumnKind {
+export interface SqliteKind extends ColumnKind {
   /** The storage class of a STRICT table. */
   readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";
   /** The value to store, or undefined if the column does not take it. */
@@ -24,14 +21,14 @@ export function encodeStored(value: SQLOutputValue): string {
   return JSON.stringify(value);
 }
 
-const text: ColumnKind = {
+const text: SqliteKind = {
   storage: "TEXT",
   store: (value) => (typeof value === "string" ? value : undefined),
   compare: (value) => (typeof value === "string" ? value : undefined),
   encode: encodeStored,
 };
 
-const integer: ColumnKind = {
+const integer: SqliteKind = {
   storage: "INT",
   store: exactInteger,
   compare: numeric,
@@ -39,17 +36,17 @@ const integer: ColumnKind = {
 };
 
 /** Numbers itself where it is left out; SQLite does so for the one INTEGER primary key. */
-const serial: ColumnKind = { ...integer, storage: "INTEGER" };
+const serial: SqliteKind = { ...integer, storage: "INTEGER" };
 
 /** Also decimals: as doubles they compare as numbers, and what a double would round is refused. */
-const real: ColumnKind = {
+const real: SqliteKind = {
   storage: "REAL",
   store: exactDouble,
   compare: numeric,
   encode: encodeStored,
 };
 
-const boolean: ColumnKind = {
+const boolean: SqliteKind = {
   storage: "INT",
   store: truth,
   compare: truth,
@@ -57,7 +54,7 @@ const boolean: ColumnKind = {
 };
 
 /** Stored in one normal form, so that equal spellings are equal. */
-const json: ColumnKind = {
+const json: SqliteKind = {
   storage: "TEXT",
   store: cellText,
   compare: cellText,
@@ -65,7 +62,7 @@ const json: ColumnKind = {
 };
 
 /** Bytes travel as base64 text (RFC 4648, section 4). */
-const blob: ColumnKind = {
+const blob: SqliteKind = {
   storage: "BLOB",
   store: bytes,
   compare: bytes,
@@ -73,14 +70,14 @@ const blob: ColumnKind = {
 };
 
 /** A column of a table that was not created here: every value keeps its own type. */
-export const anyKind: ColumnKind = {
+export const anyKind: SqliteKind = {
   storage: "ANY",
   store: scalar,
   compare: scalar,
   encode: encodeStored,
 };
 
-const kinds: ReadonlyMap<string, ColumnKind> = new Map([
+const kinds: ReadonlyMap<string, SqliteKind> = new Map([
   ...words(integer, "int", "integer", "bigint", "smallint", "tinyint"),
   ...words(serial, "serial", "bigserial"),
   ...words(real, "float", "double", "real", "numeric", "decimal"),
@@ -98,23 +95,23 @@ export const typeWords: readonly string[] = [...kinds.keys()];
  * The kind of a declared type such as `int` or `VARCHAR(20)`, or undefined if its word is not
  * known. A length or precision is remembered with the column but limits nothing.
  */
-export function kindOf(type: string): ColumnKind | undefined {
+export function kindOf(type: string): SqliteKind | undefined {
   const word = /^\s*(\w+)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?\s*$/.exec(type)?.[1];
   return word === undefined ? undefined : kinds.get(word.toLowerCase());
 }
 
 /** True for the kind that numbers itself. */
-export function isSerial(kind: ColumnKind): boolean {
+export function isSerial(kind: SqliteKind): boolean {
   return kind === serial;
 }
 
 /** The condition that every value of the kind fulfils beyond its storage class, if there is one. */
-export function constraintOf(kind: ColumnKind): "boolean" | "json" | undefined {
+export function constraintOf(kind: SqliteKind): "boolean" | "json" | undefined {
   if (kind === boolean) return "boolean";
   return kind === json ? "json" : undefined;
 }
 
-function words(kind: ColumnKind, ...names: string[]): [string, ColumnKind][] {
+function words(kind: SqliteKind, ...names: string[]): [string, SqliteKind][] {
   return names.map((name) => [name, kind]);
 }
 

@@ -1,14 +1,10 @@
 import { EngineRefusal } from "../refusal.ts";
+import { foldCase } from "../sql/names.ts";
 
 /** The name of the table that remembers declared column types. */
 export const columnTableName = "_gatehouse_columns";
 
 const reservedPrefixes = ["sqlite_", "_gatehouse"];
-
-/** A name as SQLite compares it: it folds the case of ASCII letters and of no others. */
-export function foldCase(name: string): string {
-  return name.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
-}
 
 /** True for the name of a table that may be the clients'. */
 export function isClientTable(name: string): boolean {
@@ -22,10 +18,4 @@ export function requireClientTable(name: string): void {
   const prefix = reservedPrefixes.find((reserved) => folded.startsWith(reserved));
   if (prefix === undefined) return;
   throw new EngineRefusal("invalid_name", `Table names that begin with ${prefix} are reserved`);
-}
-
-/** Refuses what can name a column in a query but be none. Throws `invalid_name`. */
-export function requireColumnName(name: string): void {
-  if (name !== "*" && !name.includes(".")) return;
-  throw new EngineRefusal("invalid_name", `A column cannot be named "${name}"`);
 }

@@ -2,14 +2,11 @@ import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from 
 import {
   DummyDriver,
   Kysely,
-  type RawBuilder,
   SqliteAdapter,
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from "kysely";
-
-/** A piece of SQL whose names are quoted and whose values are bound by the builder. */
-export type Fragment = RawBuilder<unknown>;
+import type { Fragment } from "../sql/fragment.ts";
 
 /** A row of a result, its values in the order of the columns; integers are BigInt. */
 export type ResultRow = Record<number, SQLOutputValue>;

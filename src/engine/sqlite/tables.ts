@@ -1,23 +1,16 @@
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
+import type { Column, Table } from "../sql/scope.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import { anyKind, type ColumnKind, kindOf } from "./kinds.ts";
+import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
 import { columnTableName, requireClientTable } from "./names.ts";
 import { rows } from "./statements.ts";
 
 /** A column of an existing table. */
-export interface Column {
-  readonly name: string;
-  /** As it was declared, for messages. */
-  readonly type: string;
-  readonly kind: ColumnKind;
-}
+export type SqliteColumn = Column<SqliteKind>;
 
-/** An existing table, its columns in their order. */
-export interface Table {
-  readonly name: string;
-  readonly columns: ReadonlyMap<string, Column>;
-}
+/** An existing table. */
+export type SqliteTable = Table<SqliteColumn>;
 
 /**
  * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
@@ -25,10 +18,10 @@ export interface Table {
  *
  * Throws `table_not_found`, and `invalid_name` for a reserved name.
  */
-export function readTable(handle: DatabaseHandle, name: string): Table {
+export function readTable(handle: DatabaseHandle, name: string): SqliteTable {
   requireClientTable(name);
   const { connection, schema } = handle;
-  const columns = new Map<string, Column>();
+  const columns = new Map<string, SqliteColumn>();
   const found = rows(
     connection,
     sql`select info."name", info."type", declared."type"
@@ -57,7 +50,7 @@ export function findTaken(handle: DatabaseHandle, name: string): string | undefi
   return undefined;
 }
 
-function kindOfColumn(declared: string): ColumnKind {
+function kindOfColumn(declared: string): SqliteKind {
   return kindOf(declared) ?? anyKind;
 }
 

@@ -3,6 +3,7 @@
  * the directory of the databases.
  */
 
+import { openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
 import { EngineRefusal } from "../refusal.ts";
 import { Spool } from "../spool.ts";
@@ -21,7 +22,7 @@ new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 const databases = new Databases(directory);
 
 function answer({ work, spoolPath }: Task): Outcome {
-  const spool = new Spool(spoolPath);
+  const spool = new Spool(() => openSync(spoolPath, "wx", 0o600));
   try {
     if (work.kind === "query") executeQuery(databases, Buffer.from(work.body), spool);
     else executeSchema(databases, work.place, spool);

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { EngineRefusal } from "../refusal.ts";
+import { EngineRefusal, tooSlow } from "../refusal.ts";
 import type { SpooledAnswer } from "../spool.ts";
 import { siblingModule } from "./modules.ts";
 import type { Order, Outcome, Task } from "./protocol.ts";
@@ -125,11 +125,4 @@ function answerOf(outcome: Outcome): SpooledAnswer {
     case "failed":
       throw outcome.error;
   }
-}
-
-function tooSlow(timeLimit: number): EngineRefusal {
-  return new EngineRefusal(
-    "query_timeout",
-    `The query was ended because it took longer than ${timeLimit / 1000} seconds`,
-  );
 }

@@ -1,4 +1,5 @@
 import { Refusal } from "../../refusal.ts";
+import { SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
@@ -22,10 +23,14 @@ export const mcpSession: Endpoint = { door: "mcp", handle };
 /** Everything of the embedded authorization server, which writes its own answers. */
 export const authorizationServer: Endpoint = {
   door: "public",
-  async handle(gateway, { request, response, requestId }) {
+  async handle(gateway, exchange) {
+    const { request, response, requestId } = exchange;
     const { authorizationServer: server } = await gateway.mcp();
     if (server === undefined) throw new Refusal("not_found");
     response.setHeader("X-Request-Id", requestId);
+    response.setHeader("X-Content-Type-Options", "nosniff");
+    const length = Number(request.headers["content-length"] ?? 0);
+    if (length <= SMALL_BODY_BYTES) exchange.inviteBody();
     server.handle(request, response);
   },
 };

@@ -1,4 +1,4 @@
-import { scan } from "../../query/scan.ts";
+import { longBody, scan, scanInSlices } from "../../query/scan.ts";
 import { gatewayHeaders, queryHeaders } from "../../upstream/headers.ts";
 import { toOpForm } from "../../upstream/op-form.ts";
 import { commonHeaders } from "../answer.ts";
@@ -9,7 +9,8 @@ import type { Endpoint } from "../route.ts";
 import { subjectOf } from "../subject.ts";
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
-  const query = scan(body, gateway.grammar);
+  const { grammar } = gateway;
+  const query = body.length < longBody ? scan(body, grammar) : await scanInSlices(body, grammar);
   const identity = judge(gateway, exchange, subjectOf(exchange), query);
   exchange.decision = "allow";
   const { request, response, requestId, peer } = exchange;

@@ -5,7 +5,7 @@ import { type Era, judgeHeaders } from "../headers.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { requireMethod } from "../methods.ts";
 import type { Principal } from "../principal.ts";
-import type { Sessions } from "./sessions.ts";
+import type { SessionRegister } from "./sessions.ts";
 import type { ToolPolicy } from "./tool-policy.ts";
 
 /** A request that was judged and may go up. */
@@ -22,7 +22,7 @@ export interface Judged {
 /** What a request is judged by. */
 export interface Rules {
   readonly policy: ToolPolicy;
-  readonly sessions: Sessions;
+  readonly sessions: SessionRegister;
 }
 
 function sessionIdOf({ headers }: IncomingMessage): string | undefined {
@@ -30,13 +30,14 @@ function sessionIdOf({ headers }: IncomingMessage): string | undefined {
   return typeof id === "string" ? id : undefined;
 }
 
-/** What the server behind is told of the caller; a tool call is judged for it. */
+/** What the server behind is told of the caller, whose tool call or task is judged for it. */
 function identify(
   { policy }: Rules,
   message: McpMessage | undefined,
   principal: Principal,
 ): Identity {
   const { username } = principal.subject;
+  if (message?.method.startsWith("tasks/")) policy.judgeTask(principal, message);
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
   const { decision, database } = policy.judge(principal, message);
   return { username, roles: [decision.role ?? ""], databases: [database] };
@@ -50,17 +51,18 @@ function identify(
  * @throws McpRefused for what is refused in the protocol's terms
  * @throws Refusal `insufficient_scope`
  */
-export function judgeRequest(
+export async function judgeRequest(
   rules: Rules,
   request: IncomingMessage,
   body: Buffer | undefined,
   principal: Principal,
-): Judged {
+): Promise<Judged> {
   const message = body === undefined ? undefined : readMessage(body);
   const era = message === undefined ? "handshake" : judgeHeaders(request.headers, message);
   // Revisions without sessions ignore the header.
   const sessionId = era === "stateless" ? undefined : sessionIdOf(request);
-  if (sessionId !== undefined && !rules.sessions.use(sessionId, principal.subject.username)) {
+  const { username } = principal.subject;
+  if (sessionId !== undefined && !(await rules.sessions.use(sessionId, username))) {
     const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
     throw new McpRefused("sessionNotFound", "Session not found", options);
   }

@@ -85,7 +85,9 @@ const endOfEvent = /(?:\r\n|\r(?!\n)|\n){2}/g;
 const END_LENGTH = 4;
 const endOfLine = /\r\n|\r|\n/;
 /** A line of data; what follows the colon, but one space, counts. */
-const dataLine = /^(?:\uFEFF|\xef\xbb\xbf)?data(?:: ?(?<text>.*))?$/s;
+const dataLine = /^data(?:: ?(?<text>.*))?$/s;
+/** What a stream may begin with, a character for each byte; anywhere else it is text. */
+const byteOrderMark = /^\xef\xbb\xbf/;
 
 /** Filters one event, given as a character for each byte. */
 function filterEvent(event: string, show: ShowTool): string {
@@ -109,6 +111,7 @@ function filterEvent(event: string, show: ShowTool): string {
 export class EventFilter extends Transform {
   readonly #show: ShowTool;
   #rest = "";
+  #isAtStart = true;
 
   constructor(show: ShowTool) {
     super();
@@ -136,7 +139,10 @@ export class EventFilter extends Transform {
     let start = 0;
     for (let end = endOfEvent.exec(this.#rest); end !== null; end = endOfEvent.exec(this.#rest)) {
       const next = end.index + end[0].length;
-      this.push(filterEvent(this.#rest.slice(start, next), this.#show), "latin1");
+      const event = this.#rest.slice(start, next);
+      const text = this.#isAtStart ? event.replace(byteOrderMark, "") : event;
+      this.#isAtStart = false;
+      this.push(filterEvent(text, this.#show), "latin1");
       start = next;
     }
     this.#rest = this.#rest.slice(start);

@@ -7,8 +7,8 @@ import type { Principal } from "../principal.ts";
 import { type Judged, judgeRequest, mayList } from "./judge.ts";
 import { receive } from "./reception.ts";
 import { noteSession } from "./session-notes.ts";
-import { Sessions } from "./sessions.ts";
-import { isSubscription, OpenStreams } from "./streams.ts";
+import { type SessionRegister, Sessions } from "./sessions.ts";
+import { isSubscription, OpenStreams, type StreamRegister } from "./streams.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
 import { type Origin, upwardHeaders } from "./upward-headers.ts";
 
@@ -47,8 +47,8 @@ export interface McpProxyOptions extends Rights {
   readonly connectTimeout: number;
   /** Milliseconds to the head of an answer, and between two parts of one that is no event stream. */
   readonly responseTimeout: number;
-  readonly sessions?: Sessions;
-  readonly streams?: OpenStreams;
+  readonly sessions?: SessionRegister;
+  readonly streams?: StreamRegister;
 }
 
 /** Creates the proxy; nothing is connected until it is needed. */
@@ -67,9 +67,9 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
     async handle(request, response, body, principal, exchange) {
       let judged: Judged;
       try {
-        judged = judgeRequest({ policy, sessions }, request, body, principal);
+        judged = await judgeRequest({ policy, sessions }, request, body, principal);
         if (isSubscription(request, judged)) {
-          streams.open(principal.subject.username, response, judged.message?.id);
+          await streams.open(principal.subject.username, response, judged.message?.id);
         }
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
@@ -86,9 +86,9 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
         headers: upwardHeaders({ request, judged, body }, headerPolicy, exchange),
         answerHeaders: exchange.answerHeaders(),
         ...(body === undefined ? {} : { body }),
-        receive: (answer) => {
+        receive: async (answer) => {
           const head = { method: request.method ?? "", answer };
-          return receive(answer, { show, sessionId: noteSession(sessions, head, judged) });
+          return receive(answer, { show, sessionId: await noteSession(sessions, head, judged) });
         },
       });
     },

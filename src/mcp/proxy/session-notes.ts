@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Judged } from "./judge.ts";
-import type { Sessions } from "./sessions.ts";
+import type { SessionRegister } from "./sessions.ts";
 
 /** The head of an answer, and the method of its request. */
 export interface AnswerHead {
@@ -15,11 +15,11 @@ export interface AnswerHead {
  * @returns the session that the client is told of
  * @throws Error if the server behind has given one session to two users
  */
-export function noteSession(
-  sessions: Sessions,
+export async function noteSession(
+  sessions: SessionRegister,
   { method, answer: { statusCode = 0, headers } }: AnswerHead,
   { message, era, sessionId, identity }: Judged,
-): string | undefined {
+): Promise<string | undefined> {
   if (era === "stateless") return undefined;
   const isSuccess = statusCode >= 200 && statusCode < 300;
   const isOver = statusCode === 404 || (isSuccess && method === "DELETE");
@@ -29,6 +29,6 @@ export function noteSession(
   if (message?.method !== "initialize" || !isSuccess) {
     return told === sessionId ? told : undefined;
   }
-  if (sessions.open(told, identity.username)) return told;
+  if (await sessions.open(told, identity.username)) return told;
   throw new Error("the MCP server has given one session to two users");
 }

@@ -10,6 +10,16 @@ export interface SessionLimits {
 
 const usual: SessionLimits = { most: 10_000, mostPerUser: 100, idle: 60 * 60 * 1000 };
 
+/** Whose each session is, kept here or in another process. */
+export interface SessionRegister {
+  /** Remembers a new session as the user's; false if it is another user's already. */
+  open(id: string, username: string): boolean | Promise<boolean>;
+  /** True if the session is the user's; it counts as used then. */
+  use(id: string, username: string): boolean | Promise<boolean>;
+  /** Forgets a session. */
+  end(id: string): void;
+}
+
 interface Session {
   readonly username: string;
   usedAt: number;
@@ -19,7 +29,7 @@ interface Session {
  * Whose each session of the server behind is. A session that is not remembered is nobody's: its
  * client is told that it is over, and begins another one.
  */
-export class Sessions {
+export class Sessions implements SessionRegister {
   readonly #limits: SessionLimits;
   readonly #now: () => number;
   /** In the order of their last use, the idlest first. */

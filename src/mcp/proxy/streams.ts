@@ -13,8 +13,24 @@ export function isSubscription({ method }: IncomingMessage, { message }: Judged)
   return message === undefined ? method === "GET" : message.method === "subscriptions/listen";
 }
 
+/** How many streams of changes each user has open, counted here or in another process. */
+export interface StreamRegister {
+  /**
+   * Counts a stream as the user's until its answer is over.
+   *
+   * @throws McpRefused `tooManyStreams`
+   */
+  open(username: string, response: ServerResponse, id: McpRefused["id"]): void | Promise<void>;
+}
+
+/** The refusal of a stream beyond those that a user may have open. */
+export function tooManyStreams(id: McpRefused["id"], most = MOST_PER_USER): McpRefused {
+  const problem = `Too many streams: close one of the ${most} that are open`;
+  return new McpRefused("tooManyStreams", problem, { status: 429, id });
+}
+
 /** How many streams of changes each user has open. */
-export class OpenStreams {
+export class OpenStreams implements StreamRegister {
   readonly #most: number;
   readonly #counts = new Map<string, number>();
 
@@ -33,16 +49,20 @@ export class OpenStreams {
    * @throws McpRefused `tooManyStreams`
    */
   open(username: string, response: ServerResponse, id: McpRefused["id"]): void {
-    const count = this.#counts.get(username) ?? 0;
-    if (count >= this.#most) {
-      const problem = `Too many streams: close one of the ${this.#most} that are open`;
-      throw new McpRefused("tooManyStreams", problem, { status: 429, id });
-    }
-    this.#counts.set(username, count + 1);
-    response.once("close", () => this.#close(username));
+    if (!this.take(username)) throw tooManyStreams(id, this.#most);
+    response.once("close", () => this.release(username));
   }
 
-  #close(username: string): void {
+  /** Counts a stream until it is given back; false if the user has too many open. */
+  take(username: string): boolean {
+    const count = this.#counts.get(username) ?? 0;
+    if (count >= this.#most) return false;
+    this.#counts.set(username, count + 1);
+    return true;
+  }
+
+  /** Gives a stream back. */
+  release(username: string): void {
     const left = (this.#counts.get(username) ?? 0) - 1;
     if (left > 0) this.#counts.set(username, left);
     else this.#counts.delete(username);

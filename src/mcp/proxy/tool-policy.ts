@@ -47,6 +47,12 @@ export interface ToolPolicy {
    * @throws McpRefused `denied`, or `invalidParams` if the call does not name its database
    */
   judge(principal: Principal, message: McpMessage): CallDecision;
+  /**
+   * Judges a request about tasks, which are work that tools do: whoever may call no tool has none.
+   *
+   * @throws McpRefused `denied`
+   */
+  judgeTask(principal: Principal, message: McpMessage): void;
   /** True if the principal may call the tool, at least on some database. */
   mayCall(principal: Principal, name: string): boolean;
 }
@@ -73,6 +79,8 @@ function databaseOf(rule: ToolRule, message: McpMessage): string {
 /** Makes the policy of a list of rules. */
 export function createToolPolicy(rules: readonly ToolRule[], rights: Rights): ToolPolicy {
   const byName = new Map(rules.map((rule) => [rule.name, rule]));
+  const mayUse = (principal: Principal, { permission, database }: ToolRule): boolean =>
+    rights.mayUse(principal, permission, database);
   return {
     judge(principal, message) {
       const rule = byName.get(message.name ?? "");
@@ -82,9 +90,12 @@ export function createToolPolicy(rules: readonly ToolRule[], rights: Rights): To
       if (!decision.allowed) throw denied(message, decision.reason);
       return { decision, database };
     },
+    judgeTask(principal, message) {
+      if (!rules.some((rule) => mayUse(principal, rule))) throw denied(message, "no_grant");
+    },
     mayCall(principal, name) {
       const rule = byName.get(name);
-      return rule !== undefined && rights.mayUse(principal, rule.permission, rule.database);
+      return rule !== undefined && mayUse(principal, rule);
     },
   };
 }

@@ -30,6 +30,8 @@ class StoreAdapter implements Adapter {
   }
 
   async upsert(id: string, payload: AdapterPayload, expiresIn = FOREVER): Promise<void> {
+    // A browser that nobody is logged in with has nothing to keep; it can be anybody's invention.
+    if (this.#model === "Session" && payload.accountId === undefined) return;
     const { jti, consumed: _, ...rest } = payload;
     const kept = credentials.has(this.#model) ? rest : { jti, ...rest };
     this.#store.put(this.#model, this.#key(id), {

@@ -13,6 +13,9 @@ export interface AddressBounds {
 /** Counts a request from there: the seconds after which it may come again, 0 if it may go on. */
 export type AddressLimit = (origin: LoginOrigin) => Promise<number>;
 
+/** Makes a limit, which every process of a gateway counts under the same name. */
+export type OpenAddressLimit = (name: string, bounds: AddressBounds) => AddressLimit;
+
 /** Makes a limit that counts in memory. */
 export function createAddressLimit(bounds: AddressBounds): AddressLimit {
   const { perAddress, perSharedAddress, window } = bounds;

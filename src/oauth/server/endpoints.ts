@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { createAddressLimit } from "./address-limit.ts";
+import type { OpenAddressLimit } from "./address-limit.ts";
 import { allowAnyOrigin, OAuthProblem, sendJson, tooMany } from "./http.ts";
 import { endpoints, metadataPaths, serverMetadata } from "./metadata.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
@@ -22,6 +22,7 @@ const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 
 export interface Endpoints {
   readonly issuer: string;
   readonly originOf: AuthorizationServerOptions["originOf"];
+  readonly openLimit: OpenAddressLimit;
   /** The protocol library. */
   readonly protocol: Endpoint;
   readonly interaction: Endpoint;
@@ -44,10 +45,25 @@ function open(endpoint: Endpoint): Endpoint {
   };
 }
 
+/**
+ * For a browser to go to. A script that asks for a page could read it and answer in its user's
+ * place, also one of this origin, which what stands behind the gateway may share (Fetch Metadata;
+ * programs that are no browser do not say from which site they ask).
+ */
+function page(endpoint: Endpoint): Endpoint {
+  return async (request, response) => {
+    const { "sec-fetch-site": site, "sec-fetch-mode": mode } = request.headers;
+    if (site !== undefined && mode !== "navigate") {
+      throw new OAuthProblem(403, "invalid_request", "this page is not for a script to read");
+    }
+    await endpoint(request, response);
+  };
+}
+
 /** The paths of the server. Those that are not here are not found, however they are spelled. */
 export function endpointRoutes(all: Endpoints): readonly EndpointRoute[] {
   const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(all.issuer)));
-  const limit = createAddressLimit(authorizationBounds);
+  const limit = all.openLimit("authorizations", authorizationBounds);
   const authorization: Endpoint = async (request, response) => {
     const wait = await limit(all.originOf(request));
     if (wait > 0) throw tooMany("too many requests", wait);
@@ -61,9 +77,13 @@ export function endpointRoutes(all: Endpoints): readonly EndpointRoute[] {
       methods: [...get, "OPTIONS"],
       endpoint: metadata,
     })),
-    { path: exactly(endpoints.authorization), methods: get, endpoint: authorization },
-    { path: below(endpoints.authorization), methods: get, endpoint: all.protocol },
-    { path: below(endpoints.interaction), methods: [...get, "POST"], endpoint: all.interaction },
+    { path: exactly(endpoints.authorization), methods: get, endpoint: page(authorization) },
+    { path: below(endpoints.authorization), methods: get, endpoint: page(all.protocol) },
+    {
+      path: below(endpoints.interaction),
+      methods: [...get, "POST"],
+      endpoint: page(all.interaction),
+    },
     { path: exactly(endpoints.token), methods: ["POST", "OPTIONS"], endpoint: all.protocol },
     { path: exactly(endpoints.jwks), methods: [...get, "OPTIONS"], endpoint: all.protocol },
     {

@@ -48,6 +48,11 @@ export function sendProblem(response: ServerResponse, problem: OAuthProblem): vo
   sendJson(response, status, { error: code, error_description: message }, headers);
 }
 
+/** True if the client went away while its body was read: there is nobody to answer. */
+export function isAbandoned({ destroyed, complete, socket }: IncomingMessage): boolean {
+  return !complete && (destroyed || socket.destroyed);
+}
+
 /** True for a request that any web page may send and read: nothing here goes by cookies. */
 export function allowAnyOrigin(request: IncomingMessage, response: ServerResponse): boolean {
   response.setHeader("Access-Control-Allow-Origin", "*");
@@ -64,20 +69,40 @@ export function allowAnyOrigin(request: IncomingMessage, response: ServerRespons
 /** The most bytes that a form or a registration may have. */
 const MAX_BODY = 16 * 1024;
 
+function tooLarge(): OAuthProblem {
+  return new OAuthProblem(413, "invalid_request", `the body has more than ${MAX_BODY} bytes`);
+}
+
+/** @throws OAuthProblem for a body that says itself to be too large */
+export function requireSmallBody({ headers }: IncomingMessage): void {
+  if (Number(headers["content-length"] ?? 0) > MAX_BODY) throw tooLarge();
+}
+
+/** The whole body. What is too large is left unread: its sender still gets an answer. */
+async function readBytes(request: IncomingMessage): Promise<Buffer> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  const chunks: Buffer[] = [];
+  let length = 0;
+  const onData = (chunk: Buffer): void => {
+    length += chunk.length;
+    chunks.push(chunk);
+    if (length <= MAX_BODY) return;
+    request.off("data", onData).pause();
+    reject(tooLarge());
+  };
+  request.on("data", onData);
+  request.once("end", () => resolve(Buffer.concat(chunks)));
+  request.once("error", reject);
+  return promise;
+}
+
 async function readText(request: IncomingMessage, type: string): Promise<string> {
   const [given = ""] = (request.headers["content-type"] ?? "").split(";");
   if (given.trim().toLowerCase() !== type) {
     throw new OAuthProblem(415, "invalid_request", `the body must be ${type}`);
   }
-  const chunks: Buffer[] = [];
-  let length = 0;
-  for await (const chunk of request) {
-    const bytes = Buffer.from(chunk);
-    length += bytes.length;
-    if (length > MAX_BODY) throw new OAuthProblem(413, "invalid_request", "the body is too large");
-    chunks.push(bytes);
-  }
-  return Buffer.concat(chunks).toString("utf8");
+  const bytes = await readBytes(request);
+  return bytes.toString("utf8");
 }
 
 /** Reads a form. @throws OAuthProblem if it is none, too large, or has a field twice */

@@ -4,6 +4,7 @@ import type { LiveRevocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
 import type { McpScope } from "../scopes.ts";
+import type { OpenAddressLimit } from "./address-limit.ts";
 import type { DocumentFetch } from "./client-documents.ts";
 
 /** A public client that the operator has named in the configuration. */
@@ -39,6 +40,8 @@ export interface AuthorizationServerOptions {
     origin: LoginOrigin,
   ) => Promise<User>;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
+  /** Opens the limits on what one address may ask for. */
+  readonly openLimit: OpenAddressLimit;
   readonly snapshot: () => Snapshot;
   readonly revocations: Pick<LiveRevocations, "isRevoked" | "earliestIssue">;
   /** For the audit; `fields` never hold a secret. */

@@ -1,5 +1,6 @@
 import type { EventEmitter } from "node:events";
-import { type Configuration, Provider } from "oidc-provider";
+import type { IncomingMessage } from "node:http";
+import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-provider";
 import { isConfiguredRedirect } from "../../config/redirect-uris.ts";
 import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
@@ -7,6 +8,7 @@ import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-d
 import { clientRecord, readClientMetadata } from "./client-metadata.ts";
 import type { DocumentLimit } from "./document-limit.ts";
 import { holdAnswers } from "./held-answers.ts";
+import { isAbandoned } from "./http.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
 import { lifetimes } from "./lifetimes.ts";
 import { endpoints, OFFLINE_ACCESS } from "./metadata.ts";
@@ -149,13 +151,15 @@ export function createProvider(
   holdAnswers(provider, options);
   // Its own idea of its address comes from headers that only this server sets.
   provider.proxy = true;
-  const fail = (error: unknown) =>
-    options.log.error(
-      { reason: error instanceof Error ? error.message : "unknown" },
-      "the authorization server failed",
-    );
-  provider.on("server_error", (_, error) => fail(error));
+  const fail = (error: unknown, request: IncomingMessage | undefined) => {
+    if (request !== undefined && isAbandoned(request)) return;
+    const reason = error instanceof Error ? error.message : "unknown";
+    options.log.error({ reason }, "the authorization server failed");
+  };
+  provider.on("server_error", ({ req }, error) => fail(error, req));
   const application: EventEmitter = provider;
-  application.on("error", fail);
+  application.on("error", (error: unknown, ctx?: Pick<KoaContextWithOIDC, "req">) =>
+    fail(error, ctx?.req),
+  );
   return provider;
 }

@@ -19,6 +19,9 @@ export function staysOnMachine(uri: string): boolean {
   return schemeOf(uri) !== "https";
 }
 
+/** A host that can be reached: browsers let more stand in one, such as `a;b` and `*`. */
+const host = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])$/;
+
 /** Characters of a URI (RFC 3986, appendix A): browsers read others as something else. */
 const written = /^[a-z0-9+.-]+:\/[^\0-\x20"<>\\^`{|}\x7f-\uffff]*$/i;
 
@@ -34,5 +37,6 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
     const scheme = schemeOf(uri);
     return isReverseDomainScheme(scheme) || appSchemes.includes(scheme);
   }
-  return isRedirectUri(uri) && isLoopbackHost(url.hostname) === (url.protocol === "http:");
+  if (!isRedirectUri(uri) || !host.test(url.hostname)) return false;
+  return isLoopbackHost(url.hostname) === (url.protocol === "http:");
 }

@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { epochSeconds } from "../../clock.ts";
-import { createAddressLimit } from "./address-limit.ts";
 import { ClientMetadataError, clientRecord, readClientMetadata } from "./client-metadata.ts";
 import { OAuthProblem, readJson, sendJson, tooMany } from "./http.ts";
 import { lifetimes } from "./lifetimes.ts";
@@ -36,10 +35,11 @@ export function createRegistration(
     originOf,
     onEvent,
     appSchemes,
-  }: Pick<AuthorizationServerOptions, "originOf" | "onEvent" | "appSchemes">,
+    openLimit,
+  }: Pick<AuthorizationServerOptions, "originOf" | "onEvent" | "appSchemes" | "openLimit">,
   store: Pick<StateStore, "count" | "put">,
 ): Registration {
-  const limit = createAddressLimit(registrationBounds);
+  const limit = openLimit("registrations", registrationBounds);
   return async (request, response) => {
     const origin = originOf(request);
     const wait = await limit(origin);

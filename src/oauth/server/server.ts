@@ -6,7 +6,7 @@ import { createFormGuard } from "./csrf.ts";
 import { DocumentLimit } from "./document-limit.ts";
 import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
 import { observeProvider } from "./events.ts";
-import { OAuthProblem, sendProblem } from "./http.ts";
+import { isAbandoned, OAuthProblem, requireSmallBody, sendProblem } from "./http.ts";
 import { interact } from "./interaction.ts";
 import { openSigningKeys } from "./keys.ts";
 import { metadataPaths } from "./metadata.ts";
@@ -58,7 +58,7 @@ export async function openAuthorizationServer(
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = await openSigningKeys(path.join(directory, "keys"));
   const store = new StateStore(path.join(directory, "state.sqlite"));
-  const documentLimit = new DocumentLimit();
+  const documentLimit = new DocumentLimit(options.openLimit);
   const provider = createProvider(options, { keys, store, documentLimit });
   observeProvider(provider, store, onEvent);
   const accessTokens = createAccessTokens({ issuer, resource, keys });
@@ -67,6 +67,7 @@ export async function openAuthorizationServer(
   const routes = endpointRoutes({
     issuer,
     originOf: options.originOf,
+    openLimit: options.openLimit,
     protocol,
     interaction: (request, response) => interact({ provider, options, guard }, request, response),
     registration: createRegistration(options, store),
@@ -77,6 +78,7 @@ export async function openAuthorizationServer(
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     setPublicAddress(request, publicUrl);
     const { endpoint } = findRoute(routes, request);
+    requireSmallBody(request);
     await documentLimit.during(options.originOf(request), () => endpoint(request, response));
   }
 
@@ -84,8 +86,7 @@ export async function openAuthorizationServer(
     paths: [...metadataPaths, "/oauth/"],
     handle(request, response) {
       serve(request, response).catch((error: unknown) => {
-        // The client went away while its body was read: there is nobody to answer.
-        if (request.destroyed && !request.complete) return;
+        if (isAbandoned(request)) return;
         if (error instanceof OAuthProblem) return sendFailure(request, response, error);
         const reason = error instanceof Error ? error.message : "unknown";
         log.error({ reason }, "the authorization server failed");

@@ -11,7 +11,7 @@ const origin = "an exact origin such as https://app.example.com, in lower case, 
 export const server: Broken[] = [
   ...key("server", "host", host, ['""', '"[::1]"', '"a b"', '"10.0.0"', '"fe80::1%eth0"', "5"]),
   ...key("server", "port", port, ['"eighty"', "-1", "65536", "80.5", "true", "nan"]),
-  ...key("server", "workers", "1", ["0", "2"]),
+  ...key("server", "workers", "a whole number from 0 to 64", ["-1", "65", '"auto"', "1.5"]),
   ...key("server", "public_url", publicUrl, [
     '"gate.example.com"',
     '"https://gate.example.com/x"',

@@ -30,15 +30,17 @@ ${content}
 `);
 }
 
+/** Hosts that a source expression can name (CSP, section 2.3.1); others would end or widen it. */
+const plainHost = /^[a-z0-9._-]+$/;
+
 /**
  * Where a form of a page may lead: back here, and by the redirect of the answer to the client.
- * A source expression cannot name an IPv6 address (CSP, section 2.3.1), and an app's own scheme has
- * no host to name, so there the scheme stands.
+ * Where no host can be named, as of an IPv6 address or an app's own scheme, the scheme stands.
  */
 function formTargets(redirectUri: string | undefined): string {
   const url = redirectUri === undefined ? null : URL.parse(redirectUri);
   if (url === null) return "'self'";
-  const isNamed = /^https?:$/.test(url.protocol) && !url.hostname.startsWith("[");
+  const isNamed = /^https?:$/.test(url.protocol) && plainHost.test(url.hostname);
   return `'self' ${isNamed ? url.origin : url.protocol}`;
 }
 

@@ -1,8 +1,10 @@
 import type { CellValue } from "../../query/shape.ts";
+import { ExactNumber } from "../exact-number.ts";
 
-/** A cell's value as JSON text without white space, its integers exact. */
+/** A cell's value as JSON text without white space, its numbers exact. */
 export function cellText(value: CellValue): string {
   if (typeof value === "bigint") return value.toString();
+  if (value instanceof ExactNumber) return value.source;
   if (Array.isArray(value)) return `[${value.map(cellText).join(",")}]`;
   if (typeof value === "object" && value !== null) {
     const members = Object.entries(value).map(

@@ -1,6 +1,7 @@
 import { sql } from "kysely";
 import type { CellValue, Condition } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { Fragment } from "./fragment.ts";
 import {
   type ColumnReference,
   columnSql,
@@ -8,7 +9,6 @@ import {
   resolveColumn,
   type Scope,
 } from "./scope.ts";
-import type { Fragment } from "./statements.ts";
 
 type Comparison = Extract<Condition, { column: string }>;
 
@@ -32,13 +32,13 @@ export function whereSql(scope: Scope, condition: Condition | null | undefined):
 }
 
 function conditionSql(scope: Scope, condition: Condition): Fragment {
-  if ("and" in condition) return joined(scope, condition.and, sql`and`, sql`1`);
-  if ("or" in condition) return joined(scope, condition.or, sql`or`, sql`0`);
+  if ("and" in condition) return joined(scope, condition.and, sql`and`, sql`true`);
+  if ("or" in condition) return joined(scope, condition.or, sql`or`, sql`false`);
   if ("not" in condition) return sql`not (${conditionSql(scope, condition.not)})`;
   return comparisonSql(resolveColumn(scope, condition.column), condition);
 }
 
-/** Halved again and again, since a long row of operands passes SQLite's limit on depth. */
+/** Halved again and again, since a long row of operands passes a database's limit on depth. */
 function joined(
   scope: Scope,
   conditions: readonly Condition[],
@@ -55,7 +55,7 @@ function joined(
 }
 
 function comparisonSql(reference: ColumnReference, { cmp, value }: Comparison): Fragment {
-  const left = columnSql(reference);
+  const left = comparandSql(reference);
   switch (cmp) {
     case "IN":
       return membershipSql(reference, listOf(cmp, value));
@@ -65,7 +65,7 @@ function comparisonSql(reference: ColumnReference, { cmp, value }: Comparison): 
       return sql`${left} between ${comparedValue(reference.column, low)} and ${comparedValue(reference.column, high)}`;
     }
     case "LIKE":
-      if (typeof value === "string") return sql`${left} like ${value}`;
+      if (typeof value === "string") return likeSql(reference, value);
       throw new EngineRefusal("invalid_value", "LIKE takes a string");
     case "=":
       if (value === null) return sql`${left} is null`;
@@ -77,12 +77,22 @@ function comparisonSql(reference: ColumnReference, { cmp, value }: Comparison): 
   return sql`${left} ${orderings[cmp]} ${comparedValue(reference.column, value)}`;
 }
 
+function comparandSql(reference: ColumnReference): Fragment {
+  const column = columnSql(reference);
+  return reference.column.kind.compared?.(column) ?? column;
+}
+
+function likeSql(reference: ColumnReference, pattern: string): Fragment {
+  const column = columnSql(reference);
+  return reference.column.kind.like?.(column, pattern) ?? sql`${column} like ${pattern}`;
+}
+
 /** A null in the list matches nulls, as `=` with null does; an empty list matches nothing. */
 function membershipSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
-  const left = columnSql(reference);
+  const left = comparandSql(reference);
   const present = values.filter((value) => value !== null);
   const compared = present.map((value) => comparedValue(reference.column, value));
-  const among = compared.length === 0 ? sql`0` : sql`${left} in (${sql.join(compared)})`;
+  const among = compared.length === 0 ? sql`false` : sql`${left} in (${sql.join(compared)})`;
   return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
 }
 

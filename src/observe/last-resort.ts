@@ -1,4 +1,4 @@
-import type { Log } from "../observe/log.ts";
+import type { Log } from "./log.ts";
 
 /**
  * Lets the gateway live through an error that nobody caught, from a callback or a forgotten

@@ -1,27 +1,57 @@
-import type { SQLInputValue } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue } from "../../query/shape.ts";
+import { ExactNumber } from "../exact-number.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { PresentValue } from "./kinds.ts";
-import type { Fragment } from "./statements.ts";
-import type { Column, Table } from "./tables.ts";
+import type { Fragment } from "./fragment.ts";
+
+/** A value that is there: null is the same in every column and needs no kind. */
+export type PresentValue = Exclude<CellValue, null>;
+
+/** How the values of a column are stored and compared. */
+export interface ColumnKind {
+  /** What is bound, or put into the statement, to store the value; undefined if it is refused. */
+  store(value: PresentValue): unknown;
+  /** The same to compare with the value. */
+  compare(value: PresentValue): unknown;
+  /** The column as it is compared, where that is not the bare column. */
+  compared?(column: Fragment): Fragment;
+  /** The condition that the column is like a pattern, where that is not the bare `like`. */
+  like?(column: Fragment, pattern: string): Fragment;
+}
+
+/** A column of an existing table. */
+export interface Column<Kind extends ColumnKind = ColumnKind> {
+  readonly name: string;
+  /** As it was declared, for messages. */
+  readonly type: string;
+  readonly kind: Kind;
+}
+
+/** An existing table, its columns in their order. */
+export interface Table<Found extends Column = Column> {
+  readonly name: string;
+  readonly columns: ReadonlyMap<string, Found>;
+}
 
 /** The tables that the column names of one operation may mean: one, or the two of a join. */
-export type Scope = readonly Table[];
+export type Scope<Found extends Column = Column> = readonly Table<Found>[];
 
 /** A column that a name was found to mean. */
-export interface ColumnReference {
-  readonly table: Table;
-  readonly column: Column;
+export interface ColumnReference<Found extends Column = Column> {
+  readonly table: Table<Found>;
+  readonly column: Found;
 }
 
 /**
  * Finds the column that `column` or `table.column` means. Nothing that is not a declared column
- * gets into a statement, not even what SQLite would understand by itself, such as `rowid`.
+ * gets into a statement, not even what the database would understand by itself, such as `rowid`.
  *
  * Throws `unknown_column` or `ambiguous_column`.
  */
-export function resolveColumn(scope: Scope, name: string): ColumnReference {
+export function resolveColumn<Found extends Column>(
+  scope: Scope<Found>,
+  name: string,
+): ColumnReference<Found> {
   const dot = name.indexOf(".");
   const columnName = name.slice(dot + 1);
   const tables = dot < 0 ? scope : scope.filter((table) => table.name === name.slice(0, dot));
@@ -49,8 +79,15 @@ export function requireDistinct(columns: readonly Column[]): void {
   throw new EngineRefusal("duplicate_column", `Column "${twice.name}" is given twice`);
 }
 
+/** A column that stores its values as `Stored`. */
+interface Storing<Stored> {
+  readonly name: string;
+  readonly type: string;
+  readonly kind: { store(value: PresentValue): Stored | undefined };
+}
+
 /** A cell's value as the column stores it. Throws `invalid_value` if it does not. */
-export function storedValue(column: Column, value: CellValue): SQLInputValue {
+export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
   const stored = column.kind.store(value);
   if (stored !== undefined) return stored;
@@ -61,7 +98,7 @@ export function storedValue(column: Column, value: CellValue): SQLInputValue {
 }
 
 /** A value as the column compares with it. Throws `invalid_value` if it does not. */
-export function comparedValue(column: Column, value: CellValue): SQLInputValue {
+export function comparedValue(column: Column, value: CellValue): unknown {
   const compared = value === null ? undefined : column.kind.compare(value);
   if (compared !== undefined) return compared;
   throw new EngineRefusal(
@@ -73,6 +110,7 @@ export function comparedValue(column: Column, value: CellValue): SQLInputValue {
 function describe(value: PresentValue | null): string {
   if (value === null) return "null";
   if (Array.isArray(value)) return "an array";
+  if (value instanceof ExactNumber) return "this number";
   switch (typeof value) {
     case "object":
       return "an object";

@@ -1,0 +1,85 @@
+/** Coverage of a running process as V8 counts it, for a fuzzer that wants to know what is new. */
+
+import { readFileSync } from "node:fs";
+import { type Profiler, Session } from "node:inspector";
+import { fileURLToPath } from "node:url";
+
+/** A stretch of a source text that has not run, by its offsets. */
+interface Stretch {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Tells which cases run what none before them has run. */
+export class CoverageGuide {
+  readonly #session = new Session();
+  readonly #directory: string;
+  /** Blocks that ran, each with how often in one case, to the next power of two. */
+  readonly #reached = new Set<string>();
+  /** What has not run yet of each function that was called. */
+  readonly #missing = new Map<string, readonly Stretch[]>();
+
+  /** @param directory part of the address of the modules that count */
+  constructor(directory: string) {
+    this.#directory = directory;
+    this.#session.connect();
+    this.#session.post("Profiler.enable");
+    this.#session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: true });
+  }
+
+  /** The number of blocks, and of times that they were repeated, that were reached so far. */
+  get size(): number {
+    return this.#reached.size;
+  }
+
+  /** Whether anything was reached for the first time since this was asked last. */
+  isNews(): boolean {
+    const before = this.#reached.size;
+    this.#session.post("Profiler.takePreciseCoverage", (error, coverage) => {
+      if (error !== null) throw error;
+      for (const { url, functions } of coverage.result) {
+        if (!url.includes(this.#directory)) continue;
+        for (const { ranges } of functions) this.#note(url, ranges);
+      }
+    });
+    return this.#reached.size > before;
+  }
+
+  #note(url: string, ranges: readonly Profiler.CoverageRange[]): void {
+    const [whole] = ranges;
+    if (whole === undefined || whole.count === 0) return;
+    for (const { startOffset, endOffset, count } of ranges) {
+      if (count > 0) {
+        this.#reached.add(`${url} ${startOffset} ${endOffset} ${Math.ceil(Math.log2(count))}`);
+      }
+    }
+    const idle = ranges
+      .filter(({ count }) => count === 0)
+      .map(({ startOffset, endOffset }) => ({ start: startOffset, end: endOffset }));
+    const name = `${url} ${whole.startOffset}`;
+    this.#missing.set(name, common(this.#missing.get(name) ?? idle, idle));
+  }
+
+  /** The lines, of functions that were called, that nothing has reached. */
+  unreached(): string[] {
+    const lines = [...this.#missing].flatMap(([name, stretches]) => {
+      const [url = ""] = name.split(" ");
+      const text = readFileSync(fileURLToPath(url), "utf8");
+      const file = url.slice(url.indexOf(this.#directory) + 1);
+      return stretches.map(({ start }) => `${file}:${text.slice(0, start).split("\n").length}`);
+    });
+    return [...new Set(lines)].sort();
+  }
+}
+
+/** What two lists of stretches have in common. */
+function common(one: readonly Stretch[], other: readonly Stretch[]): Stretch[] {
+  return one
+    .flatMap((left) =>
+      other.map((right) => ({
+        start: Math.max(left.start, right.start),
+        end: Math.min(left.end, right.end),
+      })),
+    )
+    .filter(({ start, end }) => start < end);
+}

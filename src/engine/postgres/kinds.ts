@@ -1,0 +1,132 @@
+import { sql } from "kysely";
+import { ExactNumber } from "../exact-number.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import type { ColumnKind, PresentValue } from "../sql/scope.ts";
+import { arraysOf } from "./arrays.ts";
+import {
+  booleans,
+  bytes,
+  type Codec,
+  decimals,
+  documents,
+  doubles,
+  integers,
+  strings,
+  stringsLike,
+} from "./codec.ts";
+import { dates, instants, localTimes, times } from "./times.ts";
+
+/** How the values of a column are stored, compared and written. */
+export interface PostgresKind extends ColumnKind {
+  store(value: PresentValue): Fragment | undefined;
+  compare(value: PresentValue): Fragment | undefined;
+  /** JSON text of a value other than null, from PostgreSQL's own text. */
+  encode(text: string): string;
+}
+
+/** What the catalog says about the type of a column. */
+export interface TypeDescription {
+  /** The number of the type; of a domain, that of the type below it. */
+  readonly id: number;
+  /** The number of the type of an array's elements; 0 for what is no array. */
+  readonly elementId: number;
+  /** The type's name as SQL, without the length or precision of the column. */
+  readonly sqlName: string;
+  /** How many places after the point a decimal column keeps; undefined for any number. */
+  readonly scale: number | undefined;
+}
+
+/** The numbers of PostgreSQL's own types, which servers of its protocol share. */
+const codecs: ReadonlyMap<number, Codec> = new Map([
+  [16, booleans],
+  [17, bytes],
+  [20, integers],
+  [21, integers],
+  [23, integers],
+  [26, integers],
+  [114, documents],
+  [700, doubles],
+  [701, doubles],
+  [1082, dates],
+  [1083, times],
+  [1114, localTimes],
+  [1184, instants],
+  [1700, decimals],
+  [2950, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)],
+  [3802, documents],
+]);
+
+/** `text`, `varchar`, `char` and `name`, which are compared with a pattern as they are. */
+const textTypes = new Set([19, 25, 1042, 1043]);
+
+/** The kind of a column. A type that is not known here travels as PostgreSQL's own text. */
+export function kindOf(type: TypeDescription): PostgresKind {
+  const codec = codecOf(type);
+  const plain = (value: PresentValue): Fragment | undefined =>
+    castOf(codec.write(value), type.sqlName);
+  const kind: PostgresKind = { store: plain, compare: plain, encode: codec.read, like };
+  if (textTypes.has(type.id)) return { ...kind, like: likeText };
+  if (codec === integers) return { ...kind, compare: (value) => compareInteger(plain, value) };
+  if (codec === documents) return comparedAsBinary(kind, codec);
+  if (codec === decimals) return { ...kind, store: (value) => storeDecimal(type, plain, value) };
+  return kind;
+}
+
+function codecOf({ id, elementId }: TypeDescription): Codec {
+  if (elementId !== 0) return arraysOf(codecs.get(elementId) ?? strings);
+  return codecs.get(id) ?? strings;
+}
+
+/** The name is the server's own, which quotes it where that is needed. */
+function castOf(text: string | undefined, sqlName: string): Fragment | undefined {
+  return text === undefined ? undefined : sql`cast(${text} as ${sql.raw(sqlName)})`;
+}
+
+/** An index serves a comparison with an integer; with another number there is none to serve it. */
+function compareInteger(
+  plain: (value: PresentValue) => Fragment | undefined,
+  value: PresentValue,
+): Fragment | undefined {
+  const integer = plain(value);
+  if (integer !== undefined) return integer;
+  const isNumber =
+    typeof value === "number" || typeof value === "bigint" || value instanceof ExactNumber;
+  return isNumber ? castOf(decimals.write(value), "numeric") : undefined;
+}
+
+/** Only the binary form of JSON can be compared. */
+function comparedAsBinary(kind: PostgresKind, codec: Codec): PostgresKind {
+  return {
+    ...kind,
+    compare: (value) => castOf(codec.write(value), "jsonb"),
+    compared: (column) => sql`cast(${column} as jsonb)`,
+  };
+}
+
+/** PostgreSQL would round what has more places than the column. */
+function storeDecimal(
+  { scale }: TypeDescription,
+  plain: (value: PresentValue) => Fragment | undefined,
+  value: PresentValue,
+): Fragment | undefined {
+  if (scale !== undefined && placesOf(decimals.write(value) ?? "") > scale) return undefined;
+  return plain(value);
+}
+
+/** How many places after the point a number needs; fewer than none for one that ends in zeros. */
+function placesOf(number: string): number {
+  const [, whole = "", fraction = "", exponent = "0"] =
+    /^-?(\d*)\.?(\d*?)0*(?:e([+-]?\d+))?$/i.exec(number) ?? [];
+  const zeros = fraction === "" ? (/0*$/.exec(whole)?.[0].length ?? 0) : 0;
+  if (zeros === whole.length && fraction === "") return Number.NEGATIVE_INFINITY;
+  return fraction.length - zeros - Number(exponent);
+}
+
+/** A backslash in a pattern is a backslash; PostgreSQL would take it as an escape. */
+function likeText(column: Fragment, pattern: string): Fragment {
+  return sql`${column} like ${pattern.replaceAll("\\", "\\\\")}`;
+}
+
+function like(column: Fragment, pattern: string): Fragment {
+  return likeText(sql`cast(${column} as text)`, pattern);
+}

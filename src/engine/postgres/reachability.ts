@@ -1,0 +1,30 @@
+import type { Logger } from "pino";
+
+/** Tells the log when PostgreSQL is lost and when it is back, once each. */
+export class Reachability {
+  readonly #log: Logger;
+  #isLost = false;
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  noteSuccess(): void {
+    if (this.#isLost) this.#log.info("PostgreSQL is back");
+    this.#isLost = false;
+  }
+
+  /** `error` is one of the connection, whose words hold nothing of a query. */
+  noteFailure(error: unknown): void {
+    if (!this.#isLost) this.#log.error({ reason: reasonOf(error) }, "PostgreSQL cannot be used");
+    this.#isLost = true;
+  }
+}
+
+/** What an error of the connection says, or the one below it, which knows more. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return "unknown";
+  if (error.cause instanceof Error) return reasonOf(error.cause);
+  const code = "code" in error ? `${error.code}: ` : "";
+  return code + error.message;
+}

@@ -1,0 +1,39 @@
+import { sql } from "kysely";
+import type { CellValue } from "../../query/shape.ts";
+import type { Place } from "./place.ts";
+
+/**
+ * Moves the sequence of an identity column past the numbers that rows have given to it, so that the next
+ * one is not taken already. Without the right to, it stays where it is.
+ */
+export async function moveSequence(
+  { session, schema }: Place,
+  table: string,
+  column: string,
+  numbers: readonly (CellValue | undefined)[],
+): Promise<void> {
+  const largest = largestOf(numbers);
+  if (largest === undefined) return;
+  const target = `"${schema}"."${table}"`;
+  const [[sequence, mayMove] = []] = await session.rows(sql`
+    select name, pg_catalog.has_sequence_privilege(name, 'UPDATE, SELECT')
+    from (select pg_catalog.pg_get_serial_sequence(${target}, ${column}) as name) as found
+    where name is not null`);
+  if (sequence == null || mayMove === "f" || mayMove === "false") return;
+  // The server has quoted its name. A new sequence stands at a number that it has not given yet.
+  await session.rows(sql`
+    select pg_catalog.setval(cast(${sequence} as regclass), cast(${largest} as bigint))
+    from ${sql.raw(sequence)}
+    where last_value < cast(${largest} as bigint)
+      or (last_value = cast(${largest} as bigint) and not is_called)`);
+}
+
+function largestOf(values: readonly (CellValue | undefined)[]): bigint | undefined {
+  let largest: bigint | undefined;
+  for (const value of values) {
+    if (typeof value !== "number" && typeof value !== "bigint") continue;
+    const integer = BigInt(value);
+    if (largest === undefined || integer > largest) largest = integer;
+  }
+  return largest;
+}

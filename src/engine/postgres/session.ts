@@ -1,0 +1,62 @@
+import { DatabaseError, type PoolClient } from "pg";
+import Cursor from "pg-cursor";
+import type { Fragment } from "../sql/fragment.ts";
+import { ConnectionLost } from "./failures.ts";
+import { compile } from "./statements.ts";
+
+/** A row, its values PostgreSQL's text, in the order of the columns. */
+export type Row = readonly (string | null)[];
+
+/** Leaves every value as the text that PostgreSQL wrote. */
+const types = { getTypeParser: () => (text: string) => text };
+
+/** The rows of a statement, as they are asked for. */
+export interface RowCursor {
+  /** The next rows; fewer than `count` when there are no more. */
+  read(count: number): Promise<Row[]>;
+}
+
+/**
+ * A connection that is lent for one transaction. Its methods throw PostgreSQL's `DatabaseError`,
+ * and `ConnectionLost` for whatever else happens on the way there.
+ */
+export class Session {
+  readonly #client: PoolClient;
+
+  constructor(client: PoolClient) {
+    this.#client = client;
+  }
+
+  /** Runs a fragment and returns all of its rows. */
+  async rows(fragment: Fragment): Promise<Row[]> {
+    const query = { ...compile(fragment), rowMode: "array" as const, types };
+    const { rows } = await answered(this.#client.query<(string | null)[]>(query));
+    return rows;
+  }
+
+  /** Runs a fragment and returns how many rows it changed. */
+  async run(fragment: Fragment): Promise<number> {
+    const { rowCount } = await answered(this.#client.query(compile(fragment)));
+    return rowCount ?? 0;
+  }
+
+  /** Runs words of our own, which hold no values. */
+  async command(words: string): Promise<void> {
+    await answered(this.#client.query(words));
+  }
+
+  /** Opens a fragment's rows; nothing else is run before they have been read to their end. */
+  open(fragment: Fragment): RowCursor {
+    const { text, values } = compile(fragment);
+    const cursor = this.#client.query(new Cursor<Row>(text, values, { rowMode: "array", types }));
+    return { read: (count) => answered(cursor.read(count)) };
+  }
+}
+
+async function answered<Result>(result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (error) {
+    throw error instanceof DatabaseError ? error : new ConnectionLost(error);
+  }
+}

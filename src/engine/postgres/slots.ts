@@ -1,0 +1,49 @@
+/** Places for a limited number of tasks; who finds none waits in turn. */
+export class Slots {
+  #free: number;
+  readonly #waiting = new Set<() => void>();
+
+  constructor(count: number) {
+    this.#free = count;
+  }
+
+  /** Does the work in a place. Throws the reason of `signal` if that is aborted while it waits. */
+  async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
+    await this.#take(signal);
+    try {
+      return await work();
+    } finally {
+      this.#giveBack();
+    }
+  }
+
+  async #take(signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    if (this.#free > 0) {
+      this.#free -= 1;
+      return;
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const leave = (): void => {
+      this.#waiting.delete(resolve);
+      reject(signal.reason);
+    };
+    this.#waiting.add(resolve);
+    signal.addEventListener("abort", leave);
+    try {
+      await promise;
+    } finally {
+      signal.removeEventListener("abort", leave);
+    }
+  }
+
+  #giveBack(): void {
+    const [next] = this.#waiting;
+    if (next === undefined) {
+      this.#free += 1;
+      return;
+    }
+    this.#waiting.delete(next);
+    next();
+  }
+}

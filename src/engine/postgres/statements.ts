@@ -1,0 +1,54 @@
+import {
+  DummyDriver,
+  Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+} from "kysely";
+import { EngineRefusal } from "../refusal.ts";
+import type { Fragment } from "../sql/fragment.ts";
+
+/** The protocol counts the parameters of a statement with 16 bits. */
+const parameterLimit = 65_535;
+
+/** A statement as the driver takes it, its values PostgreSQL's text. */
+export interface Statement {
+  readonly text: string;
+  readonly values: (string | null)[];
+}
+
+/** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
+const builder = new Kysely<Record<string, never>>({
+  dialect: {
+    createAdapter: () => new PostgresAdapter(),
+    createDriver: () => new DummyDriver(),
+    createIntrospector: (database) => new PostgresIntrospector(database),
+    createQueryCompiler: () => new PostgresQueryCompiler(),
+  },
+});
+
+/** Throws `query_too_complex` for a fragment with more values than a statement carries. */
+export function compile(fragment: Fragment): Statement {
+  const { sql, parameters } = fragment.compile(builder);
+  if (parameters.length > parameterLimit) {
+    throw new EngineRefusal(
+      "query_too_complex",
+      `The database refuses it: more than ${parameterLimit} values in one statement`,
+    );
+  }
+  return { text: sql, values: parameters.map(asText) };
+}
+
+/** The server is told the type of each value by a cast, so that all of them travel as text. */
+function asText(value: unknown): string | null {
+  switch (typeof value) {
+    case "string":
+      return value;
+    case "number":
+    case "bigint":
+      return String(value);
+    default:
+      if (value === null) return null;
+      throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
+  }
+}

@@ -1,0 +1,90 @@
+import { sql } from "kysely";
+import { EngineRefusal } from "../refusal.ts";
+import type { Column, Table } from "../sql/scope.ts";
+import { kindOf, type PostgresKind } from "./kinds.ts";
+import type { Place } from "./place.ts";
+
+/** A column of an existing table. */
+export interface PostgresColumn extends Column<PostgresKind> {
+  readonly isNullable: boolean;
+  /** True for a column that numbers itself and may be given a number. */
+  readonly isIdentity: boolean;
+  /** True for a part of the primary key. */
+  readonly isKey: boolean;
+}
+
+/** An existing table or view. */
+export interface PostgresTable extends Table<PostgresColumn> {
+  /** True for what DropTable may drop: a view is none. */
+  readonly isTable: boolean;
+}
+
+/**
+ * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
+ * one spelling only.
+ *
+ * Throws `database_not_found` or `table_not_found`.
+ */
+export async function readTable(place: Place, name: string): Promise<PostgresTable> {
+  const found = await place.session.rows(sql`
+    select class.relkind, attribute.attname,
+      pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
+      base.oid, case when base.typcategory = 'A' then base.typelem else 0 end,
+      pg_catalog.format_type(base.oid, -1), attribute.attnotnull, attribute.attidentity,
+      case when type.typtype = 'd' then type.typtypmod else attribute.atttypmod end,
+      exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
+        and index.indisprimary and attribute.attnum = any (index.indkey))
+    from pg_catalog.pg_namespace as namespace
+    left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
+      and class.relname = ${name} and class.relkind in ('r', 'p', 'f', 'v', 'm')
+    left join pg_catalog.pg_attribute as attribute on attribute.attrelid = class.oid
+      and attribute.attnum > 0 and not attribute.attisdropped
+    left join pg_catalog.pg_type as type on type.oid = attribute.atttypid
+    left join pg_catalog.pg_type as base on base.oid =
+      case when type.typtype = 'd' then type.typbasetype else type.oid end
+    where namespace.nspname = ${place.schema}
+    order by attribute.attnum`);
+  const [first] = found;
+  if (first === undefined) throw databaseNotFound(place.name);
+  const [relationKind] = first;
+  if (relationKind == null) {
+    throw new EngineRefusal("table_not_found", `There is no table ${name} in ${place.name}`);
+  }
+  const columns = found.map(columnOf).filter((column) => column.name !== "");
+  const isTable = ["r", "p", "f"].includes(relationKind);
+  return { name, isTable, columns: new Map(columns.map((column) => [column.name, column])) };
+}
+
+/** The refusal of a database that is not there. */
+export function databaseNotFound(name: string): EngineRefusal {
+  return new EngineRefusal("database_not_found", `There is no database ${name}`);
+}
+
+function columnOf(row: readonly (string | null)[]): PostgresColumn {
+  const [, name, declared, id, elementId, sqlName, isRequired, identity, modifier, isKey] = row;
+  const type = {
+    id: Number(id),
+    elementId: Number(elementId),
+    sqlName: sqlName ?? "text",
+    scale: scaleOf(Number(modifier)),
+  };
+  return {
+    name: name ?? "",
+    type: declared ?? "",
+    kind: kindOf(type),
+    isNullable: !isTrue(isRequired),
+    isIdentity: identity === "d",
+    isKey: isTrue(isKey),
+  };
+}
+
+function isTrue(text: string | null | undefined): boolean {
+  return text === "t" || text === "true";
+}
+
+/** A modifier of `numeric` holds the scale, of 11 bits with a sign, above the four bytes of a header. */
+function scaleOf(modifier: number): number | undefined {
+  const headerLength = 4;
+  if (modifier < headerLength) return undefined;
+  return (((modifier - headerLength) & 0x7ff) ^ 0x400) - 0x400;
+}

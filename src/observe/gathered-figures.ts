@@ -1,0 +1,34 @@
+import { AggregatorRegistry, type Registry } from "prom-client";
+import type { Figures } from "./metrics.ts";
+
+/** Kinds of figures that only grow, and must not fall when a process is gone. */
+const growing: ReadonlySet<string> = new Set(["counter", "histogram"]);
+
+function add(all: readonly Figures[]): Registry {
+  return AggregatorRegistry.aggregate([...all]);
+}
+
+/** The figures of several processes as one: counts are added up, those of processes past included. */
+export class GatheredFigures {
+  /** The latest of each process. */
+  readonly #latest = new Map<number, Figures>();
+  #past: Figures = [];
+
+  /** Notes the figures of a process as they are now. */
+  note(process: number, figures: Figures): void {
+    this.#latest.set(process, figures);
+  }
+
+  /** Keeps what a process that is gone had counted when it was last looked at. */
+  async retire(process: number): Promise<void> {
+    const last = this.#latest.get(process) ?? [];
+    this.#latest.delete(process);
+    const counted = last.filter(({ type }) => growing.has(String(type)));
+    this.#past = await add([this.#past, counted]).getMetricsAsJSON();
+  }
+
+  /** All of it in the form that Prometheus reads. */
+  text(): Promise<string> {
+    return add([...this.#latest.values(), this.#past]).metrics();
+  }
+}

@@ -1,0 +1,19 @@
+/**
+ * Remembers what a function of a text returns, for up to `size` texts: what comes with every request
+ * is looked at once.
+ */
+export function remember<Result extends object | string | boolean>(
+  compute: (text: string) => Result,
+  size = 1024,
+): (text: string) => Result {
+  const known = new Map<string, Result>();
+  return (text) => {
+    const remembered = known.get(text);
+    if (remembered !== undefined) return remembered;
+    // Whoever sends ever new texts makes no more than a full map.
+    if (known.size >= size) known.clear();
+    const result = compute(text);
+    known.set(text, result);
+    return result;
+  };
+}

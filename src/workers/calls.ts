@@ -1,0 +1,70 @@
+/** What a gateway's processes ask of each other. */
+import type { HashCosts } from "../access/password-hash.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import type { GatewayFacts } from "../gateway/facts.ts";
+import type { SharedFile } from "../gateway/member.ts";
+import type { Outcome } from "../identity/failure-limit.ts";
+import type { HashOrder } from "../identity/hash.ts";
+import type { AddressBounds } from "../oauth/server/address-limit.ts";
+import type { Figures } from "../observe/metrics.ts";
+import type { EngineAddress } from "../upstream/embedded-engine.ts";
+
+/** A call: what is asked, and what comes back. */
+interface Call<Ask, Answer> {
+  readonly ask: Ask;
+  readonly answer: Answer;
+}
+
+type Nothing = undefined;
+
+/** Where a login or a request that is counted comes from. */
+interface CountedOrigin {
+  readonly address: string;
+  readonly isShared: boolean;
+}
+
+/** What a worker needs to begin. */
+export interface WorkerSettings {
+  /** From 1. */
+  readonly number: number;
+  /** True for the one that makes what a first start makes. */
+  readonly isFirst: boolean;
+  /** With this worker's share of what is bounded for the whole gateway. */
+  readonly loaded: LoadedConfiguration;
+  readonly chosenPassword: string | undefined;
+  readonly hasTerminal: boolean;
+}
+
+/** What workers ask of the main process. Numbers stand for what is held there for the worker. */
+export type WorkerCalls = {
+  readonly engine: Call<Nothing, EngineAddress>;
+  readonly claimPort: Call<Nothing, number>;
+  readonly beginLogin: Call<CountedOrigin & { readonly username: string }, number>;
+  readonly settleLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, Nothing>;
+  readonly enterHashing: Call<
+    { readonly costs: readonly HashCosts[]; readonly address: string },
+    number
+  >;
+  readonly derive: Call<{ readonly turn: number; readonly order: HashOrder }, Uint8Array>;
+  readonly leaveHashing: Call<number, Nothing>;
+  readonly countAddress: Call<
+    CountedOrigin & { readonly limit: string; readonly bounds: AddressBounds },
+    number
+  >;
+  readonly openSession: Call<{ readonly id: string; readonly username: string }, boolean>;
+  readonly useSession: Call<{ readonly id: string; readonly username: string }, boolean>;
+  readonly endSession: Call<string, Nothing>;
+  readonly openStream: Call<string, number | undefined>;
+  readonly closeStream: Call<number, Nothing>;
+  readonly tellOthers: Call<SharedFile, Nothing>;
+};
+
+/** What the main process asks of a worker. */
+export type MainCalls = {
+  readonly start: Call<WorkerSettings, GatewayFacts>;
+  readonly reload: Call<SharedFile, Nothing>;
+  readonly refresh: Call<Nothing, Nothing>;
+  readonly figures: Call<Nothing, Figures>;
+  /** Answered by the worker's end. */
+  readonly drain: Call<Nothing, Nothing>;
+};

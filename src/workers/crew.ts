@@ -1,0 +1,154 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { GatewayFacts } from "../gateway/facts.ts";
+import type { SharedFile } from "../gateway/member.ts";
+import type { Log } from "../observe/log.ts";
+import type { WorkerSettings } from "./calls.ts";
+import { ChannelClosedError } from "./channel.ts";
+import type { Ending, Worker } from "./worker.ts";
+
+/** Milliseconds to wait before a worker is started again, if the one before it has not lasted. */
+const FIRST_PAUSE_MS = 100;
+const LAST_PAUSE_MS = 5000;
+/** Milliseconds after which a worker has lasted. */
+const LASTING_MS = 5000;
+/** Milliseconds that a worker has, beyond the grace, to end. */
+const END_MS = 5000;
+
+export interface CrewOptions {
+  readonly count: number;
+  readonly log: Log;
+  /** Starts the process of a worker. */
+  readonly open: (number: number) => Worker;
+  /** What a worker needs to begin. */
+  readonly settingsOf: (number: number, isFirst: boolean) => WorkerSettings;
+  /** Told where the first worker listens, before another one is started. */
+  readonly onListening: (url: string) => void;
+  /** Told when a worker is gone. */
+  readonly onEnded: (number: number) => void;
+}
+
+/** Workers whose answer matters no more when they are gone. */
+async function untilGone(answer: Promise<unknown>): Promise<void> {
+  try {
+    await answer;
+  } catch (error) {
+    if (!(error instanceof ChannelClosedError)) throw error;
+  }
+}
+
+/** The workers of a gateway: each is started again whenever it dies. */
+export class Crew {
+  readonly #options: CrewOptions;
+  readonly #workers = new Map<number, Worker>();
+  readonly #serving = new Set<Worker>();
+  readonly #closing = new AbortController();
+
+  constructor(options: CrewOptions) {
+    this.#options = options;
+  }
+
+  /** The workers that have started. */
+  get serving(): Iterable<Worker> {
+    return this.#serving;
+  }
+
+  /**
+   * Starts all workers: the first one alone, since it makes what a first start makes.
+   *
+   * @returns what the first one says
+   * @throws Error if one of them does not start
+   */
+  async start(): Promise<GatewayFacts> {
+    const first = this.#open(1);
+    const facts = await this.#begin(first, true);
+    this.#options.onListening(facts.url);
+    const others = Array.from({ length: this.#options.count - 1 }, (_, at) => this.#open(at + 2));
+    await Promise.all(others.map((worker) => this.#begin(worker)));
+    for (const worker of [first, ...others]) void this.#keep(worker);
+    return facts;
+  }
+
+  /** Has all workers but one read a file again; resolves when each has, or is gone. */
+  async reload(file: SharedFile, except: number): Promise<void> {
+    const others = [...this.#workers.values()].filter(({ number }) => number !== except);
+    await Promise.all(others.map((worker) => untilGone(worker.ask("reload", file))));
+  }
+
+  /** Has all workers read their files again and open their logs anew. */
+  async refresh(): Promise<void> {
+    const all = [...this.#serving].map((worker) => untilGone(worker.ask("refresh", undefined)));
+    await Promise.all(all);
+  }
+
+  /**
+   * Lets requests in flight finish and ends all workers.
+   *
+   * @param grace milliseconds for those requests
+   */
+  async close(grace: number): Promise<void> {
+    this.#closing.abort();
+    await Promise.all(
+      [...this.#workers.values()].map(async (worker) => {
+        if (!this.#serving.has(worker)) return worker.kill();
+        const timer = setTimeout(() => void worker.kill(), grace + END_MS);
+        await untilGone(worker.ask("drain", undefined));
+        await worker.ended;
+        clearTimeout(timer);
+      }),
+    );
+  }
+
+  #open(number: number): Worker {
+    const worker = this.#options.open(number);
+    this.#workers.set(number, worker);
+    void worker.ended.then(() => {
+      this.#serving.delete(worker);
+      if (this.#workers.get(number) === worker) this.#workers.delete(number);
+      this.#options.onEnded(number);
+    });
+    return worker;
+  }
+
+  async #begin(worker: Worker, isFirst = false): Promise<GatewayFacts> {
+    const facts = await worker.ask("start", this.#options.settingsOf(worker.number, isFirst));
+    this.#serving.add(worker);
+    return facts;
+  }
+
+  /** Starts a worker again for as long as it is wanted. */
+  async #keep(worker: Worker): Promise<void> {
+    const { log } = this.#options;
+    const { number } = worker;
+    let pause = 0;
+    let current = worker;
+    while (!this.#closing.signal.aborted) {
+      const startedAt = performance.now();
+      const ending = await this.#serve(current);
+      if (this.#closing.signal.aborted) return;
+      if (performance.now() - startedAt > LASTING_MS) pause = 0;
+      log.error(
+        { worker: number, ...ending, restartInMs: pause },
+        "a worker is gone: another one is started",
+      );
+      await delay(pause, undefined, { signal: this.#closing.signal }).catch(() => undefined);
+      pause = Math.min(Math.max(FIRST_PAUSE_MS, 2 * pause), LAST_PAUSE_MS);
+      if (this.#closing.signal.aborted) return;
+      current = this.#open(number);
+    }
+  }
+
+  /** Has a worker begin, if it has not yet; resolves when it has ended. */
+  async #serve(worker: Worker): Promise<Ending> {
+    if (this.#serving.has(worker)) return worker.ended;
+    try {
+      await this.#begin(worker);
+      this.#options.log.info({ worker: worker.number, pid: worker.pid }, "a worker serves again");
+    } catch (error) {
+      await worker.kill();
+      if (!(error instanceof ChannelClosedError)) {
+        return { reason: error instanceof Error ? error.message : "unknown" };
+      }
+    }
+    return worker.ended;
+  }
+}

@@ -1,0 +1,137 @@
+import type { DestinationStream } from "pino";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { openEngine } from "../gateway/open-upstream.ts";
+import { createShared } from "../gateway/shared.ts";
+import type { RunningGateway, StartOptions } from "../gateway/start.ts";
+import { GatheredFigures } from "../observe/gathered-figures.ts";
+import { serveFigures } from "../observe/metrics.ts";
+import type { EngineAddress } from "../upstream/embedded-engine.ts";
+import { configurationOf } from "./count.ts";
+import { Crew } from "./crew.ts";
+import { type CommonCalls, countAddresses, openDesk } from "./desk.ts";
+import { requireFree } from "./port.ts";
+import { Worker } from "./worker.ts";
+
+export interface WorkersOptions extends StartOptions {
+  /** How many processes serve. */
+  readonly count: number;
+  /** Takes the lines of the workers' logs. */
+  readonly output: DestinationStream;
+}
+
+/** The one port of all workers, which the first that listens takes. */
+class SharedPort {
+  readonly #host: string;
+  #port: number;
+  #isTaken = false;
+  /** Why it could not be taken. */
+  failure: unknown;
+
+  constructor({ host, port }: LoadedConfiguration["configuration"]["server"]) {
+    this.#host = host;
+    this.#port = port;
+  }
+
+  /** The port to listen on, 0 for any. @throws the system's error if it is another's */
+  async claim(): Promise<number> {
+    if (this.#isTaken || this.#port === 0) return this.#port;
+    try {
+      await requireFree(this.#host, this.#port);
+    } catch (error) {
+      this.failure = error;
+      throw error;
+    }
+    return this.#port;
+  }
+
+  /** The first worker listens. */
+  takenAt(url: string): void {
+    this.#isTaken = true;
+    this.#port = Number(new URL(url).port || 80);
+  }
+}
+
+async function listenForFigures(
+  address: string,
+  crew: Crew,
+  gathered: GatheredFigures,
+): Promise<{ close(): void }> {
+  return serveFigures(address, async () => {
+    const answers = Array.from(crew.serving, async (worker) => {
+      gathered.note(worker.number, await worker.ask("figures", undefined));
+    });
+    await Promise.allSettled(answers);
+    return gathered.text();
+  });
+}
+
+async function open(
+  loaded: LoadedConfiguration,
+  { count, log, output, chosenPassword, hasTerminal }: WorkersOptions,
+  opened: AsyncDisposableStack,
+): Promise<Omit<RunningGateway, "close">> {
+  const { server, metrics } = loaded.configuration;
+  const shared = createShared(loaded.configuration);
+  opened.defer(() => shared.hashing.close());
+  const behindWorkers = opened.use(new AsyncDisposableStack());
+  let engine: Promise<EngineAddress> | undefined;
+  const port = new SharedPort(server);
+  const gathered = new GatheredFigures();
+  const countAddress = countAddresses(shared);
+
+  function commonCalls(number: number): CommonCalls {
+    return {
+      countAddress,
+      engine() {
+        engine ??= openEngine(loaded, log, behindWorkers);
+        return engine;
+      },
+      claimPort: () => port.claim(),
+      async tellOthers(file) {
+        await crew.reload(file, number);
+        return undefined;
+      },
+    };
+  }
+
+  const crew = new Crew({
+    count,
+    log,
+    open: (number) => new Worker(number, openDesk(shared, commonCalls(number)), output),
+    settingsOf(number, isFirst) {
+      const configuration = configurationOf(loaded.configuration, count, number);
+      return {
+        ...{ number, isFirst, hasTerminal },
+        loaded: { ...loaded, configuration },
+        chosenPassword: isFirst ? chosenPassword : undefined,
+      };
+    },
+    onListening: (url) => port.takenAt(url),
+    onEnded: (number) => void gathered.retire(number),
+  });
+  opened.defer(() => crew.close(server.shutdown_grace * 1000));
+  const facts = await crew.start().catch((error: unknown) => {
+    throw port.failure ?? error;
+  });
+  if (metrics.listen !== undefined) {
+    const listener = await listenForFigures(metrics.listen, crew, gathered);
+    opened.defer(() => listener.close());
+  }
+  return { facts, refresh: () => crew.refresh() };
+}
+
+/**
+ * Starts a gateway that is served by several processes. This one answers no request: it starts the
+ * others, again and again if need be, and does for all of them what must be done once.
+ *
+ * @throws Error if it does not start
+ */
+export async function startWorkers(
+  loaded: LoadedConfiguration,
+  options: WorkersOptions,
+): Promise<RunningGateway> {
+  await using opened = new AsyncDisposableStack();
+  const running = await open(loaded, options, opened);
+  const kept = opened.move();
+  return { ...running, close: () => kept.disposeAsync() };
+}

@@ -1,0 +1,63 @@
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { pino } from "pino";
+import t from "tap";
+import { startEngine } from "../../../src/engine/engine.ts";
+import { passwordIn } from "../../../src/engine/postgres/password.ts";
+import { query, selectAll, temporaryDirectory } from "../kit.ts";
+import { sharedServer } from "./kit.ts";
+import { startService } from "./service.ts";
+
+const log = pino({ level: "silent" });
+const listen = "127.0.0.1:0";
+
+t.test("a line of a password file counts for what it names", async (t) => {
+  const place = { host: "db.example", port: 5432, user: "ann:a", database: "shop" };
+  const fits = ["db.example:5432:shop:ann\\:a:p\\:w\\\\d", "*:*:*:*:p\\:w\\\\d"];
+  for (const line of fits) t.equal(passwordIn(`# all\n\n${line}\n`, place), "p:w\\d", line);
+  const others = ["other:5432:shop:ann\\:a:x", "db.example:5433:*:*:x", "#*:*:*:*:x", "*:*:*:*"];
+  for (const line of others) t.equal(passwordIn(line, place), undefined, line);
+  t.equal(passwordIn("localhost:*:*:*:x", { ...place, host: "/run/postgresql" }), "x");
+});
+
+t.test("the password comes from the URL, the environment or a private file", async (t) => {
+  const server = await sharedServer();
+  await server.requirePassword("ann", "hunter2");
+  const home = temporaryDirectory(t);
+  const file = path.join(home, ".pgpass");
+  writeFileSync(file, "127.0.0.1:*:*:ann:hunter2\n", { mode: 0o600 });
+  const url = server.url().replace("gatehouse@", "ann@");
+  const ways: [string, NodeJS.ProcessEnv][] = [
+    [url.replace("ann@", "ann:hunter2@"), {}],
+    [url, { PGPASSWORD: "hunter2" }],
+    [url, { PGPASSFILE: file }],
+  ];
+  for (const [url, env] of ways) {
+    const { service, address } = await startService(t, url, env);
+    t.match(await query(address, selectAll("t")), { status: 404 });
+    const command = readFileSync(`/proc/${service.child.pid}/cmdline`, "utf8");
+    t.notMatch(command + service.output, /hunter2/, "nobody sees it in the list of processes");
+  }
+  chmodSync(file, 0o644);
+  await t.rejects(startService(t, url, { PGPASSFILE: file }), /refuses the engine/);
+});
+
+t.test(
+  "a URL or a server that cannot be used ends the start without telling the password",
+  async (t) => {
+    const server = await sharedServer();
+    const cases: [string, RegExp][] = [
+      ["postgres://ann:hunter2@[::bad/x", /cannot be read/],
+      [server.url("nowhere").replace("@", ":hunter2@"), /"nowhere" does not exist/],
+      [server.url().replace("gatehouse@", "nobody:hunter2@"), /"nobody" does not exist/],
+    ];
+    for (const [url, message] of cases) {
+      const error = await startEngine({ url, listen, log }).then(
+        () => undefined,
+        (error: unknown) => String(error),
+      );
+      t.match(error, message);
+      t.notMatch(error, /hunter2/);
+    }
+  },
+);

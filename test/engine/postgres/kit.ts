@@ -1,0 +1,46 @@
+import { pino } from "pino";
+import t from "tap";
+import { type Engine, startEngine } from "../../../src/engine/engine.ts";
+import { type Answer, query } from "../kit.ts";
+import { type PostgresServer, startPostgres } from "./server.ts";
+
+let server: Promise<PostgresServer> | undefined;
+
+/** The server of this file's tests, started when it is first asked for. */
+export function sharedServer(): Promise<PostgresServer> {
+  server ??= startPostgres(t);
+  return server;
+}
+
+/** An engine over a PostgreSQL database, and a function that queries it. */
+export interface PostgresEngine {
+  readonly engine: Engine;
+  /** The database's name on the server. */
+  readonly database: string;
+  ask(body: object | string): Promise<Answer>;
+}
+
+/** An engine that ends with the test, over a new database of the shared server with `main` in it. */
+export async function freshPostgres(
+  test: { teardown(work: () => unknown): void },
+  options: { queryTimeLimit?: number } = {},
+): Promise<PostgresEngine> {
+  const shared = await sharedServer();
+  const database = await shared.createDatabase();
+  const engine = await startOn(test, shared.url(database), options);
+  const ask = (body: object | string): Promise<Answer> => query(engine.address, body);
+  await ask({ CreateDatabase: { database: "main" } });
+  return { engine, database, ask };
+}
+
+/** An engine on a free port that ends with the test. */
+export async function startOn(
+  test: { teardown(work: () => unknown): void },
+  url: string,
+  options: { queryTimeLimit?: number } = {},
+): Promise<Engine> {
+  const log = pino({ level: "silent" });
+  const engine = await startEngine({ url, listen: "127.0.0.1:0", log, ...options });
+  test.teardown(() => engine.close());
+  return engine;
+}

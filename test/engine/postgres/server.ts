@@ -1,0 +1,140 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { Client } from "pg";
+import { eventually } from "../../kit/eventually.ts";
+import { freePort } from "../../kit/free-port.ts";
+import { childrenOf, isAlive } from "../../kit/process-info.ts";
+import { findPrograms, giveToOwner, owner } from "./binaries.ts";
+
+/** Nothing of a test outlives a crash of the machine, so nothing waits for the disk. */
+const settings = [
+  "fsync=off",
+  "deadlock_timeout=50ms",
+  "unix_socket_directories=",
+  "listen_addresses=127.0.0.1",
+];
+
+/** Ends the server when its standard input closes, which it does however this process ends. */
+const guard = `"$0" "$@" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server`;
+
+interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+/** A PostgreSQL server of a test's own, over a temporary directory. */
+export class PostgresServer {
+  readonly port: number;
+  readonly #directory: string;
+  readonly #programs: string;
+  #guard: ChildProcess | undefined;
+  #databases = 0;
+
+  constructor(directory: string, port: number) {
+    this.#directory = directory;
+    this.port = port;
+    this.#programs = findPrograms(directory);
+  }
+
+  /** The address of a database, as its superuser. */
+  url(database = "postgres"): string {
+    return `postgres://gatehouse@127.0.0.1:${this.port}/${database}`;
+  }
+
+  /** Lays out the directory. */
+  async initialize(): Promise<void> {
+    const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
+    const child = spawn(
+      path.join(this.#programs, "initdb"),
+      ["-D", this.#data, "--no-sync", ...flags],
+      { ...owner, cwd: this.#directory, stdio: ["ignore", "ignore", "pipe"] },
+    );
+    const [errors, [code]] = await Promise.all([text(child.stderr), once(child, "exit")]);
+    if (code !== 0) throw new Error(`initdb: ${errors}`);
+  }
+
+  /** Starts the server and resolves when it takes connections. */
+  async start(): Promise<void> {
+    const flags = settings.flatMap((setting) => ["-c", setting]);
+    const program = path.join(this.#programs, "postgres");
+    this.#guard = spawn(
+      "sh",
+      ["-c", guard, program, "-D", this.#data, "-p", String(this.port), ...flags],
+      { ...owner, cwd: this.#directory, stdio: ["pipe", "ignore", "ignore"] },
+    );
+    await eventually("the server takes connections", () =>
+      this.sql("select 1").then(
+        () => true,
+        () => false,
+      ),
+    );
+  }
+
+  /** Kills the server and all of its processes at once. */
+  async crash(): Promise<void> {
+    const main = Number(
+      readFileSync(path.join(this.#data, "postmaster.pid"), "utf8").split("\n")[0],
+    );
+    const all = [main, ...childrenOf(main)];
+    for (const pid of all) process.kill(pid, "SIGKILL");
+    await eventually("the server is gone", () => !all.some(isAlive));
+    await this.stop();
+  }
+
+  /** Ends the server without waiting for its clients. */
+  async stop(): Promise<void> {
+    const child = this.#guard;
+    this.#guard = undefined;
+    if (child === undefined || child.exitCode !== null) return;
+    const exited = once(child, "exit");
+    child.stdin?.end();
+    await exited;
+  }
+
+  /** Runs statements of the test's own and returns the rows of the last one. */
+  async sql(statements: string, database = "postgres"): Promise<Record<string, unknown>[]> {
+    const client = new Client({ connectionString: this.url(database) });
+    await client.connect();
+    try {
+      const result = await client.query(statements);
+      return (Array.isArray(result) ? result.at(-1) : result).rows;
+    } finally {
+      await client.end();
+    }
+  }
+
+  /** Makes a new database and returns its name. */
+  async createDatabase(): Promise<string> {
+    this.#databases += 1;
+    const name = `test_${this.#databases}`;
+    await this.sql(`create database ${name}`);
+    return name;
+  }
+
+  /** Makes a user whom the server asks for a password; the others it trusts. */
+  async requirePassword(user: string, password: string): Promise<void> {
+    await this.sql(`create role ${user} login password '${password}'`);
+    const rules = `host all ${user} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n`;
+    writeFileSync(path.join(this.#data, "pg_hba.conf"), rules);
+    await this.sql("select pg_reload_conf()");
+  }
+
+  get #data(): string {
+    return path.join(this.#directory, "data");
+  }
+}
+
+/** Starts a server that ends with the test. */
+export async function startPostgres(test: Teardown): Promise<PostgresServer> {
+  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-postgres-"));
+  giveToOwner(directory);
+  test.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  const server = new PostgresServer(directory, await freePort());
+  test.teardown(() => server.stop());
+  await server.initialize();
+  await server.start();
+  return server;
+}

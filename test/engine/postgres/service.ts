@@ -1,0 +1,15 @@
+import { Service } from "../../kit/process.ts";
+import { temporaryDirectory } from "../kit.ts";
+
+/** `gatehouse engine` in a process of its own, which ends with the test. */
+export async function startService(
+  test: { teardown(work: () => unknown): void },
+  url: string,
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ service: Service; address: string }> {
+  const home = temporaryDirectory(test);
+  const service = new Service(home, ["engine", "--url", url, "--listen", "127.0.0.1:0"], env);
+  test.teardown(() => service.stop("SIGKILL"));
+  const { address } = await service.logged(({ msg }) => msg === "engine listening");
+  return { service, address: String(address) };
+}

@@ -1,0 +1,173 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import t from "tap";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { runCommand, Service } from "../kit/process.ts";
+import { childrenOf, isAlive } from "../kit/process-info.ts";
+import { select } from "../kit/queries.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { Wire } from "../kit/wire.ts";
+import { servedBy, workerOf, workersOf } from "./crew.ts";
+import { KeptConnection } from "./kept-connection.ts";
+import { askUntilRefused } from "./load.ts";
+
+const COUNT = 2;
+
+/** A client that asks one query after the other, on one connection while that lasts. */
+class Client {
+  /** The workers that have answered, one connection after the other. */
+  readonly workers: number[] = [];
+  answers = 0;
+  failures = 0;
+  #isOver = false;
+  readonly #gateway: TestGateway;
+
+  constructor(gateway: TestGateway) {
+    this.#gateway = gateway;
+  }
+
+  async run(token: string): Promise<void> {
+    const kept = new KeptConnection(this.#gateway.url);
+    while (!this.#isOver) {
+      try {
+        const { status, isReused, requestId } = await kept.send("POST", "/query", token, select);
+        if (status !== 200) this.failures++;
+        else this.answers++;
+        if (!isReused) this.workers.push(await workerOf(this.#gateway, requestId));
+      } catch {
+        this.failures++;
+      }
+    }
+    kept.close();
+  }
+
+  stop(): void {
+    this.#isOver = true;
+  }
+}
+
+/** The sum of a figure over all its labels. */
+async function sumOf(url: string, name: string): Promise<number> {
+  const text = await (await fetch(url)).text();
+  const values = text.split("\n").filter((line) => line.startsWith(`${name}{`));
+  return values.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+}
+
+/** A port that is free just now. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+const figures = `127.0.0.1:${await freePort()}`;
+
+async function scene(more: Parameters<typeof servedBy>[1] = {}) {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  upstream.answer = async (_, response) => {
+    await delay(Math.random() * 40);
+    response.end("{}");
+  };
+  const gateway = await startGateway(t, { upstream: upstream.url, ...servedBy(COUNT, more) });
+  return { upstream, gateway, token: await gateway.login() };
+}
+
+const { upstream, gateway, token } = await scene({ config: `[metrics]\nlisten = "${figures}"` });
+
+t.test("a worker that is killed takes nothing along but its own requests", async (t) => {
+  const clients = Array.from({ length: 12 }, () => new Client(gateway));
+  const running = clients.map((client) => client.run(token));
+  const isSpread = () => new Set(clients.flatMap(({ workers }) => workers)).size === COUNT;
+  await eventually("all ask, of both workers", () => {
+    return isSpread() && clients.every(({ answers }) => answers > 5);
+  });
+  const asked = () => sumOf(`http://${figures}/metrics`, "gatehouse_requests_total");
+  const before = await asked();
+  const [victim = 0] = workersOf(gateway);
+  process.kill(victim, "SIGKILL");
+  const { worker, signal } = await gateway.service.logged(({ restartInMs }) => restartInMs === 0);
+  t.equal(signal, "SIGKILL");
+  const { pid } = await gateway.service.logged(({ msg }) => msg === "a worker serves again");
+  t.ok(workersOf(gateway).includes(Number(pid)));
+  const after = clients.map(({ answers }) => answers);
+  await eventually("all go on", () => {
+    return clients.every(({ answers }, at) => answers > (after[at] ?? 0) + 5);
+  });
+  for (const client of clients) client.stop();
+  await Promise.all(running);
+  for (const { workers, failures } of clients) {
+    // The connection and, in the race of its end with a request, one attempt more on the same.
+    if (workers[0] === worker) t.ok(failures >= 1 && failures <= 2, "its connection was cut");
+    else t.equal(failures, 0, "a client of the other has seen nothing");
+  }
+  t.ok((await asked()) >= before, "no count falls");
+});
+
+t.test(
+  "a port that is taken is told of once, also by a gateway of several processes",
+  async (t) => {
+    const port = new URL(gateway.url).port;
+    const other = new Service(gateway.home, ["serve", "--port", port]);
+    t.teardown(() => other.stop("SIGKILL"));
+    await once(other.child, "close");
+    t.equal(other.child.exitCode, 1);
+    const reason = `127.0.0.1:${port} is taken by another process`;
+    t.equal(
+      other.output.replace(/^\{.*\n/gm, ""),
+      `gatehouse: ${reason}: choose another one with --port (or server.port)\n`,
+    );
+  },
+);
+
+t.test("a worker that cannot start again is tried until it can, and others serve", async (t) => {
+  const good = await gateway.edit((text) => `${text}broken`).then(() => workersOf(gateway));
+  await gateway.service.logged(({ msg }) => String(msg).startsWith("access file refused"));
+  process.kill(good[0] ?? 0, "SIGKILL");
+  const { worker: gone } = await gateway.service.logged(
+    ({ restartInMs }) => Number(restartInMs) >= 200,
+  );
+  t.equal((await gateway.query(select, token)).status, 200);
+  await gateway.edit((text) => text.replace(/broken$/, ""));
+  await gateway.service.logged(({ msg, worker, pid }) => {
+    return msg === "a worker serves again" && worker === gone && !good.includes(Number(pid));
+  });
+  t.equal(workersOf(gateway).length, COUNT);
+});
+
+t.test("a drain under load answers every request that was taken, by any worker", async (t) => {
+  const before = upstream.received.length;
+  const isOfQuery = ({ path }: Record<string, unknown>) => path === "/query";
+  const auditedBefore = gateway.service.log.filter(isOfQuery).length;
+  const clients = Array.from({ length: 32 }, () => askUntilRefused(gateway, token));
+  await eventually("they are at it", () => upstream.received.length > before + 200);
+  // As a terminal does, which sends Ctrl-C to all of them.
+  for (const pid of workersOf(gateway)) process.kill(pid, "SIGINT");
+  t.equal(await gateway.service.stop("SIGINT"), 0);
+  t.strictSame((await Promise.all(clients)).flat(), []);
+  const received = upstream.received.length - before;
+  const audited = gateway.service.log.filter(isOfQuery).length - auditedBefore;
+  t.equal(audited, received, "the last lines of the log are there");
+});
+
+t.test(
+  "without the main process nothing is left, and what keeps it from starting is told once",
+  async (t) => {
+    const { gateway } = await scene();
+    const all = childrenOf(gateway.service.child.pid ?? 0);
+    t.ok(all.length >= COUNT);
+    await gateway.service.stop("SIGKILL");
+    await eventually("all are gone", () => !all.some(isAlive));
+    t.ok(await Wire.isRefused(gateway.url));
+
+    await gateway.edit((text) => `${text}broken`);
+    const { code, stderr, stdout } = await runCommand(gateway.home, ["serve", "--port", "0"]);
+    t.strictSame([code, stdout], [1, ""]);
+    t.match(stderr, /^gatehouse: \S+access_control\.toml:\d+: [^\n]+\n$/);
+  },
+);

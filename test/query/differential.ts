@@ -1,0 +1,89 @@
+/** The scanner beside other parsers: for no body may it see something that one of them does not. */
+
+import { isDeepStrictEqual } from "node:util";
+import type { Query } from "../../src/query/operations.ts";
+import { QueryRefused } from "../../src/query/refusal.ts";
+import { scan, scanInSteps } from "../../src/query/scan.ts";
+import { inOneGo } from "../../src/slices.ts";
+import { gist, plain } from "./kit.ts";
+import { hasDuplicates, type JsonNode, parsePlainly } from "./plain-json.ts";
+import { habits, type SeenAccess, seenBy } from "./readings.ts";
+import { parseForReference, referenceAccesses } from "./reference.ts";
+
+const strictDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const laxDecoder = new TextDecoder("utf-8");
+
+function attempt(read: () => Query): Query | QueryRefused {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof QueryRefused) return error;
+    throw error;
+  }
+}
+
+/** The text of a body; undefined if it is not UTF-8 or has a byte-order mark. */
+function textOf(body: Buffer): string | undefined {
+  try {
+    const text = strictDecoder.decode(body);
+    return text.startsWith("\ufeff") ? undefined : text;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The accesses that a body should have; undefined if it should be refused. */
+function expectedAccesses(body: Buffer): object[] | undefined {
+  const text = textOf(body);
+  const node = text === undefined ? undefined : parsePlainly(text);
+  if (text === undefined || node === undefined || hasDuplicates(node)) return undefined;
+  return referenceAccesses(parseForReference(text));
+}
+
+function seenByScanner({ accesses }: Query): SeenAccess[] {
+  return accesses.map(({ operation, database, tables }) => ({ operation, database, tables }));
+}
+
+/** The first habit by which a parser sees something else than the scanner. */
+function dissenter(body: Buffer, query: Query): string | undefined {
+  const expected = seenByScanner(query);
+  for (const decoded of [laxDecoder.decode(body), body.toString("latin1")]) {
+    const node: JsonNode | undefined = parsePlainly(decoded);
+    for (const habit of habits) {
+      const seen = node && seenBy(habit, node);
+      if (!isDeepStrictEqual(seen, expected)) return habit.name;
+    }
+  }
+  return undefined;
+}
+
+/** What the scanner made of a body, and what is wrong with that, if anything. */
+export interface Judgement {
+  readonly isAccepted: boolean;
+  readonly fault: string | undefined;
+}
+
+/** Scans a body and compares with the other parsers. */
+export function judgeBody(body: Buffer, bytesPerStep = 1): Judgement {
+  const scanned = attempt(() => scan(body, plain));
+  const stepped = attempt(() => inOneGo(scanInSteps(body, plain, bytesPerStep)));
+  const isAccepted = !(scanned instanceof QueryRefused);
+  if (!isDeepStrictEqual(outcome(scanned), outcome(stepped))) {
+    return { isAccepted, fault: "differs when sliced" };
+  }
+  return { isAccepted, fault: misreading(body, isAccepted ? scanned : undefined) };
+}
+
+function misreading(body: Buffer, query: Query | undefined): string | undefined {
+  const expected = expectedAccesses(body);
+  if (!isDeepStrictEqual(query?.accesses.map(gist), expected)) {
+    return expected === undefined ? "accepted, but to be refused" : "not read as it should be";
+  }
+  const habit = query && dissenter(body, query);
+  return habit && `read differently by a parser that is ${habit}`;
+}
+
+function outcome(scanned: Query | QueryRefused): unknown {
+  if (!(scanned instanceof QueryRefused)) return scanned;
+  return { code: scanned.code, message: scanned.message };
+}

@@ -1,0 +1,118 @@
+/** JSON (RFC 8259) read once more, plainly and from text, keeping every member of an object. */
+
+import { deepestNesting } from "../../src/query/json-skipper.ts";
+
+/** A JSON value; of scalars, only strings are told. */
+export type JsonNode =
+  | { readonly kind: "object"; readonly members: readonly (readonly [string, JsonNode])[] }
+  | { readonly kind: "array"; readonly elements: readonly JsonNode[] }
+  | { readonly kind: "string"; readonly text: string }
+  | { readonly kind: "scalar" };
+
+const token =
+  /[\t\n\r ]*(?:([{}[\],:])|"((?:[ !#-[\]-\u{10ffff}]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*)"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)/uy;
+const escapes = new Map(Object.entries({ b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" }));
+
+class PlainParser {
+  readonly #text: string;
+  #at = 0;
+  #token = "";
+  #string: string | undefined;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  parse(): JsonNode {
+    this.#advance();
+    const node = this.#value(1);
+    if (!/^[\t\n\r ]*$/.test(this.#text.slice(this.#at))) throw new SyntaxError("trailing data");
+    return node;
+  }
+
+  #advance(): void {
+    token.lastIndex = this.#at;
+    const match = token.exec(this.#text);
+    if (match === null) throw new SyntaxError(`no token at ${this.#at}`);
+    this.#at = token.lastIndex;
+    this.#token = match[1] ?? "scalar";
+    this.#string = match[2] === undefined ? undefined : unescaped(match[2]);
+  }
+
+  #value(depth: number): JsonNode {
+    if (this.#string !== undefined) return { kind: "string", text: this.#string };
+    if (this.#token === "scalar") return { kind: "scalar" };
+    if (this.#token !== "{" && this.#token !== "[") throw new SyntaxError("no value");
+    if (depth > deepestNesting) throw new SyntaxError("too deep");
+    return this.#token === "{" ? this.#object(depth) : this.#array(depth);
+  }
+
+  #object(depth: number): JsonNode {
+    const members: [string, JsonNode][] = [];
+    this.#list("}", () => {
+      const key = this.#string;
+      if (key === undefined) throw new SyntaxError("no key");
+      this.#advance();
+      if (this.#token !== ":") throw new SyntaxError("no colon");
+      this.#advance();
+      members.push([key, this.#value(depth + 1)]);
+    });
+    return { kind: "object", members };
+  }
+
+  #array(depth: number): JsonNode {
+    const elements: JsonNode[] = [];
+    this.#list("]", () => elements.push(this.#value(depth + 1)));
+    return { kind: "array", elements };
+  }
+
+  #list(end: string, read: () => void): void {
+    this.#advance();
+    if (this.#token === end) return;
+    for (;;) {
+      read();
+      this.#advance();
+      if (this.#token === end) return;
+      if (this.#token !== ",") throw new SyntaxError("no comma");
+      this.#advance();
+    }
+  }
+}
+
+function unescaped(text: string): string {
+  const plain = text.replace(/\\(?:u(.{4})|(.))/g, (_, unit?: string, letter = "") =>
+    unit === undefined
+      ? (escapes.get(letter) ?? letter)
+      : String.fromCharCode(Number.parseInt(unit, 16)),
+  );
+  if (!plain.isWellFormed()) throw new SyntaxError("half of a surrogate pair");
+  return plain;
+}
+
+/** Parses JSON; undefined for what is none, has half a surrogate pair or is nested over 64 deep. */
+export function parsePlainly(text: string): JsonNode | undefined {
+  try {
+    return new PlainParser(text).parse();
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+/** A parsed query in which some object, cells' values apart, has a key twice. */
+export function hasDuplicates(node: JsonNode): boolean {
+  if (node.kind === "array") return node.elements.some(hasDuplicates);
+  if (node.kind !== "object") return false;
+  if (hasRepeatedKey(node)) return true;
+  return node.members.some(([key, member]) => {
+    if (key === "value") return false;
+    if (key === "set") return hasRepeatedKey(member);
+    if (key === "values" && member.kind === "array") return member.elements.some(hasRepeatedKey);
+    return hasDuplicates(member);
+  });
+}
+
+function hasRepeatedKey(node: JsonNode): boolean {
+  if (node.kind !== "object") return false;
+  return new Set(node.members.map(([key]) => key)).size < node.members.length;
+}

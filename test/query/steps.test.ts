@@ -1,0 +1,106 @@
+import t from "tap";
+import { QueryRefused } from "../../src/query/refusal.ts";
+import { scan, scanInSlices, scanInSteps } from "../../src/query/scan.ts";
+import { inOneGo } from "../../src/slices.ts";
+import { insertOf, plain, widened } from "./kit.ts";
+
+const target = '"database":"main","table":"users"';
+const many = (count: number, make: (index: number) => string) =>
+  Array.from({ length: count }, (_, index) => make(index)).join(",");
+const row = (index: number) => `{"id":${index},"name":"n","tags":["a",{"b":[1,2]}]}`;
+const comparison = (index: number) => `{"column":"c${index}","cmp":"=","value":[1,2,3]}`;
+
+const longBodies = {
+  rows: `{"Insert":{${target},"values":[${many(3000, row)}]}}`,
+  "one wide row": `{"Insert":{${target},"values":[{${many(9000, (index) => `"c${index}":0`)}}]}}`,
+  "a set": `{"Update":{"set":{${many(9000, (index) => `"c${index}":0`)}},"where":null,${target}}}`,
+  "a cell": insertOf(`[${many(20_000, String)}]`),
+  "a deep cell": insertOf(`[${many(1000, () => "[".repeat(50) + "]".repeat(50))}]`),
+  conditions: `{"Delete":{${target},"where":{"or":[${many(3000, comparison)}]}}}`,
+  "a list": `{"Delete":{${target},"where":{"not":{"column":"a","cmp":"IN","value":[${many(20_000, String)}]}}}}`,
+  "a pair": `{"Delete":{${target},"where":{"value":[[${many(20_000, String)}],2],"column":"a","cmp":"BETWEEN"}}}`,
+  columns: `{"Select":{"columns":[${many(9000, (index) => `"users.c${index}"`)}],"database":"main","from":"users"}}`,
+  definitions: `{"CreateTable":{${target},"columns":[${many(3000, (index) => `{"name":"c${index}","type":"int"}`)}]}}`,
+  "a Batch": `{"Batch":[${many(900, (index) => insertOf(`"${index}"`))}]}`,
+  "an extra field": `{"DropTable":{"trace":{"a":[${many(3000, row)}]},${target}}}`,
+};
+
+/** The steps that a scan takes, and what it gives. */
+function counted(body: string) {
+  const steps = scanInSteps(Buffer.from(body), widened, 1024);
+  for (let count = 0; ; count++) {
+    const step = steps.next();
+    if (step.done === true) return { count, query: step.value };
+  }
+}
+
+t.test("a long body is scanned in steps of bounded length, with the same result", async (t) => {
+  for (const [name, body] of Object.entries(longBodies)) {
+    const { count, query } = counted(body);
+    t.strictSame(query, scan(Buffer.from(body), widened), name);
+    t.ok(count > body.length / 1024 / 4, `${name}: ${count} steps for ${body.length} bytes`);
+  }
+});
+
+function refusalBy(read: () => unknown): string {
+  try {
+    read();
+    return "accepted";
+  } catch (error) {
+    if (error instanceof QueryRefused) return `${error.code}: ${error.message}`;
+    throw error;
+  }
+}
+
+t.test("a fault far into a long body is told as it is in one go", async (t) => {
+  const tails = ['"x":1}', ",,", "}}}}}", ']}}{"a":1}', "]]]]", '"\\ud800"', ""];
+  for (const [name, body] of Object.entries(longBodies)) {
+    for (const [index, tail] of tails.entries()) {
+      const broken = Buffer.from(body.slice(0, body.length - 4 - index) + tail);
+      const expected = refusalBy(() => scan(broken, plain));
+      t.equal(
+        refusalBy(() => inOneGo(scanInSteps(broken, plain, 512))),
+        expected,
+        name,
+      );
+      t.not(expected, "accepted", name);
+    }
+  }
+});
+
+t.test("a BETWEEN whose list is read in steps still takes two", async (t) => {
+  const list = `[[${many(5000, String)}],2,3]`;
+  const body = `{"Delete":{${target},"where":{"column":"a","cmp":"BETWEEN","value":${list}}}}`;
+  t.match(
+    refusalBy(() => inOneGo(scanInSteps(Buffer.from(body), plain, 64))),
+    /^invalid_value/,
+  );
+});
+
+t.test("an empty set is refused, and one that is read in steps is not taken for it", async (t) => {
+  const update = (set: string) => Buffer.from(`{"Update":{${target},"where":null,"set":${set}}}`);
+  t.match(
+    refusalBy(() => inOneGo(scanInSteps(update("{}"), plain, 1))),
+    /^invalid_value/,
+  );
+  t.equal(
+    refusalBy(() => inOneGo(scanInSteps(update('{"a":[1,2]}'), plain, 1))),
+    "accepted",
+  );
+});
+
+t.test("other work is done between the slices of a long scan", async (t) => {
+  const row = `{${many(300_000, (index) => `"c${index}":0`)}}`;
+  let turns = 0;
+  let isDone = false;
+  const turn = () => {
+    turns++;
+    if (!isDone) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const query = await scanInSlices(Buffer.from(`{"Insert":{${target},"values":[${row}]}}`), plain);
+  isDone = true;
+  t.equal(query.accesses.length, 1);
+  t.ok(turns > 1, `${turns} turns`);
+  await t.rejects(scanInSlices(Buffer.from(`${row}${row}`), plain), { code: "unknown_operation" });
+});

@@ -1,0 +1,45 @@
+import { PassThrough } from "node:stream";
+import { finished } from "node:stream/promises";
+import t from "tap";
+import { GatheredFigures } from "../../src/observe/gathered-figures.ts";
+import { createMetrics } from "../../src/observe/metrics.ts";
+import { passLinesOn } from "../../src/workers/lines.ts";
+
+t.test("lines of a log are passed on whole, however they come", async (t) => {
+  const source = new PassThrough();
+  const written: string[] = [];
+  passLinesOn(source, { write: (lines) => void written.push(lines) });
+  const text = Buffer.from("one\nzwölf\nthree\ncut");
+  for (const byte of text) source.write(Buffer.of(byte));
+  source.end();
+  await finished(source);
+  t.strictSame(written, ["one\n", "zwölf\n", "three\n"]);
+});
+
+t.test("figures of several processes are added up, and counts outlive their process", async (t) => {
+  const [one, other] = [createMetrics(), createMetrics()];
+  const request = { route: "/query", status: 200, reason: "allowed" };
+  one.request(request, 0.1);
+  other.request(request, 0.1);
+  other.request(request, 0.1);
+  one.reloaded("abc");
+  other.reloaded("abc");
+  other.reloadFailed();
+  const gathered = new GatheredFigures();
+  gathered.note(1, await one.figures());
+  gathered.note(2, await other.figures());
+  const text = await gathered.text();
+  t.match(text, 'gatehouse_requests_total{route="/query",status="200",reason="allowed"} 3');
+  t.match(text, 'gatehouse_request_duration_seconds_count{route="/query"} 3');
+  t.match(text, "gatehouse_access_file_last_reload_successful 0", "what one lacks, all lack");
+  t.match(text, 'gatehouse_access_file_info{version="abc"} 1');
+
+  await gathered.retire(2);
+  const fresh = createMetrics();
+  fresh.reloaded("abc");
+  fresh.request(request, 0.1);
+  gathered.note(2, await fresh.figures());
+  const after = await gathered.text();
+  t.match(after, 'gatehouse_requests_total{route="/query",status="200",reason="allowed"} 4');
+  t.match(after, "gatehouse_access_file_last_reload_successful 1", "a state ends with its process");
+});
