@@ -1,11 +1,12 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
+import { freshPostgres } from "./engine/postgres/kit.ts";
 import { temporaryHome } from "./kit/gateway.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -68,8 +69,20 @@ function settled(output: string): string {
   return output.replace(/"request_id":"[^"]*"/g, '"request_id":"..."');
 }
 
-t.test("the README's start command and first session work as they stand", async (t) => {
+t.test("the README's start command and first session work as they stand", (t) =>
+  playFirstSession(t, temporaryHome(t)),
+);
+
+t.test("the first session is the same over PostgreSQL", async (t) => {
   const home = temporaryHome(t);
+  const { engine } = await freshPostgres(t);
+  const directory = path.join(home, ".gatehouse");
+  mkdirSync(directory, { mode: 0o700 });
+  writeFileSync(path.join(directory, "gateway.toml"), `[upstream]\nurl = "${engine.address}"\n`);
+  await playFirstSession(t, home);
+});
+
+async function playFirstSession(t: Test, home: string): Promise<void> {
   const port = await freePort();
   const password = "the first password";
   await start(t, home, port, password);
@@ -94,7 +107,7 @@ t.test("the README's start command and first session work as they stand", async 
   t.equal(errors.replaceAll(/^npm (?:warn|notice)\b.*\n/gm, ""), "");
   const transcript = blocks.filter(({ language }) => language === "console");
   t.equal(settled(output), settled(transcript.map(({ code }) => code).join("")));
-});
+}
 
 t.test("the README's test command is the one that checks this project", (t) => {
   const commands = codeBlocks("Work on it").map(({ code }) => code.trim());

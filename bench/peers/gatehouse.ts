@@ -1,8 +1,8 @@
 import { chmodSync, cpSync, mkdtempSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { freePort } from "../../test/kit/free-port.ts";
 import { cleanEnvironment } from "../../test/kit/process.ts";
-import { freePort } from "../rig/free-port.ts";
 import { Program } from "../rig/program.ts";
 import { GATEWAY_CORE, MEGABYTE, type System } from "./system.ts";
 import type { World } from "./world.ts";

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { freePort } from "../rig/free-port.ts";
+import { freePort } from "../../test/kit/free-port.ts";
 import { Program } from "../rig/program.ts";
 import { LOAD_CORE } from "./system.ts";
 

@@ -1,6 +1,7 @@
 import path from "node:path";
 import { Command } from "commander";
 import { startEngine } from "../engine/engine.ts";
+import { endWithErrors } from "../observe/last-resort.ts";
 import { createLog } from "../observe/log.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { withHouseStyle } from "./style.ts";
@@ -44,6 +45,7 @@ async function serve(options: EngineOptions): Promise<void> {
   const log = createLog({ isTerminal: process.stdout.isTTY, name: "engine" });
   // On a terminal the gateway speaks for both, and the engine only of what goes wrong.
   if (process.stdout.isTTY && process.send !== undefined) log.level = "warn";
+  endWithErrors(log);
   const engine = await startEngine({
     url: options.url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
     listen: options.listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,
@@ -62,7 +64,7 @@ export function engineCommand(): Command {
     .description("run the SQL adapter by itself; it trusts whoever reaches it")
     .option(
       "--url <url>",
-      "the database: sqlite:DIRECTORY (default: data in the service directory)",
+      "the database: sqlite:DIRECTORY (default: data in the service directory), or postgres://user@host:port/database",
     )
     .option(
       "--listen <address>",
@@ -71,6 +73,6 @@ export function engineCommand(): Command {
     .action(run)
     .addHelpText(
       "after",
-      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.",
+      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL.",
     );
 }

@@ -42,6 +42,7 @@ export class BodyBudget {
   }
 }
 
+const nothing = Buffer.alloc(0);
 /** Bytes of the first buffer for a body that comes in pieces. */
 const FIRST_BYTES = 4096;
 
@@ -55,7 +56,7 @@ export class BodyCollector {
   readonly #budget: BodyBudget;
   /** Bytes that the body will have, as far as it is told: no more is ever held ready. */
   readonly #expected: number;
-  #buffer = Buffer.alloc(0);
+  #buffer: Buffer = nothing;
   #length = 0;
 
   /** @param limit bytes that the body may have at most */
@@ -70,6 +71,13 @@ export class BodyCollector {
   add(piece: Buffer): void {
     const length = this.#length + piece.length;
     if (length > this.#limit) throw bodyTooLarge(this.#limit);
+    if (piece.length === this.#expected) {
+      // A body in one piece is taken as it is.
+      this.#budget.take(this.#exchange, length);
+      this.#buffer = piece;
+      this.#length = length;
+      return;
+    }
     if (length > this.#buffer.length) this.#grow(length);
     piece.copy(this.#buffer, this.#length);
     this.#length = length;
@@ -86,7 +94,8 @@ export class BodyCollector {
 
   /** The whole body so far. */
   get body(): Buffer {
-    return this.#buffer.subarray(0, this.#length);
+    const isFull = this.#length === this.#buffer.length;
+    return isFull ? this.#buffer : this.#buffer.subarray(0, this.#length);
   }
 }
 

@@ -73,8 +73,8 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     exchange.writtenBefore = exchange.request.socket.bytesWritten;
     if (refuseOddHead(exchange)) return;
     walk(gateway, router, exchange).catch((error: unknown) => {
-      const reason = error instanceof Error ? error.stack : "unknown";
-      gateway.log.error({ requestId: exchange.requestId, reason }, "an answer could not be sent");
+      const { requestId } = exchange;
+      gateway.log.error({ requestId, err: error }, "an answer could not be sent");
       exchange.response.destroy();
     });
   }

@@ -1,10 +1,9 @@
-import { type LiveAccess, openAccessFile } from "../access/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
-import { type Audit, createAudit } from "../observe/audit.ts";
+import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
-import { createMetrics, type Figures, type Metrics } from "../observe/metrics.ts";
+import { createMetrics, type Figures } from "../observe/metrics.ts";
 import { createGrammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
@@ -14,10 +13,10 @@ import type { Gateway } from "./gateway.ts";
 import { accessInStep } from "./in-step.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
 import type { Membership, SharedFile } from "./member.ts";
+import { openAccess } from "./open-access.ts";
 import { keysDirectoryOf, openIdentity } from "./open-identity.ts";
 import { openMcp } from "./open-mcp.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
-import { reportReload, warnOfNamesWithoutRecord } from "./reload-report.ts";
 import { openFront } from "./server.ts";
 import { createShared, type Shared } from "./shared.ts";
 
@@ -60,22 +59,6 @@ function openShared(
   const shared = createShared(configuration);
   opened.defer(() => shared.hashing.close());
   return shared;
-}
-
-/** Opens the access file, and puts its closing on the stack. */
-async function openAccess(
-  { auth }: Configuration,
-  { log, audit, metrics }: { log: Log; audit: Audit; metrics: Metrics },
-  opened: AsyncDisposableStack,
-): Promise<LiveAccess> {
-  const access = await openAccessFile(auth.access_control_file, {
-    checkRead: auth.check_permissions,
-  });
-  access.subscribe((event) => reportReload(log, audit, metrics, event));
-  opened.defer(() => access.close());
-  metrics.reloaded(access.snapshot.version);
-  warnOfNamesWithoutRecord(log, access.snapshot);
-  return access;
 }
 
 function headerPolicy({ upstream }: Configuration): HeaderPolicy {

@@ -1,18 +1,10 @@
-import { epochSeconds } from "../clock.ts";
-import { identify } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { requireStillGood } from "./still-good.ts";
 
 /** Milliseconds between two looks whether an open stream may go on. */
 const INTERVAL_MS = 500;
-
-/** @throws Refusal if the caller's token would not be accepted any more */
-function requireStillIdentified(gateway: Gateway, { caller }: Exchange): void {
-  if (caller === undefined) return;
-  if (caller.token.expiresAt <= epochSeconds()) throw new Refusal("token_expired");
-  identify(gateway.access.snapshot, gateway.revocations, caller.token);
-}
 
 /** Looks again and again whether an open answer may go on, and cuts it once it may not. */
 function cutWhen(gateway: Gateway, exchange: Exchange, requireStillAllowed: () => void): void {
@@ -35,10 +27,9 @@ function cutWhen(gateway: Gateway, exchange: Exchange, requireStillAllowed: () =
  * the grant by which a tool was called.
  */
 export function guardPrincipal(gateway: Gateway, exchange: Exchange): void {
-  const { principal } = exchange;
-  if (principal === undefined) return;
+  if (exchange.principal === undefined) return;
   cutWhen(gateway, exchange, () => {
-    principal.requireStillGood();
+    requireStillGood(gateway, exchange);
     exchange.requireStillAllowed?.();
   });
 }
@@ -52,7 +43,7 @@ export function guardPrincipal(gateway: Gateway, exchange: Exchange): void {
 export function guardStream(gateway: Gateway, exchange: Exchange, authorize: () => void): void {
   if (exchange.caller === undefined) return;
   cutWhen(gateway, exchange, () => {
-    requireStillIdentified(gateway, exchange);
+    requireStillGood(gateway, exchange);
     authorize();
   });
 }

@@ -10,6 +10,7 @@ import { requireLocal } from "./hosts.ts";
 import { authenticateMcp } from "./mcp-door.ts";
 import { occurrences } from "./request-head.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
+import { requireStillGood } from "./still-good.ts";
 
 /**
  * A request's way through the gateway, front to back: route, authenticate, read what is asked,
@@ -80,7 +81,9 @@ async function readBodyFor(
 ): Promise<Buffer> {
   if (bodyLimit === undefined) return noBody;
   requireJson(exchange.request);
-  return readBody(exchange, bodyLimit, gateway.budget);
+  const body = await readBody(exchange, bodyLimit, gateway.budget);
+  requireStillGood(gateway, exchange);
+  return body;
 }
 
 /** What the client is told of an error; all that it is not told goes to the log. */
@@ -96,8 +99,7 @@ function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Reje
   if (error instanceof QueryRefused) {
     return { code: error.code, status: 400, message: error.message };
   }
-  const what = error instanceof Error ? { name: error.name, stack: error.stack } : {};
-  gateway.log.error({ requestId: exchange.requestId, ...what }, "unexpected error");
+  gateway.log.error({ requestId: exchange.requestId, err: error }, "unexpected error");
   return new Refusal("internal_error");
 }
 

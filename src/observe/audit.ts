@@ -1,4 +1,5 @@
 import { pino } from "pino";
+import { isoTime } from "../clock.ts";
 import { openAuditFile } from "./audit-file.ts";
 import type { Log } from "./log.ts";
 
@@ -47,7 +48,7 @@ export interface Audit {
 /** The line of a request, as the logger would write it; a fraction of what that costs. */
 function requestLine(record: AuditRecord): string {
   const fields = JSON.stringify(record).slice(1, -1);
-  return `{"level":30,"time":"${new Date().toISOString()}",${fields},"msg":"request"}\n`;
+  return `{"level":30,"time":"${isoTime()}",${fields},"msg":"request"}\n`;
 }
 
 /**

@@ -7,8 +7,17 @@ import type { Log } from "./log.ts";
  */
 export function outliveErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
-    // Anything can be thrown, also what is no error.
-    const what = error instanceof Error ? { name: error.name, stack: error.stack } : {};
-    log.error({ origin, ...what }, "an error that nobody caught");
+    log.error({ origin, err: error }, "an error that nobody caught");
+  });
+}
+
+/**
+ * Ends the process with such an error, as Node does by itself; but Node would print the error's
+ * message.
+ */
+export function endWithErrors(log: Log): void {
+  process.on("uncaughtException", (error, origin) => {
+    log.fatal({ origin, err: error }, "an error that nobody caught");
+    process.exit(1);
   });
 }

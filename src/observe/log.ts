@@ -1,12 +1,14 @@
 import { type DestinationStream, type Logger, pino } from "pino";
 import { LineWriter } from "./line-writer.ts";
+import { loggedError } from "./logged-error.ts";
 import { terminalStream } from "./terminal.ts";
 
 export type Log = Logger;
 
 /**
  * The log of a process: JSON lines on standard output, or lines for people on a terminal. What is
- * logged never holds a secret, token, hash or row: errors are logged by message and code.
+ * logged never holds a secret, token, hash or row: of an error that is logged as `err`, everything
+ * but its message.
  */
 export function createLog(
   options: { isTerminal: boolean; name?: string },
@@ -17,6 +19,7 @@ export function createLog(
       base: options.name === undefined ? null : { name: options.name },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
+      serializers: { err: loggedError },
     },
     stream,
   );

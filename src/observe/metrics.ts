@@ -1,25 +1,37 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
-import { RequestCounts, type RequestLabels } from "./request-figures.ts";
+import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import { type CountedRequest, RequestFigures } from "./request-figures.ts";
+import {
+  type HashFigures,
+  registerHashing,
+  registerTokens,
+  registerUpstream,
+  type TokenFigures,
+  type UpstreamFigures,
+} from "./source-figures.ts";
 
 /** The figures of one process at one moment. */
 export type Figures = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
 
 /** The gateway's figures, as Prometheus reads them. */
 export interface Metrics {
-  /** Counts an answered request; `seconds` from its first byte to its last. */
-  request(labels: RequestLabels, seconds: number): void;
+  /** A request is served; to be followed by `end`. */
+  begin(): void;
+  end(): void;
+  /** Counts a request that was answered. */
+  request(request: CountedRequest): void;
   reloaded(version: string): void;
   reloadFailed(): void;
+  /** Shows what these tell from now on. @param isUp finds out whether the upstream is there */
+  showUpstream(figures: UpstreamFigures, isUp: () => Promise<boolean>): void;
+  showHashing(figures: HashFigures): void;
+  showTokens(figures: TokenFigures): void;
   /** Serves the figures on `host:port`. */
   listen(address: string): Promise<Server>;
   /** The figures as they are now, to be added to those of other processes. */
   figures(): Promise<Figures>;
 }
-
-/** Latency buckets in seconds, from a quick refusal to a slow query. */
-const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 
 /** Splits `host:port`, the host perhaps in brackets. */
 function splitAddress(address: string): { host: string; port: number } {
@@ -51,35 +63,15 @@ export async function serveFigures(
   return server;
 }
 
-/** Makes the figures; they cost next to nothing while nobody reads them. */
-export function createMetrics(): Metrics {
-  const registry = new Registry();
-  const registers = [registry];
-  collectDefaultMetrics({ register: registry });
-  const counts = new RequestCounts();
-  new Counter({
-    name: "gatehouse_requests_total",
-    help: "Requests answered, by route, status and reason",
-    labelNames: ["route", "status", "reason"],
-    registers,
-    collect() {
-      counts.moveTo(this);
-    },
-  });
-  const duration = new Histogram({
-    name: "gatehouse_request_duration_seconds",
-    help: "Time from the first byte of a request to the last of its answer",
-    labelNames: ["route"],
-    buckets,
-    registers,
-  });
-  const reloadGood = new Gauge({
+/** Notes what became of the access file. */
+function registerReloads(registers: Registry[]): Pick<Metrics, "reloaded" | "reloadFailed"> {
+  const isGood = new Gauge({
     name: "gatehouse_access_file_last_reload_successful",
     help: "1 if the access file on disk is the one in force, 0 if the last good one is kept",
     aggregator: "min",
     registers,
   });
-  const accessVersion = new Gauge({
+  const inForce = new Gauge({
     name: "gatehouse_access_file_info",
     help: "1 for the version of the access file in force",
     labelNames: ["version"],
@@ -87,19 +79,38 @@ export function createMetrics(): Metrics {
     registers,
   });
   return {
-    request(labels, seconds) {
-      counts.add(labels);
-      duration.observe({ route: labels.route }, seconds);
-    },
     reloaded(version) {
-      accessVersion.reset();
-      accessVersion.set({ version }, 1);
-      reloadGood.set(1);
+      inForce.reset();
+      inForce.set({ version }, 1);
+      isGood.set(1);
     },
     reloadFailed() {
-      reloadGood.set(0);
+      isGood.set(0);
     },
+  };
+}
+
+/** Makes the figures; they cost next to nothing while nobody reads them. */
+export function createMetrics(): Metrics {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  const requests = new RequestFigures(registry);
+  return {
+    ...registerReloads([registry]),
+    begin: () => requests.begin(),
+    end: () => requests.end(),
+    request: (request) => requests.count(request),
+    showUpstream: (figures, isUp) => registerUpstream(registry, figures, isUp),
+    showHashing: (figures) => registerHashing(registry, figures),
+    showTokens: (figures) => registerTokens(registry, figures),
     listen: (address) => serveFigures(address, () => registry.metrics()),
     figures: () => registry.getMetricsAsJSON(),
   };
+}
+
+/** The figures of a process that answers no request, but hashes for those that do. */
+export function createHashMetrics(figures: HashFigures): Pick<Metrics, "figures"> {
+  const registry = new Registry();
+  registerHashing(registry, figures);
+  return { figures: () => registry.getMetricsAsJSON() };
 }

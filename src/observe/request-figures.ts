@@ -1,40 +1,140 @@
-import type { Counter } from "prom-client";
+import { Counter, Gauge, type Registry } from "prom-client";
+import { CountsByLabels } from "./count-figures.ts";
+import { TimesByLabel, TimesHistogram } from "./time-figures.ts";
+import { UserCounts } from "./user-figures.ts";
 
-/** What tells the counted requests apart. */
-export interface RequestLabels {
+/** What is counted of a request that was answered. */
+export interface CountedRequest {
+  /** The route's pattern. */
   readonly route: string;
   readonly status: number;
+  /** `allowed`, or the code of what refused it or went wrong. */
   readonly reason: string;
+  /** Undefined if nothing was decided: on public routes, and where the gateway itself failed. */
+  readonly decision: "allow" | "deny" | undefined;
+  /** What was asked for: an operation's name, `Batch` if several, `none` if that was not known. */
+  readonly operation: string;
+  /** A user that has shown a good token. */
+  readonly user: string | undefined;
+  /** From the request's head to the end of its answer. */
+  readonly seconds: number;
+  /** From the request's head until it went up, or to the end if it did not. */
+  readonly gatewaySeconds: number;
 }
 
-/** Counts requests by their labels; the counter learns of them when it is read. */
-export class RequestCounts {
-  /** By route, status and reason, all of them few. */
-  readonly #counts = new Map<string, Map<number, Map<string, number>>>();
+/** Failures of the upstream: the codes of refusals, without what they have in common. */
+export const upstreamFailures = ["unreachable", "broken", "timeout", "overloaded"] as const;
+const FAILURE_PREFIX = "upstream_";
 
-  add({ route, status, reason }: RequestLabels): void {
-    const byStatus = this.#counts.get(route) ?? this.#open(route);
-    let byReason = byStatus.get(status);
-    if (byReason === undefined) {
-      byReason = new Map();
-      byStatus.set(status, byReason);
-    }
-    byReason.set(reason, (byReason.get(reason) ?? 0) + 1);
+/** The figures of requests: plain numbers while nobody reads them. */
+export class RequestFigures {
+  readonly #requests = new CountsByLabels("route", "status", "reason");
+  readonly #decisions = new CountsByLabels("operation", "decision", "reason");
+  readonly #failures = new Map<string, number>();
+  readonly #users = new UserCounts();
+  readonly #durations = new TimesByLabel();
+  readonly #gatewayTimes = new TimesByLabel();
+  #inFlight = 0;
+
+  constructor(register: Registry) {
+    this.#registerCounts([register]);
+    new TimesHistogram(
+      {
+        name: "gatehouse_request_duration_seconds",
+        help: "Time from the head of a request to the end of its answer",
+        register,
+      },
+      this.#durations,
+      "route",
+    );
+    new TimesHistogram(
+      {
+        name: "gatehouse_request_gateway_seconds",
+        help: "Time from the head of a request until it goes up, or is answered without that",
+        register,
+      },
+      this.#gatewayTimes,
+      "route",
+    );
   }
 
-  #open(route: string): Map<number, Map<string, number>> {
-    const byStatus = new Map<number, Map<string, number>>();
-    this.#counts.set(route, byStatus);
-    return byStatus;
+  /** A request is served. */
+  begin(): void {
+    this.#inFlight++;
   }
 
-  /** Adds what was counted to `counter`, and begins anew. */
-  moveTo(counter: Counter<keyof RequestLabels>): void {
-    for (const [route, byStatus] of this.#counts) {
-      for (const [status, byReason] of byStatus) {
-        for (const [reason, count] of byReason) counter.inc({ route, status, reason }, count);
-      }
-    }
-    this.#counts.clear();
+  /** A request that was served is over. */
+  end(): void {
+    this.#inFlight--;
+  }
+
+  /** Counts a request that is over, also one that was never served. */
+  count(request: CountedRequest): void {
+    const { route, status, reason, decision, operation, user } = request;
+    this.#requests.add(route, status, reason);
+    this.#durations.add(route, request.seconds);
+    this.#gatewayTimes.add(route, request.gatewaySeconds);
+    if (reason.startsWith(FAILURE_PREFIX)) this.#fail(reason.slice(FAILURE_PREFIX.length));
+    if (decision === undefined) return;
+    this.#decisions.add(operation, decision, decision === "allow" ? "allowed" : reason);
+    if (user !== undefined) this.#users.add(user, decision);
+  }
+
+  #fail(kind: string): void {
+    this.#failures.set(kind, (this.#failures.get(kind) ?? 0) + 1);
+  }
+
+  #registerCounts(registers: Registry[]): void {
+    const requests = this.#requests;
+    const decisions = this.#decisions;
+    const failures = this.#failures;
+    const users = this.#users;
+    const inFlight = () => this.#inFlight;
+    new Counter({
+      name: "gatehouse_requests_total",
+      help: "Requests answered, by route, status and reason",
+      labelNames: requests.names,
+      registers,
+      collect() {
+        requests.moveTo(this);
+      },
+    });
+    new Counter({
+      name: "gatehouse_decisions_total",
+      help: "Decisions on requests, by what was asked for and the rule that decided",
+      labelNames: decisions.names,
+      registers,
+      collect() {
+        decisions.moveTo(this);
+      },
+    });
+    new Counter({
+      name: "gatehouse_upstream_failures_total",
+      help: "Requests that failed at the upstream, by kind",
+      labelNames: ["kind"],
+      registers,
+      collect() {
+        // Also those that have not happened, so that the first one is seen as a rise.
+        for (const kind of upstreamFailures) this.inc({ kind }, failures.get(kind) ?? 0);
+        failures.clear();
+      },
+    });
+    new Counter({
+      name: "gatehouse_user_requests_total",
+      help: "Decided requests by user, for a bounded number of users",
+      labelNames: ["user", "decision"],
+      registers,
+      collect() {
+        users.moveTo(this);
+      },
+    });
+    new Gauge({
+      name: "gatehouse_requests_in_flight",
+      help: "Requests that are served just now",
+      registers,
+      collect() {
+        this.set(inFlight());
+      },
+    });
   }
 }

@@ -10,7 +10,7 @@ export type Colors = Parameters<
 
 /** Members of a list that are shown; the JSON log has them all. */
 const SHOWN = 5;
-const laidOutElsewhere = new Set(["time", "level", "msg", "name", "audit", "err", "stack"]);
+const laidOutElsewhere = new Set(["time", "level", "msg", "name", "audit", "err"]);
 
 /**
  * `text` without what a terminal would obey instead of showing: some of what is logged, such as a
@@ -42,25 +42,23 @@ function levelOf({ level }: LogLine, colors: Colors): string {
   return level === "debug" ? `${colors.dim("debug")} ` : "";
 }
 
-/** An error that was logged as such: `{ type, message, stack }`. */
-function errorOf({ err, stack }: LogLine): { message?: string; stack?: string } {
-  const fields = typeof err === "object" && err !== null ? { ...err } : {};
-  const { message, stack: own } = { message: undefined, stack, ...fields };
-  return {
-    ...(typeof message === "string" ? { message } : {}),
-    ...(typeof own === "string" ? { stack: own } : {}),
-  };
+/** What is said of an error beside the line, and the calls that stand below it. */
+function errorOf({ err }: LogLine): { what: string[]; calls: string[] } {
+  const fields: LogLine = typeof err === "object" && err !== null ? { ...err } : {};
+  const { type, code, stack } = fields;
+  const what = [type, code].filter((word) => typeof word === "string");
+  return { what, calls: typeof stack === "string" ? stack.split("\n") : [] };
 }
 
 /** One line for anything but a request; the calls that led to an error stand below it. */
 export function eventLine(line: LogLine, colors: Colors): string {
-  const { message, stack } = errorOf(line);
+  const { what, calls } = errorOf(line);
   const fields = Object.entries(line).filter(([key]) => !laidOutElsewhere.has(key));
   const details = fields.map(([key, value]) => `${inWords(key)}: ${textOf(value)}`);
-  if (message !== undefined) details.unshift(message);
+  if (what.length > 0) details.unshift(what.join(" "));
   const speaker = typeof line.name === "string" ? `${line.name}: ` : "";
   const text = visible(`${speaker}${line.msg}`);
   const beside = details.length === 0 ? "" : ` ${colors.dim(visible(`(${details.join("; ")})`))}`;
-  const below = (stack?.split("\n") ?? []).map((call) => `\n  ${visible(call)}`).join("");
+  const below = calls.map((call) => `\n  ${visible(call)}`).join("");
   return `${levelOf(line, colors)}${text}${beside}${below}`;
 }

@@ -9,7 +9,15 @@ import { quoteName } from "./refusal.ts";
 import type { Rest } from "./rest.ts";
 import { readBoolean, readList } from "./values.ts";
 
-const definition = new ObjectShape<DistinctKeys>([
+/** The columns of a table, as far as they have been read. */
+interface TableColumns {
+  readonly names: DistinctKeys;
+  /** Byte offsets of the type that was read last; columns tend to repeat it. */
+  typeStart: number;
+  typeEnd: number;
+}
+
+const definition = new ObjectShape<TableColumns>([
   required("name", readNewColumnName),
   required("type", readColumnType),
   optional("primary_key", readBoolean),
@@ -19,11 +27,11 @@ const definition = new ObjectShape<DistinctKeys>([
 
 /** Reads the `columns` of a CreateTable, each with a name of its own. */
 export function readColumnDefinitions(reader: JsonReader): Rest {
-  const names = new DistinctKeys(reader);
-  return readList(reader, () => definition.read(reader, names));
+  const columns = { names: new DistinctKeys(reader), typeStart: 0, typeEnd: 0 };
+  return readList(reader, () => definition.read(reader, columns));
 }
 
-function readNewColumnName(reader: JsonReader, names: DistinctKeys): undefined {
+function readNewColumnName(reader: JsonReader, { names }: TableColumns): undefined {
   const start = reader.position;
   const name = readColumnName(reader);
   if (!names.add(start, hashColumn(name))) {
@@ -37,7 +45,9 @@ const columnType = /^[A-Za-z][A-Za-z0-9_]{0,62}(\([0-9]{1,9}(,[0-9]{1,9})?\))?$/
 /** Bytes that a type has at most. */
 const longestType = 63 + "(123456789,123456789)".length;
 
-function readColumnType(reader: JsonReader): undefined {
+function readColumnType(reader: JsonReader, columns: TableColumns): undefined {
+  const { typeStart, typeEnd } = columns;
+  if (typeEnd > 0 && reader.skipRepeated(typeStart, typeEnd)) return;
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
@@ -47,4 +57,6 @@ function readColumnType(reader: JsonReader): undefined {
     const problem = `${quoteName(text.toString())} is no column type; allowed: ${allowed}`;
     throw reader.refusal("invalid_type", problem, start);
   }
+  columns.typeStart = start;
+  columns.typeEnd = reader.position;
 }

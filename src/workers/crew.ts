@@ -13,6 +13,8 @@ const LAST_PAUSE_MS = 5000;
 const LASTING_MS = 5000;
 /** Milliseconds that a worker has, beyond the grace, to end. */
 const END_MS = 5000;
+/** Milliseconds after which a worker that does not answer is taken for stuck. */
+const MUTE_MS = 30_000;
 
 export interface CrewOptions {
   readonly count: number;
@@ -71,7 +73,7 @@ export class Crew {
   /** Has all workers but one read a file again; resolves when each has, or is gone. */
   async reload(file: SharedFile, except: number): Promise<void> {
     const others = [...this.#workers.values()].filter(({ number }) => number !== except);
-    await Promise.all(others.map((worker) => untilGone(worker.ask("reload", file))));
+    await Promise.all(others.map((worker) => this.#reload(worker, file)));
   }
 
   /** Has all workers read their files again and open their logs anew. */
@@ -96,6 +98,15 @@ export class Crew {
         clearTimeout(timer);
       }),
     );
+  }
+
+  /** One that is stuck must not answer by an old state later on: it is ended. */
+  async #reload(worker: Worker, file: SharedFile): Promise<void> {
+    const timer = setTimeout(() => {
+      this.#options.log.error({ worker: worker.number }, "a worker does not answer: it is ended");
+      void worker.kill();
+    }, MUTE_MS);
+    await untilGone(worker.ask("reload", file)).finally(() => clearTimeout(timer));
   }
 
   #open(number: number): Worker {

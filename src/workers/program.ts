@@ -60,3 +60,5 @@ const main = new Channel<MainCalls, WorkerCalls>(
   (message) => void process.send?.(message, undefined, undefined, () => {}),
 );
 process.on("message", (message: Message<MainCalls>) => main.receive(message));
+// It may have ended while this program was loaded.
+if (!process.connected) process.exit(1);

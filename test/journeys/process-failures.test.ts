@@ -14,21 +14,21 @@ const faults = `
 import { Socket } from "node:net";
 const { copy } = Buffer.prototype;
 Buffer.prototype.copy = function (...rest) {
-  if (this.includes("boom")) throw new TypeError("a fault in the gateway");
+  if (this.includes("boom")) throw new TypeError(this.toString());
   return copy.apply(this, rest);
 };
 process.on("SIGUSR2", () => {
-  setTimeout(() => { throw new Error("a stray error"); });
-  Promise.reject(new Error("a forgotten promise"));
-  setTimeout(() => { throw "no error at all"; });
-  setTimeout(() => new Socket().emit("error", new Error("a stray socket")));
+  setTimeout(function strayError() { throw new Error("a private row"); });
+  (async function forgottenPromise() { throw new Error("a private row"); })();
+  setTimeout(() => { throw "a private row"; });
+  setTimeout(function straySocket() { new Socket().emit("error", new Error("a private row")); });
 });
 `;
 
 async function faultyGateway(): Promise<TestGateway> {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
-  const preload = `data:text/javascript,${encodeURIComponent(faults)}`;
+  const preload = `data:text/javascript;base64,${btoa(faults)}`;
   const env = { NODE_OPTIONS: `--import=${preload}` };
   return startGateway(t, { upstream: upstream.url, env });
 }
@@ -40,14 +40,20 @@ t.test(
   "an error within a request is a 500 in the documented shape, and its cause is logged",
   async (t) => {
     const body = insert.replace('"id":1', '"boom":"a private row"');
-    const answer = await gateway.query(body, token);
+    // In chunks, since a body of known length may come in one piece and is not copied.
+    const answer = await gateway.request("/query", {
+      method: "POST",
+      headers: queryHeaders(token),
+      body: new Blob([body]).stream(),
+      duplex: "half",
+    });
     checkRefusal(t, answer, { status: 500, code: "internal_error", message: "Internal error" });
-    t.notMatch(answer.text, /fault|TypeError|\.ts/);
-    const { requestId, stack } = await gateway.service.logged(
+    t.notMatch(answer.text, /private|TypeError|\.ts/);
+    const { requestId, err } = await gateway.service.logged(
       ({ msg }) => msg === "unexpected error",
     );
     t.equal(requestId, answer.headers.get("x-request-id"));
-    t.match(stack, /a fault in the gateway.*body-collector/s);
+    t.match(err, { type: "TypeError", stack: /at BodyCollector.*body-collector/s });
     t.notMatch(gateway.service.output, token);
     t.notMatch(gateway.service.output, "a private row");
     t.equal((await gateway.query(select, token)).status, 200);
@@ -64,10 +70,11 @@ t.test("errors that nobody catches end nothing, and are logged", async (t) => {
   const caught = () =>
     gateway.service.log.filter(({ msg }) => msg === "an error that nobody caught");
   await eventually("all four are logged", () => caught().length === 4);
-  const stacks = JSON.stringify(caught());
-  for (const text of ["a stray error", "a forgotten promise", "a stray socket"]) {
-    t.match(stacks, text);
+  const errors = caught().map(({ err }) => JSON.stringify(err));
+  for (const text of ["strayError", "forgottenPromise", "straySocket", '"type":"string"']) {
+    t.equal(errors.filter((error) => error.includes(text)).length, 1, text);
   }
+  t.notMatch(gateway.service.output, "a private row");
   kept.send(request);
   await kept.until(/"success".*"success"/s);
   t.equal((await gateway.request("/readyz")).status, 200);

@@ -163,7 +163,7 @@ t.test(
     t.ok(all.length >= COUNT);
     await gateway.service.stop("SIGKILL");
     await eventually("all are gone", () => !all.some(isAlive));
-    t.ok(await Wire.isRefused(gateway.url));
+    await eventually("nobody listens", () => Wire.isRefused(gateway.url));
 
     await gateway.edit((text) => `${text}broken`);
     const { code, stderr, stdout } = await runCommand(gateway.home, ["serve", "--port", "0"]);

@@ -1,4 +1,8 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { runCommand } from "../kit/process.ts";
 import { insert, select } from "../kit/queries.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
@@ -6,7 +10,7 @@ import { connectToEach, servedBy, workerOf } from "./crew.ts";
 import type { KeptConnection } from "./kept-connection.ts";
 import { openStaffed, passwordOf, soon, tokenOf } from "./staff.ts";
 
-const names = ["ann", "ben", "cid", "dan", "eve", "fay", "gus", "hal"];
+const names = ["ivy", "ann", "ben", "cid", "dan", "eve", "fay", "gus", "hal"];
 const grants = ["root * Owner", "rita main ReadOnly", ...names.map((name) => `${name} main Owner`)];
 const COUNT = 2;
 const { gateway, upstream } = await openStaffed(t, grants, {
@@ -14,6 +18,10 @@ const { gateway, upstream } = await openStaffed(t, grants, {
 });
 const root = await tokenOf(gateway, "root");
 const connections = await connectToEach(t, gateway, root, COUNT);
+
+// What this ends is revoked for good a while later; see below.
+const ofIvy = await tokenOf(gateway, "ivy");
+await gateway.edit((text) => text.replaceAll('username = "ivy"', 'username = "iva"'));
 
 /** What each worker says to an Insert, on a connection that was open before. */
 async function answersOfAll(token: string): Promise<(string | undefined)[]> {
@@ -142,4 +150,15 @@ t.test("SIGHUP has every worker read its files again", async (t) => {
   await gateway.service.logged(() => [1, 2].every(isRefusedAgain));
   t.ok(gateway.service.log.filter(refused).length >= before + 4);
   await gateway.edit((text) => text.replace(/broken$/, ""));
+});
+
+t.test("what a hand edit ends is made lasting by one of them alone", async (t) => {
+  t.strictSame(await answersOfAll(ofIvy), all("user_gone"));
+  const file = path.join(gateway.home, "revocations");
+  const lines = () => readFileSync(file, "utf8").split("\n");
+  const ofIvyAlone = () => lines().filter((line) => line.includes('"ivy"'));
+  await eventually("it is revoked", () => ofIvyAlone().length > 0);
+  // The turn of the second comes half a second after that of the first.
+  await delay(700);
+  t.equal(ofIvyAlone().length, 1);
 });

@@ -1,8 +1,10 @@
 import { readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { createLog } from "../../src/observe/log.ts";
 import { openSetting, type Setting, select } from "../gateway/kit.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
+import { Service } from "../kit/process.ts";
 
 const cell = "a value that only the row holds";
 const rejected = "tippfehler-statt-name";
@@ -60,4 +62,72 @@ t.test("nor is it in an audit file, which only its owner may read", async (t) =>
   const audit = readFileSync(file, "utf8");
   t.ok(audit.split("\n").length > 10);
   for (const secret of secrets) t.notOk(audit.includes(secret), secret.slice(0, 12));
+});
+
+/** What the log says of an error. */
+function loggedAs(err: unknown): { type: string; code?: string; stack?: string } {
+  let line = "";
+  const log = createLog({ isTerminal: false }, { write: (text) => (line += text) });
+  log.child({ worker: 1 }).error({ err }, "unexpected error");
+  return JSON.parse(line).err;
+}
+
+function failureOf(work: () => unknown): unknown {
+  try {
+    return work();
+  } catch (error) {
+    return error;
+  }
+}
+
+/** Errors that quote what somebody has sent. */
+const quoting: Readonly<Record<string, () => unknown>> = {
+  "text that is no JSON": () => failureOf(() => JSON.parse("hunter2")),
+  "a URL that is none": () => failureOf(() => new URL("hunter2")),
+  "a message of lines that look like calls": () => new Error("no\n    at hunter2 (a.ts:1:1)"),
+  "a message that was changed": () =>
+    Object.assign(new Error("hunter2\n    at hunter2"), { message: "no" }),
+  "a message that was emptied": () => Object.assign(new Error("hunter2"), { message: "" }),
+  "a stack of another form": () =>
+    Object.assign(new Error("no"), { stack: "hunter2:1\n    at f (a.ts:1:1)" }),
+  "a name, a code and a cause": () =>
+    Object.assign(new Error("no", { cause: new Error("hunter2") }), {
+      name: "no hunter2",
+      code: "no hunter2",
+      detail: "hunter2",
+    }),
+  "what is no error": () => "hunter2",
+};
+
+t.test("of an error that nobody foresaw everything is logged but its words", async (t) => {
+  for (const [what, make] of Object.entries(quoting)) {
+    const error = make();
+    t.notMatch(JSON.stringify(loggedAs(error)), "hunter2", what);
+  }
+  t.match(loggedAs(failureOf(() => JSON.parse("hunter2"))), {
+    type: "SyntaxError",
+    stack: /^ {4}at JSON\.parse .*\n {4}at .*secrets\.test/,
+  });
+  t.match(loggedAs(failureOf(() => new URL("hunter2"))), {
+    type: "TypeError",
+    code: "ERR_INVALID_URL",
+    stack: /^ {4}at new URL/,
+  });
+  t.strictSame(loggedAs("hunter2"), { type: "string" });
+});
+
+t.test("an engine that such an error ends does not print it either", async (t) => {
+  const fault = 'process.on("SIGUSR2", function stray() { throw new Error("hunter2"); });';
+  const preload = `data:text/javascript;base64,${btoa(fault)}`;
+  const home = temporaryHome(t);
+  const env = { NODE_OPTIONS: `--import=${preload}` };
+  const engine = new Service(home, ["engine", "--listen", "127.0.0.1:0"], env);
+  t.teardown(() => engine.stop("SIGKILL"));
+  await engine.logged(({ msg }) => msg === "engine listening");
+  t.equal(await engine.stop("SIGUSR2"), 1);
+  t.match(engine.log.at(-1), {
+    level: "fatal",
+    err: { type: "Error", stack: /at process\.stray/ },
+  });
+  t.notMatch(engine.output, "hunter2");
 });

@@ -84,19 +84,17 @@ t.test("a reload is one line with what changed, though log and audit both say it
 });
 
 t.test("an error shows its calls below, and the engine says that it speaks", async (t) => {
-  const err = { type: "Error", message: "disk full", stack: "Error: disk full\n    at write" };
+  const err = { type: "Error", code: "ENOSPC", stack: "    at write\n    at f" };
   const lines = [
     { level: "error", time, name: "engine", err, msg: "a query failed" },
-    { level: "error", time, requestId: "r", stack: "TypeError\n    at f", msg: "unexpected error" },
+    { level: "error", time, requestId: "r", err: { type: "string" }, msg: "unexpected error" },
     { level: "warn", time, msg: "put TLS in front of it" },
   ];
   t.strictSame(await shown(lines), [
-    "ERROR engine: a query failed (disk full)",
-    "  Error: disk full",
+    "ERROR engine: a query failed (Error ENOSPC)",
     "      at write",
-    "ERROR unexpected error (request id: r)",
-    "  TypeError",
     "      at f",
+    "ERROR unexpected error (string; request id: r)",
     "WARN put TLS in front of it",
   ]);
 });

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { connect as connectSocket, type Socket } from "node:net";
+import { connect as connectSocket, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import type { PoolClient } from "pg";
 import type { ServerAddress } from "./address.ts";
@@ -51,7 +51,8 @@ async function secure({ host, ssl }: ServerAddress, socket: Socket): Promise<Soc
   const [answer] = await once(socket, "data");
   if (String(answer) !== "S") throw new Error("The server takes no TLS");
   const options = typeof ssl === "object" ? ssl : {};
-  const secured = connectTls({ host, servername: host, ...options, socket });
+  const name = isIP(host) === 0 ? { servername: host } : {};
+  const secured = connectTls({ host, ...name, ...options, socket });
   secured.on("error", () => secured.destroy());
   await once(secured, "secureConnect");
   return secured;

@@ -12,13 +12,13 @@ export interface ColumnDescription {
 }
 
 /** The tables and views that a query can name, sorted. Throws `database_not_found`. */
-export async function listTables({ session, schema, name }: Place): Promise<string[]> {
+export async function listTables({ session, schema }: Place): Promise<string[]> {
   const found = await session.rows(sql`
     select class.relname from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
       and class.relkind in ('r', 'p', 'f', 'v', 'm')
     where namespace.nspname = ${schema}`);
-  if (found.length === 0) throw databaseNotFound(name);
+  if (found.length === 0) throw databaseNotFound(schema);
   return found
     .map(([table]) => table ?? "")
     .filter(isPlainName)

@@ -21,7 +21,7 @@ export async function createTable(place: Place, { table, columns }: CreateTable)
   for (const { name } of columns) requireShort(name);
   const { taken, hasBytewiseOrder } = await readSurroundings(place, table);
   if (taken !== null) {
-    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${place.name}`);
+    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${place.schema}`);
   }
   const collation = hasBytewiseOrder ? sql` collate "C"` : sql``;
   const key = columns.filter((column) => column.primary_key === true);
@@ -36,7 +36,7 @@ export async function createTable(place: Place, { table, columns }: CreateTable)
 export async function dropTable(place: Place, { table }: DropTable): Promise<void> {
   const { isTable } = await readTable(place, table);
   if (!isTable) {
-    throw new EngineRefusal("table_not_found", `${table} in ${place.name} is a view, no table`);
+    throw new EngineRefusal("table_not_found", `${table} in ${place.schema} is a view, no table`);
   }
   await place.session.run(sql`drop table ${sql.id(place.schema, table)}`);
 }
@@ -46,7 +46,7 @@ export async function dropTable(place: Place, { table }: DropTable): Promise<voi
  * PostgreSQL's name for it. One that does not orders by bytes anyway.
  */
 async function readSurroundings(
-  { session, schema, name }: Place,
+  { session, schema }: Place,
   table: string,
 ): Promise<{ taken: string | null; hasBytewiseOrder: boolean }> {
   const [row] = await session.rows(sql`
@@ -55,7 +55,7 @@ async function readSurroundings(
           and pg_catalog.lower(class.relname) = pg_catalog.lower(${table}) limit 1),
       exists (select 1 from pg_catalog.pg_collation where collname = 'C')
     from pg_catalog.pg_namespace as namespace where namespace.nspname = ${schema}`);
-  if (row === undefined) throw databaseNotFound(name);
+  if (row === undefined) throw databaseNotFound(schema);
   const [taken = null, hasBytewiseOrder] = row;
   return { taken, hasBytewiseOrder: hasBytewiseOrder === "t" || hasBytewiseOrder === "true" };
 }

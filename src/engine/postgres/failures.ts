@@ -108,7 +108,8 @@ export function refusalOf(error: unknown): EngineRefusal | undefined {
 export function withoutWords(error: unknown): unknown {
   if (!(error instanceof DatabaseError)) return error;
   const { code = "none", routine = "unknown" } = error;
-  return new Error(`PostgreSQL refused a statement: SQLSTATE ${code}, routine ${routine}`);
+  const wordless = `PostgreSQL refused a statement: SQLSTATE ${code}, routine ${routine}`;
+  return Object.assign(new Error(wordless), { code });
 }
 
 /** Class 23 (PostgreSQL, appendix A): integrity constraint violation. */

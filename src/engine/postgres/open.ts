@@ -4,7 +4,6 @@ import { parseAddress, type ServerAddress } from "./address.ts";
 import { isUnavailable } from "./failures.ts";
 import { ConnectionPool } from "./pool.ts";
 import { reasonOf } from "./reachability.ts";
-import { SchemaLayout } from "./schemas.ts";
 import { PostgresStore } from "./store.ts";
 import { transaction } from "./transaction.ts";
 
@@ -28,9 +27,8 @@ export async function openPostgresStore(url: string, options: PostgresOptions): 
   const { timeLimit, log } = options;
   const address = parseAddress(url);
   const pool = new ConnectionPool(address, connectionLimit);
-  const layout = new SchemaLayout(pool, timeLimit);
   await probe(pool, address, options);
-  return new PostgresStore({ layout, connectionLimit, timeLimit, log });
+  return new PostgresStore({ pool, connectionLimit, timeLimit, log });
 }
 
 async function probe(

@@ -5,8 +5,8 @@ import { deleteRows, update } from "./change.ts";
 import { createTable, dropTable } from "./define.ts";
 import { concernsStatement, refusalOf } from "./failures.ts";
 import { insert } from "./insert.ts";
-import type { Location } from "./layout.ts";
 import type { Place } from "./place.ts";
+import { visibleSchema } from "./schemas.ts";
 import { select } from "./select.ts";
 import type { Session } from "./session.ts";
 
@@ -24,7 +24,6 @@ export interface Work {
  */
 export async function performAll(
   session: Session,
-  location: Location,
   { isBatch, operations }: Work,
   spool: Spool,
 ): Promise<void> {
@@ -32,10 +31,8 @@ export async function performAll(
   spool.write(`{"status":"success",${isRead ? '"data"' : '"message"'}:${isBatch ? "[" : ""}`);
   for (const [index, operation] of operations.entries()) {
     if (index > 0) spool.write(",");
-    const name = databaseOf(operation);
-    const place = { session, schema: location.schemaOf(name), name };
     try {
-      await perform(place, operation, spool);
+      await perform({ session, schema: visibleSchema(databaseOf(operation)) }, operation, spool);
     } catch (error) {
       throw isBatch && concernsStatement(error)
         ? (refusalOf(error)?.at(`Batch[${index}]`) ?? error)

@@ -1,8 +1,7 @@
 import type { Session } from "./session.ts";
 
-/** A database as statements reach it: a session, and the schema that its tables are in. */
+/** A database of queries as statements reach it: the schema of its name, in a session. */
 export interface Place {
   readonly session: Session;
   readonly schema: string;
-  readonly name: string;
 }

@@ -82,9 +82,8 @@ export class ConnectionPool {
   }
 
   async #connect(): Promise<PoolClient> {
-    this.#opened = undefined;
     const connecting = this.#pool.connect();
-    const socket: Socket | undefined = this.#opened;
+    const socket = this.#takeOpened();
     try {
       return await connecting;
     } catch (error) {
@@ -93,6 +92,13 @@ export class ConnectionPool {
       const isAnswer = error instanceof DatabaseError || error instanceof PasswordMissing;
       throw isAnswer ? error : new ConnectionLost(error);
     }
+  }
+
+  /** The socket of the connection that has just been begun, if a new one was. */
+  #takeOpened(): Socket | undefined {
+    const socket = this.#opened;
+    this.#opened = undefined;
+    return socket;
   }
 }
 

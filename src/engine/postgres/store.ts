@@ -1,21 +1,21 @@
 import type { Logger } from "pino";
-import { isPlainName } from "../../query/names.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
-import { databaseOf } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { describeTable, listTables } from "./catalog.ts";
 import { refusalOf, withoutWords } from "./failures.ts";
-import type { Layout } from "./layout.ts";
 import { performAll, type Work } from "./operations.ts";
+import type { ConnectionPool } from "./pool.ts";
 import { Reachability } from "./reachability.ts";
+import { createSchema, dropSchema, listSchemas, visibleSchema } from "./schemas.ts";
+import type { Session } from "./session.ts";
 import { Slots } from "./slots.ts";
 import { type Mode, transaction } from "./transaction.ts";
 
 /** What a store over PostgreSQL is made of. */
 export interface PostgresStoreOptions {
-  readonly layout: Layout;
+  readonly pool: ConnectionPool;
   /** How many queries are carried out at a time; the others wait in turn. */
   readonly connectionLimit: number;
   /** How long a query may take in the database, in milliseconds. */
@@ -23,15 +23,18 @@ export interface PostgresStoreOptions {
   readonly log: Logger;
 }
 
-/** Every query is one transaction, whose answer is whole before a byte of it is sent. */
+/**
+ * The schemas of one PostgreSQL database. Every query is one transaction, whose answer is whole
+ * before a byte of it is sent.
+ */
 export class PostgresStore implements Store {
-  readonly #layout: Layout;
+  readonly #pool: ConnectionPool;
   readonly #slots: Slots;
   readonly #timeLimit: number;
   readonly #reachability: Reachability;
 
-  constructor({ layout, connectionLimit, timeLimit, log }: PostgresStoreOptions) {
-    this.#layout = layout;
+  constructor({ pool, connectionLimit, timeLimit, log }: PostgresStoreOptions) {
+    this.#pool = pool;
     this.#slots = new Slots(connectionLimit);
     this.#timeLimit = timeLimit;
     this.#reachability = new Reachability(log);
@@ -50,13 +53,13 @@ export class PostgresStore implements Store {
 
   async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
     return this.#hold(signal, async () => {
-      const data = await this.#describe(place, signal);
+      const data = await this.#transact("read only", signal, (session) => describe(session, place));
       return jsonAnswer({ status: "success", data });
     });
   }
 
   async close(): Promise<void> {
-    await this.#layout.close();
+    await this.#pool.close();
   }
 
   /** Does the work when it is its turn; only refusals, and errors that may be logged, leave it. */
@@ -75,25 +78,23 @@ export class PostgresStore implements Store {
   }
 
   async #create(name: string, signal: AbortSignal): Promise<Answer> {
-    await this.#layout.create(name, signal);
+    await this.#transact("read committed", signal, (session) => createSchema(session, name));
     return jsonAnswer({ status: "success", message: `Database ${name} created` });
   }
 
   async #drop(name: string, signal: AbortSignal): Promise<Answer> {
-    await this.#layout.drop(name, signal);
+    await this.#transact("read committed", signal, (session) => dropSchema(session, name));
     return jsonAnswer({ status: "success", message: `Database ${name} dropped` });
   }
 
   async #perform(work: Work, signal: AbortSignal): Promise<Answer> {
-    const location = this.#layout.locate([...new Set(work.operations.map(databaseOf))]);
-    const options = { mode: modeOf(work), timeLimit: this.#timeLimit, signal };
     let spool = new Spool(openUnnamedFile);
     try {
-      await transaction(location.pool, options, async (session) => {
+      await this.#transact(modeOf(work), signal, async (session) => {
         // What an earlier attempt has written is not what this one finds.
         spool.close();
         spool = new Spool(openUnnamedFile);
-        await performAll(session, location, work, spool);
+        await performAll(session, work, spool);
         // Its room is taken before the commit: no committed query is reported as failed for it.
         spool.flush();
       });
@@ -103,19 +104,20 @@ export class PostgresStore implements Store {
     }
   }
 
-  async #describe({ database, table }: SchemaPlace, signal: AbortSignal): Promise<object> {
-    if (database === undefined) {
-      const databases = await this.#layout.list(signal);
-      return { databases: databases.filter(isPlainName).sort() };
-    }
-    const { pool, schemaOf } = this.#layout.locate([database]);
-    const options = { mode: "read only" as const, timeLimit: this.#timeLimit, signal };
-    return transaction(pool, options, async (session) => {
-      const place = { session, schema: schemaOf(database), name: database };
-      if (table === undefined) return { tables: await listTables(place) };
-      return { columns: await describeTable(place, table) };
-    });
+  async #transact<Result>(
+    mode: Mode,
+    signal: AbortSignal,
+    work: (session: Session) => Promise<Result>,
+  ): Promise<Result> {
+    return transaction(this.#pool, { mode, timeLimit: this.#timeLimit, signal }, work);
   }
+}
+
+async function describe(session: Session, { database, table }: SchemaPlace): Promise<object> {
+  if (database === undefined) return { databases: await listSchemas(session) };
+  const place = { session, schema: visibleSchema(database) };
+  if (table === undefined) return { tables: await listTables(place) };
+  return { columns: await describeTable(place, table) };
 }
 
 /** A Batch sees one state throughout, as if no other query ran beside it. */

@@ -45,10 +45,10 @@ export async function readTable(place: Place, name: string): Promise<PostgresTab
     where namespace.nspname = ${place.schema}
     order by attribute.attnum`);
   const [first] = found;
-  if (first === undefined) throw databaseNotFound(place.name);
+  if (first === undefined) throw databaseNotFound(place.schema);
   const [relationKind] = first;
   if (relationKind == null) {
-    throw new EngineRefusal("table_not_found", `There is no table ${name} in ${place.name}`);
+    throw new EngineRefusal("table_not_found", `There is no table ${name} in ${place.schema}`);
   }
   const columns = found.map(columnOf).filter((column) => column.name !== "");
   const isTable = ["r", "p", "f"].includes(relationKind);

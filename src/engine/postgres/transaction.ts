@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { EngineRefusal, tooSlow } from "../refusal.ts";
-import { ConnectionLost, isTransient } from "./failures.ts";
+import { ConnectionLost, concernsStatement, isTransient } from "./failures.ts";
 import { type ConnectionPool, isSettled } from "./pool.ts";
 import type { Session } from "./session.ts";
 
@@ -117,8 +117,8 @@ async function finish<Result>(
   try {
     await session.command("commit");
   } catch (error) {
-    if (error instanceof ConnectionLost && !mode.endsWith("read only")) throw unknownOutcome();
-    throw error;
+    const isAnswer = concernsStatement(error) || isTransient(error);
+    throw isAnswer || mode.endsWith("read only") ? error : unknownOutcome();
   }
   return result;
 }

@@ -153,8 +153,7 @@ export function createProvider(
   provider.proxy = true;
   const fail = (error: unknown, request: IncomingMessage | undefined) => {
     if (request !== undefined && isAbandoned(request)) return;
-    const reason = error instanceof Error ? error.message : "unknown";
-    options.log.error({ reason }, "the authorization server failed");
+    options.log.error({ err: error }, "the authorization server failed");
   };
   provider.on("server_error", ({ req }, error) => fail(error, req));
   const application: EventEmitter = provider;

@@ -88,8 +88,7 @@ export async function openAuthorizationServer(
       serve(request, response).catch((error: unknown) => {
         if (isAbandoned(request)) return;
         if (error instanceof OAuthProblem) return sendFailure(request, response, error);
-        const reason = error instanceof Error ? error.message : "unknown";
-        log.error({ reason }, "the authorization server failed");
+        log.error({ err: error }, "the authorization server failed");
         const problem = new OAuthProblem(500, "server_error", "something went wrong");
         return sendFailure(request, response, problem);
       });

@@ -11,7 +11,21 @@ const origin = "an exact origin such as https://app.example.com, in lower case, 
 export const server: Broken[] = [
   ...key("server", "host", host, ['""', '"[::1]"', '"a b"', '"10.0.0"', '"fe80::1%eth0"', "5"]),
   ...key("server", "port", port, ['"eighty"', "-1", "65536", "80.5", "true", "nan"]),
-  ...key("server", "workers", "a whole number from 0 to 64", ["-1", "65", '"auto"', "1.5"]),
+  ...key("server", "workers", "a whole number from 0 to 64", ["-1", '"auto"', "1.5"]),
+  {
+    text: "[server]\nworkers = 65\nmax_body_bytes = 1000\n",
+    problem: "gateway.toml:2: server.workers: found 65; allowed: a whole number from 0 to 64",
+  },
+  {
+    text: "[server]\nworkers = 64\n",
+    problem:
+      "gateway.toml:1: server.max_buffered_bytes: found 268435456; allowed: at least max_body_bytes for each of 64 workers, which is 671088640",
+  },
+  {
+    text: "[server]\nworkers = 8\n[upstream]\nconnections = 7\n",
+    problem:
+      "gateway.toml:4: upstream.connections: found 7; allowed: at least one for each of server.workers, which is 8",
+  },
   ...key("server", "public_url", publicUrl, [
     '"gate.example.com"',
     '"https://gate.example.com/x"',

@@ -1,4 +1,4 @@
-import { accessSync, chownSync, constants, cpSync, mkdirSync, statSync } from "node:fs";
+import { chownSync, constants, cpSync, mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -40,9 +40,4 @@ function isOpenToAll(file: string): boolean {
   const parent = path.dirname(file);
   const mayPass = (mode & constants.S_IXOTH) !== 0;
   return mayPass && (parent === file || isOpenToAll(parent));
-}
-
-/** Throws if the programs cannot be run at all. */
-export function requirePrograms(programs: string): void {
-  accessSync(path.join(programs, "postgres"), constants.X_OK);
 }

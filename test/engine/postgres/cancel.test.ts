@@ -1,8 +1,8 @@
 import t, { type Test } from "tap";
 import { eventually } from "../../kit/eventually.ts";
-import { createTable, insert, selectAll } from "../kit.ts";
+import { createTable, insert, query, selectAll } from "../kit.ts";
 import { send } from "../stalled.ts";
-import { freshPostgres, sharedServer } from "./kit.ts";
+import { freshPostgres, sharedServer, startOn } from "./kit.ts";
 
 /** An engine with a table `stuck`, of which each row takes a minute to be read. */
 async function scene(t: Test, options: { queryTimeLimit?: number } = {}) {
@@ -37,6 +37,20 @@ t.test("a client that leaves takes its query along", async (t) => {
   writing.destroy();
   await eventually("both are cancelled", async () => (await active()) === 0);
   t.same((await ask(selectAll("slow"))).body.data, []);
+});
+
+t.test("a query is cancelled over TLS and over a Unix socket too", async (t) => {
+  const { ask, database, active } = await scene(t);
+  const server = await sharedServer();
+  await ask(selectAll("slow"));
+  for (const url of [server.tlsUrl(database), server.socketUrl(database)]) {
+    const { address } = await startOn(t, url);
+    const reading = await send(address, selectAll("stuck"));
+    await eventually("it is under way", async () => (await active()) === 1);
+    reading.destroy();
+    await eventually("it is cancelled", async () => (await active()) === 0);
+    t.match(await query(address, selectAll("slow")), { status: 200 });
+  }
 });
 
 t.test("a query past the time limit is a 503, and nothing of it stays", async (t) => {

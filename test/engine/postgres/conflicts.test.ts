@@ -25,8 +25,7 @@ t.test("batches that get into each other's way are tried again", async (t) => {
     }),
   );
   const done = answers.filter(({ status }) => status === 200);
-  t.comment(done.length);
-  t.ok(done.length > 0);
+  t.ok(done.length > answers.length / 2);
   for (const { status, body } of answers) {
     if (status !== 200) t.match([status, body.code], [503, "busy"]);
   }

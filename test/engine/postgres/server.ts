@@ -5,18 +5,14 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { Client } from "pg";
+import { makeCertificate } from "../../kit/certificate.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
 import { findPrograms, giveToOwner, owner } from "./binaries.ts";
 
 /** Nothing of a test outlives a crash of the machine, so nothing waits for the disk. */
-const settings = [
-  "fsync=off",
-  "deadlock_timeout=50ms",
-  "unix_socket_directories=",
-  "listen_addresses=127.0.0.1",
-];
+const settings = ["fsync=off", "deadlock_timeout=50ms", "listen_addresses=127.0.0.1", "ssl=on"];
 
 /** Ends the server when its standard input closes, which it does however this process ends. */
 const guard = `"$0" "$@" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server`;
@@ -44,6 +40,17 @@ export class PostgresServer {
     return `postgres://gatehouse@127.0.0.1:${this.port}/${database}`;
   }
 
+  /** The same by the server's Unix socket. */
+  socketUrl(database: string): string {
+    return `postgres://gatehouse@localhost:${this.port}/${database}?host=${this.#directory}`;
+  }
+
+  /** The same by TLS, with the certificate judged. */
+  tlsUrl(database: string): string {
+    const flags = `sslmode=verify-full&sslrootcert=${path.join(this.#data, "server.crt")}`;
+    return `postgres://gatehouse@localhost:${this.port}/${database}?${flags}`;
+  }
+
   /** Lays out the directory. */
   async initialize(): Promise<void> {
     const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
@@ -54,11 +61,17 @@ export class PostgresServer {
     );
     const [errors, [code]] = await Promise.all([text(child.stderr), once(child, "exit")]);
     if (code !== 0) throw new Error(`initdb: ${errors}`);
+    const { cert, key } = makeCertificate("localhost");
+    for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
+      writeFileSync(path.join(this.#data, name), content, { mode: 0o600 });
+      giveToOwner(path.join(this.#data, name));
+    }
   }
 
   /** Starts the server and resolves when it takes connections. */
   async start(): Promise<void> {
-    const flags = settings.flatMap((setting) => ["-c", setting]);
+    const socket = `unix_socket_directories=${this.#directory}`;
+    const flags = [...settings, socket].flatMap((setting) => ["-c", setting]);
     const program = path.join(this.#programs, "postgres");
     this.#guard = spawn(
       "sh",

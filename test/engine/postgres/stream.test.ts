@@ -9,7 +9,7 @@ import { startService } from "./service.ts";
 const rowCount = 100_000;
 const megabyte = 1024 * 1024;
 
-/** An engine over `main` with a table of 100,000 rows, 100 megabytes as an answer. */
+/** Starts an engine over `main` with a table of 100,000 rows, 100 megabytes as an answer. */
 async function scene(t: Test) {
   const server = await sharedServer();
   const database = await server.createDatabase();
@@ -42,7 +42,7 @@ t.test("an answer of 100,000 rows takes little memory and holds no connection", 
     most = Math.max(most, residentBytes(pid));
   }, 5);
   t.teardown(() => clearInterval(timer));
-  const responses = await Promise.all([open(address), open(address), open(address)]);
+  const responses = await Promise.all(Array.from({ length: 4 }, () => open(address)));
   // Nobody has read a byte, and the database is done with them all.
   const busy = `select 1 from pg_stat_activity where datname = '${database}' and state <> 'idle' and pid <> pg_backend_pid()`;
   t.same(await server.sql(busy, database), []);
@@ -57,5 +57,5 @@ t.test("an answer of 100,000 rows takes little memory and holds no connection", 
     t.ok(ids > rowCount * 0.99, "a key may lie across two chunks");
   }
   clearInterval(timer);
-  t.ok(most - before < 100 * megabyte, `it took ${Math.round((most - before) / megabyte)} MB`);
+  t.ok(most - before < 200 * megabyte, `it took ${Math.round((most - before) / megabyte)} MB`);
 });

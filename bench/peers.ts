@@ -1,0 +1,103 @@
+/**
+ * Gatehouse beside its peers: processor time a request, on one machine, in one run, with the same
+ * tokens, queries and upstream.
+ *
+ * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--json] [--plot FILE]`
+ */
+
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { parseArgs } from "node:util";
+import { installPeers } from "./peers/install.ts";
+import { type Cost, measure } from "./peers/measure.ts";
+import { prove } from "./peers/proof.ts";
+import { costPlot, costTable, latencyTable } from "./peers/report.ts";
+import { bodyFile, type Scenario, scenarios, tokenFile } from "./peers/scenarios.ts";
+import type { System } from "./peers/system.ts";
+import { startSystems } from "./peers/systems.ts";
+import { startUpstream } from "./peers/upstream.ts";
+import { World } from "./peers/world.ts";
+import { describeMachine } from "./rig/machine.ts";
+import { type Latency, openLoop } from "./rig/open-loop.ts";
+
+const { values: flags } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "5" },
+    seconds: { type: "string", default: "3" },
+    quick: { type: "boolean", default: false },
+    json: { type: "boolean", default: false },
+    plot: { type: "string" },
+  },
+});
+const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
+/** Requests a second at which latency is looked at: what each of the nearest carries with ease. */
+const OPEN_LOOP_RATE = 1500;
+const OPEN_LOOP_SECONDS = 5;
+const NEAREST = 4;
+
+async function latencies(
+  scenario: Scenario,
+  systems: readonly System[],
+  world: World,
+): Promise<Map<string, Latency>> {
+  const found = new Map<string, Latency>();
+  const body = await readFile(bodyFile(world, scenario), "utf8");
+  for (const { name, port, algorithm = "ES256" } of systems) {
+    const file = await tokenFile(world, algorithm, "repeated", 0);
+    const tokens = (await readFile(file, "utf8")).split("\n");
+    const load = { port, rate: OPEN_LOOP_RATE, seconds: OPEN_LOOP_SECONDS, tokens, body };
+    found.set(name, await openLoop(load));
+  }
+  return found;
+}
+
+interface Outcome {
+  readonly costs: readonly Cost[];
+  readonly latency: ReadonlyMap<string, Latency> | undefined;
+}
+
+/** @param isWide true for all peers, and for latency */
+async function run(
+  scenario: Scenario,
+  world: World,
+  port: number,
+  isWide: boolean,
+): Promise<Outcome> {
+  await using opened = new AsyncDisposableStack();
+  const started = await startSystems(world, port, isWide, opened);
+  const systems = started.filter(({ largestBody }) => scenario.body <= largestBody);
+  for (const system of systems) await prove(system, world);
+  const costs = await measure(scenario, systems, world, effort);
+  const nearest = systems.slice(0, NEAREST);
+  return { costs, latency: isWide ? await latencies(scenario, nearest, world) : undefined };
+}
+
+function print({ name }: Scenario, { costs, latency }: Outcome): void {
+  console.log(`## ${name}\n\n${costTable(costs)}\n`);
+  if (latency === undefined) return;
+  console.log(`### Latency at ${OPEN_LOOP_RATE} requests a second, in ms\n`);
+  console.log(`${latencyTable(latency)}\n`);
+}
+
+installPeers();
+await using opened = new AsyncDisposableStack();
+const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
+opened.defer(() => rm(directory, { recursive: true, force: true }));
+const world = await World.create(directory);
+const upstream = await startUpstream(directory);
+opened.defer(() => upstream.program.stop());
+const outcomes: Record<string, unknown> = {};
+if (!flags.json) console.log(`${describeMachine().join("; ")}\n`);
+for (const [at, scenario] of scenarios.slice(0, flags.quick ? 1 : undefined).entries()) {
+  const port = upstream.ports.get(scenario.answer) ?? 0;
+  const outcome = await run(scenario, world, port, at === 0);
+  outcomes[scenario.name] = { ...outcome, latency: Object.fromEntries(outcome.latency ?? []) };
+  if (!flags.json) print(scenario, outcome);
+  if (at === 0 && flags.plot !== undefined) {
+    await writeFile(flags.plot, costPlot(`${scenario.name}, 200 B answer`, outcome.costs));
+  }
+}
+if (flags.json) {
+  console.log(JSON.stringify({ machine: describeMachine(), effort, outcomes }, undefined, 2));
+}

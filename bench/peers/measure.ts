@@ -1,0 +1,74 @@
+import { load, type Sample } from "../rig/load.ts";
+import { type Summary, summarize } from "../rig/statistics.ts";
+import { bodyFile, type Scenario, tokenFile } from "./scenarios.ts";
+import { LOAD_CORE, type System } from "./system.ts";
+import type { World } from "./world.ts";
+
+/** Fresh tokens a second that are made for a round: more than any system serves. */
+const FRESH_PER_SECOND = 14_000;
+
+/** How long and how often is measured. */
+export interface Effort {
+  readonly rounds: number;
+  /** Of one round of one system. */
+  readonly seconds: number;
+}
+
+/** What a system costs in a scenario. */
+export interface Cost {
+  readonly name: string;
+  /** Microseconds of user and system time a request. */
+  readonly cpu: Summary;
+  /** Requests a second, in a closed loop. */
+  readonly rate: Summary;
+}
+
+/** @throws Error if answers were not what the scenario is about */
+function requireAnswers(system: System, scenario: Scenario, sample: Sample): void {
+  const isDenied = scenario.tokens === "denied" && system.algorithm !== undefined;
+  const unexpected = isDenied ? sample.requests - sample.refused : sample.refused;
+  if (sample.failed + unexpected > 0) {
+    const what = `${unexpected} unexpected and ${sample.failed} missing answers`;
+    throw new Error(`${system.name}, ${scenario.name}: ${what} of ${sample.requests}`);
+  }
+}
+
+async function sampleOf(
+  system: System,
+  scenario: Scenario,
+  world: World,
+  seconds: number,
+): Promise<Sample> {
+  const { port, program, algorithm = "ES256" } = system;
+  const tokens = await tokenFile(world, algorithm, scenario.tokens, FRESH_PER_SECOND * seconds);
+  const files = { tokenFile: tokens, bodyFile: bodyFile(world, scenario) };
+  const { connections } = scenario;
+  const sample = await load(program, { port, connections, seconds, ...files, core: LOAD_CORE });
+  requireAnswers(system, scenario, sample);
+  return sample;
+}
+
+/**
+ * All rounds of one scenario, the systems in turn in each, so that what else the machine does meets
+ * all alike. The first round warms up and does not count.
+ */
+export async function measure(
+  scenario: Scenario,
+  systems: readonly System[],
+  world: World,
+  { rounds, seconds }: Effort,
+): Promise<Cost[]> {
+  const taken = systems.map(({ name }) => ({ name, samples: [] as Sample[] }));
+  for (let round = 0; round <= rounds; round++) {
+    for (const [at, system] of systems.entries()) {
+      const sample = await sampleOf(system, scenario, world, seconds);
+      if (round > 0) taken[at]?.samples.push(sample);
+    }
+    console.error(`${scenario.name}: round ${round} of ${rounds}`);
+  }
+  return taken.map(({ name, samples }) => ({
+    name,
+    cpu: summarize(samples.map(({ cpu }) => cpu)),
+    rate: summarize(samples.map(({ rate }) => rate)),
+  }));
+}

@@ -1,0 +1,63 @@
+import { Pool } from "undici";
+import { quantile } from "./statistics.ts";
+
+/** Requests that are sent at their times, however long the answers take. */
+export interface OpenLoop {
+  readonly port: number;
+  /** Requests in a second. */
+  readonly rate: number;
+  readonly seconds: number;
+  readonly tokens: readonly string[];
+  readonly body: string;
+}
+
+/** Milliseconds from the moment that a request was due to the end of its answer. */
+export interface Latency {
+  readonly p50: number;
+  readonly p99: number;
+  readonly p999: number;
+  readonly failed: number;
+}
+
+const CONNECTIONS = 128;
+
+/**
+ * Sends at a fixed rate. A request that is late because others were slow counts from when it was
+ * due, so that a stall is not hidden by the waiting of whoever measures.
+ */
+export async function openLoop({ port, rate, seconds, tokens, body }: OpenLoop): Promise<Latency> {
+  const pool = new Pool(`http://127.0.0.1:${port}`, { connections: CONNECTIONS, pipelining: 1 });
+  const total = rate * seconds;
+  const taken: number[] = [];
+  const underway: Promise<void>[] = [];
+  let failed = 0;
+  const start = performance.now() + 100;
+
+  async function send(index: number, due: number): Promise<void> {
+    const authorization = `Bearer ${tokens[index % tokens.length]}`;
+    const headers = { "content-type": "application/json", authorization };
+    try {
+      const answer = await pool.request({ path: "/query", method: "POST", headers, body });
+      await answer.body.dump();
+      if (answer.statusCode !== 200) failed++;
+      taken.push(performance.now() - due);
+    } catch {
+      failed++;
+    }
+  }
+
+  for (let index = 0; index < total; ) {
+    const due = start + (index * 1000) / rate;
+    const early = due - performance.now();
+    if (early > 0) await new Promise((resolve) => setTimeout(resolve, early));
+    // All that is due by now, each with the moment at which it was.
+    for (; index < total && start + (index * 1000) / rate <= performance.now(); index++) {
+      underway.push(send(index, start + (index * 1000) / rate));
+    }
+  }
+  await Promise.all(underway);
+  await pool.close();
+  const sorted = taken.toSorted((a, b) => a - b);
+  const [p50 = 0, p99 = 0, p999 = 0] = [0.5, 0.99, 0.999].map((share) => quantile(sorted, share));
+  return { p50, p99, p999, failed };
+}

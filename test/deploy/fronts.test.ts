@@ -1,0 +1,193 @@
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import type { IncomingMessage } from "node:http";
+import { request } from "node:https";
+import { buffer } from "node:stream/consumers";
+import t, { type Test } from "tap";
+import { openSetting, type Setting, select } from "../gateway/kit.ts";
+import { ask, type PlainAnswer } from "../kit/client.ts";
+import { ADMIN_PASSWORD } from "../kit/gateway.ts";
+import { queryHeaders } from "../kit/queries.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { fronts, PUBLIC_HOST, type RunningFront, startFront } from "./fronts.ts";
+import { deployed, fill, findProgram } from "./programs.ts";
+
+/** An address of this machine that is not the front's own, so that the two can be told apart. */
+const CLIENT = "127.0.0.2";
+const TIMEOUT_MS = 15_000;
+
+interface Ask {
+  readonly method?: string;
+  readonly headers?: Record<string, string>;
+  readonly body?: string | Buffer;
+}
+
+/** A client beyond the front, which trusts the front's certificate and no other. */
+class Client {
+  readonly #front: RunningFront;
+  #token = "";
+
+  constructor(front: RunningFront) {
+    this.#front = front;
+  }
+
+  async open(path: string, { method = "POST", headers, body }: Ask): Promise<IncomingMessage> {
+    const sent = request({
+      ...{ host: "127.0.0.1", port: this.#front.tlsPort, localAddress: CLIENT, agent: false },
+      ...{ servername: PUBLIC_HOST, ca: this.#front.ca, path, method },
+      headers: { Host: PUBLIC_HOST, ...headers },
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    const answered = once(sent, "response");
+    sent.end(body);
+    const [answer] = await answered;
+    return answer;
+  }
+
+  async send(path: string, options: Ask): Promise<PlainAnswer> {
+    const answer = await this.open(path, options);
+    const { statusCode: status = 0, headers, rawHeaders } = answer;
+    return { status, headers, rawHeaders, body: await buffer(answer) };
+  }
+
+  async logIn(): Promise<void> {
+    const { body } = await this.send("/login", {
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ username: "admin", password: ADMIN_PASSWORD }),
+    });
+    this.#token = JSON.parse(body.toString()).token;
+  }
+
+  get headers(): Record<string, string> {
+    return queryHeaders(this.#token);
+  }
+
+  query(headers: Record<string, string> = {}): Promise<PlainAnswer> {
+    const body = JSON.stringify(select);
+    return this.send("/query", { headers: { ...this.headers, ...headers }, body });
+  }
+}
+
+/** The audit's line of an answer. */
+function auditOf({ gateway }: Setting, { headers }: PlainAnswer) {
+  const id = headers["x-request-id"];
+  return gateway.service.logged((line) => line.audit === true && line.requestId === id);
+}
+
+/** Headers by which a client claims to be another. */
+const claims = {
+  "X-Forwarded-For": "203.0.113.9",
+  "X-Forwarded-Proto": "http",
+  "X-Forwarded-Host": "evil.test",
+  "X-Real-IP": "203.0.113.9",
+  Forwarded: "for=203.0.113.9;host=evil.test",
+  "X-Request-Id": "of-the-client",
+  "X-Gatehouse-User": "root",
+};
+
+async function checkProvenance(t: Test, client: Client, setting: Setting): Promise<void> {
+  const { upstream } = setting;
+  upstream.take();
+  const answer = await client.query(claims);
+  t.equal(answer.status, 200);
+  t.not(answer.headers["x-request-id"], "of-the-client", "a request's id is the front's own");
+  t.match(await auditOf(setting, answer), { address: CLIENT, user: "admin" });
+  const [received] = upstream.take();
+  t.match(received?.headers, {
+    "x-forwarded-for": `${CLIENT}, 127.0.0.1`,
+    "x-forwarded-proto": "https",
+    "x-forwarded-host": PUBLIC_HOST,
+    "x-request-id": answer.headers["x-request-id"],
+    "x-gatehouse-user": "admin",
+  });
+  await client.send("/stats", { method: "GET", headers: { ...client.headers, ...claims } });
+  const [streamed] = upstream.take();
+  t.match(streamed?.headers, { "x-forwarded-for": `${CLIENT}, 127.0.0.1` });
+  t.equal(streamed?.headers.forwarded, undefined, "and no other claim goes up");
+  t.equal(streamed?.headers["x-real-ip"], undefined);
+}
+
+async function checkMcp(t: Test, client: Client): Promise<void> {
+  const call = statelessCall("tools/list");
+  const refused = await client.send("/mcp", call);
+  t.equal(refused.status, 401);
+  const metadata = `https://${PUBLIC_HOST}/.well-known/oauth-protected-resource/mcp`;
+  t.match(refused.headers["www-authenticate"], `resource_metadata="${metadata}"`);
+  const { body } = await client.send(new URL(metadata).pathname, { method: "GET" });
+  t.match(JSON.parse(body.toString()), {
+    resource: `https://${PUBLIC_HOST}/mcp`,
+    authorization_servers: [`https://${PUBLIC_HOST}`],
+  });
+  const headers = { ...client.headers, ...call.headers };
+  const listed = await client.send("/mcp", { ...call, headers });
+  t.equal(listed.status, 200);
+  t.match(listed.body.toString(), '"select"');
+}
+
+/** The upstream sends a part of its answer, and the rest only once the client has the first. */
+async function checkStreaming(t: Test, client: Client, { upstream }: Setting): Promise<void> {
+  const received = Promise.withResolvers<void>();
+  upstream.answer = (_request, response) => {
+    response.writeHead(200, { "content-type": "application/json" }).write("[1");
+    void received.promise.then(() => response.end(",2]"));
+  };
+  const answer = await client.open("/query", {
+    headers: client.headers,
+    body: JSON.stringify(select),
+  });
+  const [first] = await once(answer, "data");
+  t.equal(String(first), "[1", "the first part comes before the last is written");
+  received.resolve();
+  t.equal(String(await buffer(answer)), ",2]");
+}
+
+async function checkLarge(t: Test, client: Client, { upstream }: Setting): Promise<void> {
+  const large = randomBytes(16 * 1024 * 1024);
+  upstream.answer = (_request, response) => response.end(large);
+  const { body } = await client.query();
+  const digest = (content: Buffer) => createHash("sha256").update(content).digest("hex");
+  t.equal(digest(body), digest(large), "a large answer comes whole");
+}
+
+async function checkTooLarge(t: Test, client: Client): Promise<void> {
+  const { headers } = client;
+  const { status, body } = await client.send("/query", { headers, body: randomBytes(3_000_000) });
+  t.equal(status, 413);
+  t.match(JSON.parse(body.toString()), { code: "body_too_large" }, "the gateway itself says so");
+}
+
+/** The configuration that belongs to the fronts, and a route and a limit to look at. */
+const config = `${fill(deployed("gateway.toml"), { 'listen = "127.0.0.1:9464"\n': "" })}
+[[routes]]
+path = "/stats"
+methods = ["GET"]
+access = "authenticated"
+`.replace("[server]\n", "[server]\nmax_body_bytes = 2000000\n");
+
+for (const kind of fronts) {
+  t.test(`${kind.file} sets what the gateway believes, and holds nothing back`, async (t) => {
+    const text = deployed(kind.file);
+    for (const directive of kind.needs) t.match(text, directive);
+  });
+}
+
+for (const kind of fronts) {
+  const program = findProgram(kind.program);
+  if (program === undefined) continue;
+  t.test(`through ${kind.program} a client is served as without it, and known`, async (t) => {
+    const setting = await openSetting(t, { config });
+    const front = await startFront(t, kind, program, setting.gateway.url);
+    const client = new Client(front);
+    await client.logIn();
+    await checkProvenance(t, client, setting);
+    await checkMcp(t, client);
+    await checkStreaming(t, client, setting);
+    await checkLarge(t, client, setting);
+    await checkTooLarge(t, client);
+    const plain = await ask(`http://127.0.0.1:${front.plainPort}/x`, {
+      headers: { Host: PUBLIC_HOST },
+    });
+    t.equal(plain.status, 308, "without TLS there is only the way to it");
+    t.match(plain.headers.location, `https://${PUBLIC_HOST}`);
+  });
+}

@@ -1,0 +1,184 @@
+/** The TLS fronts of `deploy/`, started from their very files on ports of a test's own. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import type { Test } from "tap";
+import { makeCertificate } from "../kit/certificate.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { temporaryHome } from "../kit/gateway.ts";
+import { Wire } from "../kit/wire.ts";
+import { deployed, fill } from "./programs.ts";
+
+/** The name that the files in `deploy/` give the gateway. */
+export const PUBLIC_HOST = "gate.example.com";
+
+/** Where a front finds and puts things. */
+interface Places {
+  readonly directory: string;
+  /** PEM, certificate and key apart and in one file. */
+  readonly cert: string;
+  readonly key: string;
+  readonly pair: string;
+  readonly tlsPort: number;
+  readonly plainPort: number;
+  /** `host:port` of the gateway. */
+  readonly gateway: string;
+}
+
+/** A kind of front. */
+export interface FrontKind {
+  readonly program: string;
+  readonly file: string;
+  /** What the file cannot do without, in its own words. */
+  readonly needs: readonly string[];
+  /** Makes the file fit for a test. */
+  readonly adapt: (text: string, places: Places) => string;
+  /** The arguments that run it in the foreground. */
+  readonly run: (file: string, places: Places) => string[];
+}
+
+/** What nginx wants around a file of `conf.d`, without a place that only root may write. */
+function nginxAround(content: string, { directory }: Places): string {
+  const kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+  const temporary = kinds.map((kind) => `${kind}_temp_path ${directory}/${kind};`).join("\n");
+  return `pid ${directory}/pid;
+error_log stderr;
+events {}
+http {
+access_log off;
+${temporary}
+${content}
+}
+`;
+}
+
+export const fronts: readonly FrontKind[] = [
+  {
+    program: "nginx",
+    file: "nginx.conf",
+    needs: [
+      "proxy_set_header X-Forwarded-For $remote_addr;",
+      "proxy_set_header X-Forwarded-Proto $scheme;",
+      "proxy_set_header X-Forwarded-Host $http_host;",
+      "proxy_set_header X-Request-Id $request_id;",
+      "proxy_buffering off;",
+      "proxy_request_buffering off;",
+      "proxy_read_timeout 1h;",
+    ],
+    adapt: (text, places) =>
+      nginxAround(
+        fill(text, {
+          "listen 80;": `listen 127.0.0.1:${places.plainPort};`,
+          "listen 443 ": `listen 127.0.0.1:${places.tlsPort} `,
+          "server 127.0.0.1:8080;": `server ${places.gateway};`,
+          [`/etc/letsencrypt/live/${PUBLIC_HOST}/fullchain.pem`]: places.cert,
+          [`/etc/letsencrypt/live/${PUBLIC_HOST}/privkey.pem`]: places.key,
+        }),
+        places,
+      ),
+    run: (file, { directory }) => ["-p", directory, "-c", file, "-g", "daemon off;"],
+  },
+  {
+    program: "caddy",
+    file: "Caddyfile",
+    needs: [
+      "header_up X-Forwarded-For {remote_host}",
+      "header_up X-Forwarded-Proto {scheme}",
+      "header_up X-Forwarded-Host {hostport}",
+      "header_up X-Request-Id {http.request.uuid}",
+      "flush_interval -1",
+      "response_header_timeout 1h",
+    ],
+    adapt: (text, { cert, key, tlsPort, plainPort, gateway }) => {
+      const options = `{\nadmin off\nhttp_port ${plainPort}\nhttps_port ${tlsPort}\n}\n`;
+      const site = `${PUBLIC_HOST} {\n\tbind 127.0.0.1\n\ttls ${cert} ${key}\n`;
+      const places = { [`${PUBLIC_HOST} {\n`]: site, "127.0.0.1:8080": gateway };
+      return options + fill(text, places);
+    },
+    run: (file) => ["run", "--config", file, "--adapter", "caddyfile"],
+  },
+  {
+    program: "haproxy",
+    file: "haproxy.cfg",
+    needs: [
+      "http-request set-header X-Forwarded-For %[src]",
+      "http-request set-header X-Forwarded-Proto https",
+      "http-request set-header X-Forwarded-Host %[req.hdr(host)]",
+      "http-request set-header X-Request-Id %[unique-id]",
+      "timeout server 1h",
+    ],
+    adapt: (text, { pair, tlsPort, plainPort, gateway }) =>
+      fill(text, {
+        "bind :80": `bind 127.0.0.1:${plainPort}`,
+        "bind :443": `bind 127.0.0.1:${tlsPort}`,
+        [`/etc/haproxy/${PUBLIC_HOST}.pem`]: pair,
+        "127.0.0.1:8080": gateway,
+      }),
+    run: (file) => ["-db", "-f", file],
+  },
+];
+
+/** A front that runs. */
+export interface RunningFront {
+  readonly tlsPort: number;
+  readonly plainPort: number;
+  /** The certificate that its clients must trust. */
+  readonly ca: string;
+}
+
+async function makePlaces(directory: string, gatewayUrl: string): Promise<[Places, string]> {
+  const { cert, key } = makeCertificate(PUBLIC_HOST);
+  const write = (name: string, content: string) => {
+    const file = path.join(directory, name);
+    writeFileSync(file, content, { mode: 0o600 });
+    return file;
+  };
+  const places = {
+    directory,
+    cert: write("cert.pem", cert),
+    key: write("key.pem", key),
+    pair: write("pair.pem", cert + key),
+    tlsPort: await freePort(),
+    plainPort: await freePort(),
+    gateway: new URL(gatewayUrl).host,
+  };
+  return [places, cert];
+}
+
+function spawnFront(t: Test, program: string, flags: string[], home: string): ChildProcess {
+  const env = { PATH: process.env.PATH, HOME: home };
+  const child = spawn(program, flags, { cwd: home, env, stdio: ["ignore", "pipe", "pipe"] });
+  t.teardown(async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const exit = once(child, "exit");
+    // To the main process alone, which ends its own.
+    child.kill("SIGTERM");
+    await exit;
+  });
+  return child;
+}
+
+/** Starts a front before the gateway at `gatewayUrl`; it ends with the test. */
+export async function startFront(
+  t: Test,
+  kind: FrontKind,
+  program: string,
+  gatewayUrl: string,
+): Promise<RunningFront> {
+  const directory = temporaryHome(t);
+  const [places, ca] = await makePlaces(directory, gatewayUrl);
+  const file = path.join(directory, kind.file);
+  writeFileSync(file, kind.adapt(deployed(kind.file), places));
+  const child = spawnFront(t, program, kind.run(file, places), directory);
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.setEncoding("utf8").on("data", (text: string) => (output += text));
+  }
+  await eventually(`${kind.program} listens`, async () => {
+    if (child.exitCode !== null) throw new Error(`it ended:\n${output}`);
+    return !(await Wire.isRefused(`http://127.0.0.1:${places.tlsPort}`));
+  });
+  return { tlsPort: places.tlsPort, plainPort: places.plainPort, ca };
+}
