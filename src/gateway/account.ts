@@ -6,16 +6,34 @@ import { addressOf } from "./peer.ts";
 /** The status that the records show for a client that left before its answer, as nginx has it. */
 const CLIENT_GONE = 499;
 
+/** What was asked for, as the figures tell it apart. */
+function operationOf({ operations, operationCount }: Exchange): string {
+  if (operationCount > 1) return "Batch";
+  return operations[0]?.operation ?? "none";
+}
+
+function count(gateway: Gateway, exchange: Exchange, status: number, seconds: number): void {
+  const { route, decision, caller, principal, startedAt, forwardedAt } = exchange;
+  gateway.metrics.request({
+    ...{ route, status, decision, seconds },
+    reason: exchange.reason ?? "allowed",
+    operation: operationOf(exchange),
+    // Not a name that was only claimed at a login.
+    user: caller?.user.username ?? principal?.subject.username,
+    gatewaySeconds: forwardedAt === undefined ? seconds : (forwardedAt - startedAt) / 1000,
+  });
+}
+
 /**
  * Writes the audit's line and the figures of a request that is over.
  *
  * @param bytes that went out, head and body
  */
 export function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
-  const { request, response, route, caller, requestId } = exchange;
+  const { request, response, caller, requestId } = exchange;
   const seconds = (performance.now() - exchange.startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
-  gateway.metrics.request({ route, status, reason: exchange.reason ?? "allowed" }, seconds);
+  count(gateway, exchange, status, seconds);
   if (exchange.isQuiet) return;
   gateway.audit.request({
     requestId,
@@ -40,7 +58,10 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
 export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
   const { socket, requestId, refusal, bytes } = broken;
   const { status, code: reason } = refusal;
-  gateway.metrics.request({ route: UNKNOWN_ROUTE, status, reason }, 0);
+  gateway.metrics.request({
+    ...{ route: UNKNOWN_ROUTE, status, reason, decision: "deny", operation: "none" },
+    ...{ user: undefined, seconds: 0, gatewaySeconds: 0 },
+  });
   gateway.audit.request({
     requestId,
     address: addressOf(socket),

@@ -41,6 +41,7 @@ export async function ask(
     const { authorization } = gateway.headers;
     if (authorization !== undefined) Object.assign(headers, { authorization });
     const user = payerOf(exchange);
+    exchange.forwardedAt ??= performance.now();
     return await gateway.queries.ask({ user, body: inForm(gateway, body, query), headers, signal });
   } catch (error) {
     if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;

@@ -45,6 +45,8 @@ export class Connections {
   readonly #last = new WeakSet<Exchange>();
   #taken = 0;
   #isDraining = false;
+  /** Set when nobody listens any more; resolves when the last connection is closed. */
+  #closed: Promise<unknown> | undefined;
 
   constructor(server: Server, service: Service) {
     this.#server = server;
@@ -97,6 +99,17 @@ export class Connections {
   }
 
   /**
+   * Takes no more connections. No client is told so yet: one that came back at once could still be
+   * let in by a process that is about to stop listening too, and be reset by its end.
+   */
+  async stopListening(): Promise<void> {
+    await this.#letIn();
+    this.#closed = once(this.#server, "close");
+    // Not the HTTP server's own, which also cuts kept connections on which a request is arriving.
+    NetServer.prototype.close.call(this.#server);
+  }
+
+  /**
    * Takes no more connections and lets requests in flight finish, those among them that are just
    * arriving on connections that were kept. Each connection is told so with its last answer, or
    * closed once it has been silent for a moment.
@@ -104,18 +117,15 @@ export class Connections {
    * @param grace milliseconds after which what is left is cut
    */
   async drain(grace: number): Promise<void> {
+    if (this.#closed === undefined) await this.stopListening();
     this.#isDraining = true;
-    await this.#letIn();
-    const closed = once(this.#server, "close");
-    // Not the HTTP server's own, which also cuts kept connections on which a request is arriving.
-    NetServer.prototype.close.call(this.#server);
     for (const connection of this.#open.values()) {
       const { current, latest } = connection;
       if (current !== undefined && latest !== undefined) this.#makeLast(latest);
       this.#closeOnceSilent(connection);
     }
     const timer = setTimeout(() => this.#server.closeAllConnections(), grace);
-    await closed;
+    await this.#closed;
     clearTimeout(timer);
   }
 

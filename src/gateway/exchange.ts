@@ -21,6 +21,8 @@ export class Exchange {
   readonly path: string;
   /** `performance.now()` when the request's head had arrived. */
   readonly startedAt = performance.now();
+  /** `performance.now()` when it went up; undefined if it was answered without that. */
+  forwardedAt: number | undefined;
   /** The values of the route's path parameters, decoded. */
   parameters: Readonly<Record<string, string>> = {};
   /** The route's pattern: the metric's label, bounded in number. */

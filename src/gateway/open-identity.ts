@@ -6,7 +6,7 @@ import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
-import { createTokenAuthority, type TokenAuthority } from "../identity/token.ts";
+import { type CountingTokenAuthority, createTokenAuthority } from "../identity/token.ts";
 import type { Log } from "../observe/log.ts";
 import { revocationsInStep } from "./in-step.ts";
 import type { Membership } from "./member.ts";
@@ -16,7 +16,7 @@ import type { Shared } from "./shared.ts";
 export interface Identity {
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;
-  readonly tokens: TokenAuthority;
+  readonly tokens: CountingTokenAuthority;
   readonly login: LoginContext;
 }
 

@@ -100,6 +100,7 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
     return async (exchange, body, principal) => {
       exchanges.set(principal, exchange);
       const { request, response, requestId, peer } = exchange;
+      exchange.forwardedAt = performance.now();
       await proxy.handle(request, response, body, principal, {
         ...peer,
         requestId,

@@ -33,6 +33,8 @@ export interface Front {
   readonly port: number;
   /** Where a request comes from, for the throttle of logins. */
   originOf(request: IncomingMessage): LoginOrigin;
+  /** Takes no more connections, as the first part of a drain. */
+  stopListening(): Promise<void>;
   /**
    * Takes no more connections and lets requests in flight finish.
    *
@@ -71,6 +73,7 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
 
   function serve(exchange: Exchange): void {
     exchange.writtenBefore = exchange.request.socket.bytesWritten;
+    gateway.metrics.begin();
     if (refuseOddHead(exchange)) return;
     walk(gateway, router, exchange).catch((error: unknown) => {
       const { requestId } = exchange;
@@ -83,6 +86,7 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     const { request, response, writtenBefore } = exchange;
     if (response.writableFinished) closeBehindAnswer(exchange);
     gateway.budget.release(exchange);
+    gateway.metrics.end();
     account(gateway, exchange, request.socket.bytesWritten - writtenBefore);
   }
 
@@ -123,6 +127,7 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
   return {
     port: portOf(server),
     originOf: (request) => loginOrigin(readPeer(request), request),
+    stopListening: () => connections.stopListening(),
     drain: (grace) => connections.drain(grace),
   };
 }

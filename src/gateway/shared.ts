@@ -1,6 +1,6 @@
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
-import { type Hashing, openHashing } from "../identity/hashing.ts";
+import { type Hashing, type HashingHere, openHashing } from "../identity/hashing.ts";
 import { createLoginThrottle, type LoginThrottle } from "../identity/throttle.ts";
 import { type SessionRegister, Sessions } from "../mcp/proxy/sessions.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
@@ -21,6 +21,7 @@ export interface Shared {
 
 /** What of it can be held in one process alone. */
 export interface SharedHere extends Shared {
+  readonly hashing: HashingHere;
   readonly sessions: Sessions;
   readonly streams: OpenStreams;
 }

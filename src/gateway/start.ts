@@ -3,7 +3,7 @@ import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
-import { createMetrics, type Figures } from "../observe/metrics.ts";
+import { createMetrics, type Figures, type Metrics } from "../observe/metrics.ts";
 import { createGrammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
@@ -34,6 +34,8 @@ export interface RunningMember extends RunningGateway {
   /** Reads a file again that another process has changed. */
   reload(file: SharedFile): Promise<void>;
   figures(): Promise<Figures>;
+  /** Takes no more connections; to be done by all before any of them is closed. */
+  stopListening(): Promise<void>;
 }
 
 export interface StartOptions {
@@ -53,10 +55,12 @@ export interface MemberOptions extends StartOptions {
 function openShared(
   configuration: Configuration,
   member: Membership | undefined,
+  metrics: Metrics,
   opened: AsyncDisposableStack,
 ): Shared {
   if (member !== undefined) return member.shared;
   const shared = createShared(configuration);
+  metrics.showHashing(shared.hashing.figures);
   opened.defer(() => shared.hashing.close());
   return shared;
 }
@@ -96,11 +100,13 @@ async function open(
         });
   const own = await openAccess(configuration, { log, audit, metrics }, opened);
   const access = member === undefined ? own : accessInStep(own, member.tellOthers);
-  const shared = openShared(configuration, member, opened);
+  const shared = openShared(configuration, member, metrics, opened);
   const base = { access, shared, log, member };
   const identity = await openIdentity(loaded, base, opened);
   const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
   const { dataDirectory, ...upstream } = await openUpstream(loaded, engine, opened);
+  metrics.showTokens(identity.tokens.figures);
+  metrics.showUpstream(upstream.queries.figures, () => upstream.probe.isUp());
   const mcp = Promise.withResolvers<McpEndpoint>();
 
   // Known once a free port was taken; no request comes before that.
@@ -148,6 +154,7 @@ async function open(
     },
     reload: (file) => (file === "access" ? own.reload() : identity.revocations.reload()),
     figures: () => metrics.figures(),
+    stopListening: () => front.stopListening(),
   };
 }
 

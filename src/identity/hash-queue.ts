@@ -43,6 +43,16 @@ export class HashQueue {
     this.#bounds = bounds;
   }
 
+  /** Tasks that run. */
+  get running(): number {
+    return this.#running;
+  }
+
+  /** Tasks that wait for their turn. */
+  get waiting(): number {
+    return this.#waiting;
+  }
+
   /**
    * Runs a task when it is its turn.
    *

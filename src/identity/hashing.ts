@@ -1,6 +1,8 @@
 import { availableParallelism } from "node:os";
 import type { HashCosts } from "../access/password-hash.ts";
-import type { Derive } from "./hash.ts";
+import type { HashFigures } from "../observe/source-figures.ts";
+import { Times } from "../observe/time-figures.ts";
+import type { Derive, HashOrder } from "./hash.ts";
 import { HashProcess } from "./hash-process.ts";
 import { type HashBounds, type HashClient, HashQueue } from "./hash-queue.ts";
 
@@ -25,6 +27,11 @@ export interface Hashing {
   close(): Promise<void>;
 }
 
+/** Hashing in a process of this one's own. */
+export interface HashingHere extends Hashing {
+  readonly figures: HashFigures;
+}
+
 /**
  * How much is hashed at one time: a hash has a thread for each of its lanes, so as many hashes as
  * make no more threads than there are cores, and one at least.
@@ -35,12 +42,27 @@ export function hashBounds(costs: HashCosts, cores = availableParallelism()): Ha
 }
 
 /** Opens the hashing of a gateway with these configured costs. */
-export function openHashing(configured: HashCosts): Hashing {
+export function openHashing(configured: HashCosts): HashingHere {
   const bounds = hashBounds(configured);
   const queue = new HashQueue(bounds);
   const hashes = new HashProcess(bounds.atOnce);
-  const derive: Derive = (order) => hashes.derive(order);
+  const times = new Times();
+  async function derive(order: HashOrder): Promise<Uint8Array> {
+    const startedAt = performance.now();
+    const hash = await hashes.derive(order);
+    times.add((performance.now() - startedAt) / 1000);
+    return hash;
+  }
   return {
+    figures: {
+      times,
+      get running() {
+        return queue.running;
+      },
+      get waiting() {
+        return queue.waiting;
+      },
+    },
     run(costs, client, work) {
       const memory = Math.max(...costs.map((cost) => cost.memory));
       return queue.run(memory, client, () => work(derive));

@@ -3,6 +3,7 @@ import { SignJWT } from "jose";
 import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/names.ts";
 import { isRole, type Role } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
+import type { TokenFigures } from "../observe/source-figures.ts";
 import { invalidToken, type JsonObject } from "./compact-jws.ts";
 import type { KeyRing } from "./key-ring.ts";
 import { VerifiedTokens } from "./verified-tokens.ts";
@@ -49,6 +50,11 @@ export interface TokenAuthority {
   verify(token: string): TokenClaims;
 }
 
+/** One that counts what it verifies. */
+export interface CountingTokenAuthority extends TokenAuthority {
+  readonly figures: TokenFigures;
+}
+
 function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): TokenClaims {
   if (!isUsername(sub) && !isExternalUsername(sub)) throw invalidToken("claim sub");
   if (!isDatabaseOrEvery(database)) throw invalidToken("claim database");
@@ -88,7 +94,10 @@ async function issueToken(
 }
 
 /** An authority over login tokens; `ring` is asked anew each time, so that keys can rotate. */
-export function createTokenAuthority(ring: () => KeyRing, issuer: string): TokenAuthority {
+export function createTokenAuthority(
+  ring: () => KeyRing,
+  issuer: string,
+): CountingTokenAuthority {
   const pin: Pin = {
     get algorithm() {
       return ring().algorithm;
@@ -103,5 +112,6 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string): Token
   return {
     issue: (request) => issueToken(ring(), issuer, request),
     verify: (token) => verified.verify(token),
+    figures: verified.figures,
   };
 }

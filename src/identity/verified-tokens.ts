@@ -1,5 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import { epochSeconds } from "../clock.ts";
+import type { TokenFigures } from "../observe/source-figures.ts";
 import type { JsonObject } from "./compact-jws.ts";
 import { type Pin, type PinnedClaims, verifyPinned } from "./verify-pinned.ts";
 
@@ -30,6 +31,7 @@ export class VerifiedTokens<T> {
   #recent = new Map<string, Remembered<T>>();
   /** What was recent before; what is not asked for while the next generation fills is forgotten. */
   #earlier = new Map<string, Remembered<T>>();
+  readonly #figures = { remembered: 0, verified: 0, refused: 0 };
 
   /**
    * @param read makes sense of the claims, or throws a Refusal
@@ -39,6 +41,11 @@ export class VerifiedTokens<T> {
     this.#pin = pin;
     this.#read = read;
     this.#generation = generation;
+  }
+
+  /** What has become of the tokens that were shown. */
+  get figures(): TokenFigures {
+    return this.#figures;
   }
 
   /** The number of tokens that are remembered. */
@@ -53,10 +60,24 @@ export class VerifiedTokens<T> {
    */
   verify(token: string): T {
     const known = this.#recent.get(token) ?? this.#recall(token);
-    if (known !== undefined && this.#isGood(known)) return known.content;
+    if (known !== undefined && this.#isGood(known)) {
+      this.#figures.remembered++;
+      return known.content;
+    }
     this.#recent.delete(token);
-    const verified = verifyPinned(this.#pin, token);
-    return this.#remember(token, verified, this.#read(verified.claims));
+    return this.#verifyAnew(token);
+  }
+
+  #verifyAnew(token: string): T {
+    try {
+      const verified = verifyPinned(this.#pin, token);
+      const content = this.#remember(token, verified, this.#read(verified.claims));
+      this.#figures.verified++;
+      return content;
+    } catch (error) {
+      this.#figures.refused++;
+      throw error;
+    }
   }
 
   #isGood({ kid, key, notBefore, expiresAt }: Remembered<T>): boolean {

@@ -1,5 +1,6 @@
 import { pino } from "pino";
 import { isoTime } from "../clock.ts";
+import { remember } from "../remember.ts";
 import { openAuditFile } from "./audit-file.ts";
 import type { Log } from "./log.ts";
 
@@ -45,10 +46,30 @@ export interface Audit {
   close(): void;
 }
 
+/** Text as JSON, for what comes again and again. */
+const quoted = remember((text) => JSON.stringify(text));
+
+function member(name: string, text: string | undefined): string {
+  return text === undefined ? "" : `,"${name}":${quoted(text)}`;
+}
+
 /** The line of a request, as the logger would write it; a fraction of what that costs. */
 function requestLine(record: AuditRecord): string {
-  const fields = JSON.stringify(record).slice(1, -1);
-  return `{"level":30,"time":"${isoTime()}",${fields},"msg":"request"}\n`;
+  const { requestId, address, method, path, user, tokenId, operations } = record;
+  return (
+    `{"level":30,"time":"${isoTime()}","requestId":${JSON.stringify(requestId)}` +
+    member("address", address) +
+    member("method", method) +
+    member("path", path) +
+    member("user", user) +
+    member("tokenId", tokenId) +
+    `,"operations":${operations.length === 0 ? "[]" : JSON.stringify(operations)}` +
+    `,"operationCount":${record.operationCount}` +
+    member("decision", record.decision) +
+    member("reason", record.reason) +
+    member("accessVersion", record.accessVersion) +
+    `,"status":${record.status},"ms":${record.ms},"bytes":${record.bytes},"msg":"request"}\n`
+  );
 }
 
 /**

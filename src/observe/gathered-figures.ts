@@ -13,6 +13,7 @@ export class GatheredFigures {
   /** The latest of each process. */
   readonly #latest = new Map<number, Figures>();
   #past: Figures = [];
+  #retiring: Promise<void> = Promise.resolve();
 
   /** Notes the figures of a process as they are now. */
   note(process: number, figures: Figures): void {
@@ -20,15 +21,20 @@ export class GatheredFigures {
   }
 
   /** Keeps what a process that is gone had counted when it was last looked at. */
-  async retire(process: number): Promise<void> {
+  retire(process: number): Promise<void> {
     const last = this.#latest.get(process) ?? [];
     this.#latest.delete(process);
     const counted = last.filter(({ type }) => growing.has(String(type)));
-    this.#past = await add([this.#past, counted]).getMetricsAsJSON();
+    // One after the other, so that of two that end at one moment both are kept.
+    this.#retiring = this.#retiring.then(async () => {
+      this.#past = await add([this.#past, counted]).getMetricsAsJSON();
+    });
+    return this.#retiring;
   }
 
   /** All of it in the form that Prometheus reads. */
-  text(): Promise<string> {
+  async text(): Promise<string> {
+    await this.#retiring;
     return add([...this.#latest.values(), this.#past]).metrics();
   }
 }

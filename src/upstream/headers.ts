@@ -27,10 +27,14 @@ function isGatewayOwn(folded: string): boolean {
   return folded.startsWith("x-gatehouse-") || folded === "x-request-id";
 }
 
-const readConnection = remember<ReadonlySet<string>>(
-  (connection) =>
-    new Set([...hopByHop, ...connection.split(",").map((name) => name.trim().toLowerCase())]),
-);
+/** What `Connection` says besides the names of headers. */
+const connectionOptions: ReadonlySet<string> = new Set(["", "close", ...hopByHop]);
+
+const readConnection = remember<ReadonlySet<string>>((connection) => {
+  const named = connection.split(",").map((name) => name.trim().toLowerCase());
+  const others = named.filter((name) => !connectionOptions.has(name));
+  return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
+});
 
 /** The names that a `Connection` header takes off the message (RFC 9110, section 7.6.1). */
 function namedInConnection(connection: string | undefined): ReadonlySet<string> {
@@ -163,7 +167,8 @@ export function answerHeaders(raw: readonly string[]): string[] {
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = raw[at] ?? "";
-    if (!isAnswerHeader(name) || dropped.has(name.toLowerCase())) continue;
+    if (!isAnswerHeader(name)) continue;
+    if (dropped !== hopByHop && dropped.has(name.toLowerCase())) continue;
     kept.push(name, raw[at + 1] ?? "");
   }
   return kept;

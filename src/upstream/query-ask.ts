@@ -1,3 +1,4 @@
+import type { Times } from "../observe/time-figures.ts";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
@@ -31,16 +32,20 @@ export class HeldAnswer implements AnswerReceiver {
   readonly #signal: AbortSignal;
   /** @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout` */
   readonly answer: Promise<QueryAnswer>;
+  readonly #times: Times;
+  readonly #startedAt = performance.now();
   readonly #pieces: Buffer[] = [];
   #length = 0;
   #status = 0;
 
-  constructor(connection: Connection, signal: AbortSignal) {
+  /** @param times where the time to the answer's head is counted */
+  constructor(connection: Connection, signal: AbortSignal, times: Times) {
     const { promise, resolve, reject } = Promise.withResolvers<QueryAnswer>();
     this.answer = promise;
     this.#settle = { resolve, reject };
     this.#connection = connection;
     this.#signal = signal;
+    this.#times = times;
     signal.addEventListener("abort", this.#onAbort, { once: true });
   }
 
@@ -50,6 +55,7 @@ export class HeldAnswer implements AnswerReceiver {
 
   onHead({ status }: AnswerHead): void {
     this.#status = status;
+    this.#times.add((performance.now() - this.#startedAt) / 1000);
   }
 
   onData(piece: Buffer): void {

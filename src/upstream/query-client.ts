@@ -1,10 +1,12 @@
 import type { ServerResponse } from "node:http";
+import type { UpstreamFigures } from "../observe/source-figures.ts";
 import { Refusal } from "../refusal.ts";
 import type { Connection } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/pool.ts";
 import { fieldLines, type RequestFields } from "./http1/request-head.ts";
 import { HeldAnswer, type QueryAnswer, type QueryAsk } from "./query-ask.ts";
 import { type Outcome, QueryExchange } from "./query-exchange.ts";
+import { QueryFigures } from "./query-figures.ts";
 import type { QueryForward } from "./query-forward.ts";
 import { type Slot, Slots } from "./slots.ts";
 import type { UpstreamTarget } from "./target.ts";
@@ -18,6 +20,7 @@ export interface QueryClient {
    *   `upstream_overloaded`, as long as nothing of an answer has gone out
    */
   forward(query: QueryForward): Promise<void>;
+  readonly figures: UpstreamFigures;
   /** Sends a query for the gateway's own use. @throws Refusal like `forward` */
   ask(query: QueryAsk): Promise<QueryAnswer>;
   close(): Promise<void>;
@@ -98,6 +101,7 @@ export function createQueryClient(options: QueryClientOptions): QueryClient {
   // Queries wait here and not in the pool, so that one whose client left is forgotten at once, and
   // no user waits for another one's flood.
   const slots = new Slots(connections, connections * WAITING_PER_CONNECTION);
+  const figures = new QueryFigures(slots);
 
   function headOf(headers: RequestFields, body: Buffer): string {
     return `${start}content-length: ${body.length}\r\n${fieldLines(headers)}\r\n`;
@@ -105,9 +109,21 @@ export function createQueryClient(options: QueryClientOptions): QueryClient {
 
   function attempt(connection: Connection, query: QueryForward, body: Buffer): Promise<Outcome> {
     return new Promise((settle) => {
-      const exchange = new QueryExchange(query, connection, limits, settle);
+      const exchange = new QueryExchange(query, connection, limits, figures, settle);
       connection.send(headOf(query.headers, body), body, exchange);
     });
+  }
+
+  async function wait(
+    user: string,
+    onGone: (leave: () => void) => () => void,
+  ): Promise<Slot | undefined> {
+    const startedAt = performance.now();
+    try {
+      return await waitForSlot(slots, user, responseTimeout, onGone);
+    } finally {
+      figures.waits.add((performance.now() - startedAt) / 1000);
+    }
   }
 
   async function forwardOn(query: QueryForward): Promise<void> {
@@ -121,11 +137,10 @@ export function createQueryClient(options: QueryClientOptions): QueryClient {
   }
 
   return {
+    figures,
     async forward(query) {
       const { user, response } = query;
-      const slot =
-        slots.tryTake(user) ??
-        (await waitForSlot(slots, user, responseTimeout, whenClosed(response)));
+      const slot = slots.tryTake(user) ?? (await wait(user, whenClosed(response)));
       if (slot === undefined) return;
       try {
         await forwardOn(query);
@@ -134,13 +149,11 @@ export function createQueryClient(options: QueryClientOptions): QueryClient {
       }
     },
     async ask({ user, signal, headers, body }) {
-      const slot =
-        slots.tryTake(user) ??
-        (await waitForSlot(slots, user, responseTimeout, whenAborted(signal)));
+      const slot = slots.tryTake(user) ?? (await wait(user, whenAborted(signal)));
       if (slot === undefined) throw new Refusal("upstream_broken", { detail: "given up" });
       try {
         const connection = pool.take();
-        const held = new HeldAnswer(connection, signal);
+        const held = new HeldAnswer(connection, signal, figures.answers);
         connection.send(headOf(headers, body), body, held);
         return await held.answer;
       } finally {

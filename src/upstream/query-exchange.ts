@@ -5,6 +5,7 @@ import { answerHeaders } from "./headers.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { AnswerReceiver } from "./http1/receiver.ts";
+import type { QueryFigures } from "./query-figures.ts";
 import type { QueryForward } from "./query-forward.ts";
 
 /** The client went away: there is nobody to answer. */
@@ -34,6 +35,7 @@ export class QueryExchange implements AnswerReceiver {
   readonly #query: QueryForward;
   readonly #response: ServerResponse;
   readonly #limits: ExchangeLimits;
+  readonly #figures: QueryFigures;
   readonly #connection: Connection;
   readonly #settle: (outcome: Outcome) => void;
   readonly #startedAt = performance.now();
@@ -51,12 +53,14 @@ export class QueryExchange implements AnswerReceiver {
     query: QueryForward,
     connection: Connection,
     limits: ExchangeLimits,
+    figures: QueryFigures,
     settle: (outcome: Outcome) => void,
   ) {
     this.#query = query;
     this.#response = query.response;
     this.#connection = connection;
     this.#limits = limits;
+    this.#figures = figures;
     this.#settle = settle;
     this.#response.once("close", this.#onClientClose);
   }
@@ -77,6 +81,7 @@ export class QueryExchange implements AnswerReceiver {
   }
 
   onHead({ status, headers }: AnswerHead): void {
+    this.#figures.answers.add((performance.now() - this.#startedAt) / 1000);
     const answer = answerHeaders(headers);
     for (const part of this.#query.answerHeaders) answer.push(part);
     try {
@@ -112,6 +117,7 @@ export class QueryExchange implements AnswerReceiver {
       this.#settle("over");
     } else if (this.#hasStarted) {
       // Half an answer must not look like a whole one: the client sees a cut connection.
+      this.#figures.cut++;
       this.#response.destroy();
       this.#settle("over");
     } else if (this.#query.isRead && !this.#hasReceived && isBrokenConnection(error)) {

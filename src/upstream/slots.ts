@@ -40,6 +40,16 @@ export class Slots {
     this.#maxWaiting = maxWaiting;
   }
 
+  /** Slots that are held. */
+  get busy(): number {
+    return this.#holders.length - this.#free.length;
+  }
+
+  /** How many wait for a slot. */
+  get waiting(): number {
+    return this.#waiting;
+  }
+
   /** Takes a slot if there is a free one; then nobody waits. */
   tryTake(user: string): Slot | undefined {
     const slot = this.#free.pop();

@@ -65,6 +65,7 @@ export type MainCalls = {
   readonly reload: Call<SharedFile, Nothing>;
   readonly refresh: Call<Nothing, Nothing>;
   readonly figures: Call<Nothing, Figures>;
+  readonly stopListening: Call<Nothing, Nothing>;
   /** Answered by the worker's end. */
   readonly drain: Call<Nothing, Nothing>;
 };

@@ -73,13 +73,14 @@ export class Crew {
   /** Has all workers but one read a file again; resolves when each has, or is gone. */
   async reload(file: SharedFile, except: number): Promise<void> {
     const others = [...this.#workers.values()].filter(({ number }) => number !== except);
-    await Promise.all(others.map((worker) => this.#reload(worker, file)));
+    await Promise.all(
+      others.map((worker) => this.#inTime(worker, MUTE_MS, worker.ask("reload", file))),
+    );
   }
 
   /** Has all workers read their files again and open their logs anew. */
   async refresh(): Promise<void> {
-    const all = [...this.#serving].map((worker) => untilGone(worker.ask("refresh", undefined)));
-    await Promise.all(all);
+    await this.#askAll([...this.#serving], "refresh", MUTE_MS);
   }
 
   /**
@@ -89,24 +90,34 @@ export class Crew {
    */
   async close(grace: number): Promise<void> {
     this.#closing.abort();
+    const workers = [...this.#workers.values()];
+    const serving = workers.filter((worker) => this.#serving.has(worker));
+    const starting = workers.filter((worker) => !this.#serving.has(worker));
+    await Promise.all(starting.map((worker) => worker.kill()));
+    // Whom one worker sends away must not come to another that is about to stop listening too.
+    await this.#askAll(serving, "stopListening", END_MS);
+    await this.#askAll(serving, "drain", grace + END_MS);
+    await Promise.all(serving.map(({ ended }) => ended));
+  }
+
+  /** Asks workers for what has no answer; one that is mute for `patience` milliseconds is ended. */
+  async #askAll(
+    workers: readonly Worker[],
+    name: "stopListening" | "drain" | "refresh",
+    patience: number,
+  ): Promise<void> {
     await Promise.all(
-      [...this.#workers.values()].map(async (worker) => {
-        if (!this.#serving.has(worker)) return worker.kill();
-        const timer = setTimeout(() => void worker.kill(), grace + END_MS);
-        await untilGone(worker.ask("drain", undefined));
-        await worker.ended;
-        clearTimeout(timer);
-      }),
+      workers.map((worker) => this.#inTime(worker, patience, worker.ask(name, undefined))),
     );
   }
 
-  /** One that is stuck must not answer by an old state later on: it is ended. */
-  async #reload(worker: Worker, file: SharedFile): Promise<void> {
+  /** Waits for a worker's answer; one that is stuck must not answer clients by an old state. */
+  async #inTime(worker: Worker, patience: number, answer: Promise<unknown>): Promise<void> {
     const timer = setTimeout(() => {
       this.#options.log.error({ worker: worker.number }, "a worker does not answer: it is ended");
       void worker.kill();
-    }, MUTE_MS);
-    await untilGone(worker.ask("reload", file)).finally(() => clearTimeout(timer));
+    }, patience);
+    await untilGone(answer).finally(() => clearTimeout(timer));
   }
 
   #open(number: number): Worker {

@@ -52,6 +52,10 @@ const main = new Channel<MainCalls, WorkerCalls>(
       return undefined;
     },
     figures: async () => (await running.promise).figures(),
+    async stopListening() {
+      await (await running.promise).stopListening();
+      return undefined;
+    },
     async drain() {
       await (await running.promise).close();
       process.exit();

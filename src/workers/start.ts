@@ -1,10 +1,11 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { openEngine } from "../gateway/open-upstream.ts";
-import { createShared } from "../gateway/shared.ts";
+import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway, StartOptions } from "../gateway/start.ts";
 import { GatheredFigures } from "../observe/gathered-figures.ts";
-import { serveFigures } from "../observe/metrics.ts";
+import { createHashMetrics, serveFigures } from "../observe/metrics.ts";
 import type { EngineAddress } from "../upstream/embedded-engine.ts";
 import { configurationOf } from "./count.ts";
 import { Crew } from "./crew.ts";
@@ -12,12 +13,18 @@ import { type CommonCalls, countAddresses, openDesk } from "./desk.ts";
 import { requireFree } from "./port.ts";
 import { Worker } from "./worker.ts";
 
+/** Milliseconds that a worker has to tell its figures. */
+const FIGURES_MS = 2000;
+
 export interface WorkersOptions extends StartOptions {
   /** How many processes serve. */
   readonly count: number;
   /** Takes the lines of the workers' logs. */
   readonly output: DestinationStream;
 }
+
+/** The main process among those with figures; workers are numbered from 1. */
+const MAIN = 0;
 
 /** The one port of all workers, which the first that listens takes. */
 class SharedPort {
@@ -55,12 +62,17 @@ async function listenForFigures(
   address: string,
   crew: Crew,
   gathered: GatheredFigures,
+  { hashing }: SharedHere,
 ): Promise<{ close(): void }> {
+  const own = createHashMetrics(hashing.figures);
   return serveFigures(address, async () => {
     const answers = Array.from(crew.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("figures", undefined));
     });
-    await Promise.allSettled(answers);
+    // Of one that does not answer now, what it said last is shown.
+    const patience = delay(FIGURES_MS, undefined, { ref: false });
+    await Promise.race([Promise.allSettled(answers), patience]);
+    gathered.note(MAIN, await own.figures());
     return gathered.text();
   });
 }
@@ -114,7 +126,7 @@ async function open(
     throw port.failure ?? error;
   });
   if (metrics.listen !== undefined) {
-    const listener = await listenForFigures(metrics.listen, crew, gathered);
+    const listener = await listenForFigures(metrics.listen, crew, gathered, shared);
     opened.defer(() => listener.close());
   }
   return { facts, refresh: () => crew.refresh() };

@@ -21,6 +21,9 @@ function limitFiles(pid: number, bytes: number | "unlimited"): void {
   execFileSync("prlimit", ["--pid", String(pid), `--fsize=${bytes}:unlimited`]);
 }
 
+/** Runs a command in the same bounds. */
+const through = ["prlimit", "--fsize=0:unlimited"];
+
 /** All processes of a gateway: itself, its engine, and the engine's workers. */
 function familyOf(pid: number): number[] {
   return [pid, ...childrenOf(pid).flatMap(familyOf)];
@@ -171,8 +174,6 @@ t.test("an audit file that cannot be opened stops the start in a sentence", asyn
 t.test("commands say so, write nothing, and exit 1", async (t) => {
   const { gateway } = shared;
   const before = contents(gateway.home);
-  limitFiles(process.pid, 0);
-  t.teardown(() => limitFiles(process.pid, "unlimited"));
   const commands = [
     "access grant alice main Owner",
     "user remove alice",
@@ -181,12 +182,11 @@ t.test("commands say so, write nothing, and exit 1", async (t) => {
     "user disable alice",
   ];
   for (const command of commands) {
-    const { code, stderr } = await runCommand(gateway.home, command.split(" "));
+    const { code, stderr } = await runCommand(gateway.home, command.split(" "), { through });
     t.equal(code, 1, command);
     t.match(stderr, /^gatehouse: .+/);
     t.notMatch(stderr, /at .*\.ts:/, "without a stack");
   }
-  limitFiles(process.pid, "unlimited");
   t.strictSame(contents(gateway.home), before);
 });
 
@@ -194,12 +194,9 @@ t.test("a first start that cannot write leaves nothing that a second one trips o
   const base = temporaryHome(t);
   const home = path.join(base, "other");
   const env = { GATEHOUSE_HOME: home, GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
-  limitFiles(process.pid, 0);
-  t.teardown(() => limitFiles(process.pid, "unlimited"));
-  const { code, stderr } = await runCommand(base, ["serve", "--port", "0"], { env });
+  const { code, stderr } = await runCommand(base, ["serve", "--port", "0"], { env, through });
   t.equal(code, 1);
   t.match(stderr, /^gatehouse: .+/);
-  limitFiles(process.pid, "unlimited");
   t.notOk(existsSync(path.join(home, "access_control.toml")));
   const again = await startGateway(t, { home });
   t.ok(await again.login());

@@ -4,7 +4,8 @@ import t, { type Test } from "tap";
 import { openSetting } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { runCommand } from "../kit/process.ts";
-import { insert } from "../kit/queries.ts";
+import { insert, queryHeaders } from "../kit/queries.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
 import { KeptConnection } from "./kept-connection.ts";
 import { type Loss, type Way, ways } from "./losses.ts";
 import {
@@ -111,4 +112,31 @@ t.test("a user removed and made again has none of its earlier tokens", async (t)
   await gateway.edit((text) => `${text}\n[[users]]\nusername = "bob"\n`);
   await untilInForce(gateway);
   await checkDead("it was taken out of the file and put back");
+});
+
+t.test("a token that is lost while a body is on its way brings nothing through", async (t) => {
+  const { gateway, upstream } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const token = await tokenOf(gateway, "bob");
+  const call = { jsonrpc: "2.0", id: 1, method: "tools/call", params: {} };
+  const { host } = new URL(gateway.url);
+  const wires: { wire: Wire; rest: string }[] = [];
+  for (const [route, body] of [
+    ["/query", insert],
+    ["/mcp", JSON.stringify(call)],
+  ] as const) {
+    const wire = await Wire.open(gateway.url);
+    t.teardown(() => wire.cut());
+    const headers = { Host: host, ...queryHeaders(token), Expect: "100-continue" };
+    const request = wireRequest(`POST ${route}`, headers, body);
+    wire.send(request.slice(0, -5));
+    await wire.until(/100 Continue/);
+    wires.push({ wire, rest: request.slice(-5) });
+  }
+  await succeed(gateway.send("POST", "/logout", undefined, token));
+  upstream.take();
+  for (const { wire, rest } of wires) {
+    wire.send(rest);
+    t.match(await wire.until(/"code":"\w+"/), /401 .*"code":"token_revoked"/s);
+  }
+  t.strictSame(upstream.take(), []);
 });

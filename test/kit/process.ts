@@ -18,13 +18,24 @@ export function cleanEnvironment(home: string, extra: NodeJS.ProcessEnv = {}): N
   return { ...rest, HOME: home, GATEHOUSE_HOME: home, NO_COLOR: "1", ...extra };
 }
 
+/** How a command is run. */
+export interface CommandOptions {
+  input?: string;
+  env?: NodeJS.ProcessEnv;
+  cwd?: string;
+  /** A program with flags that runs the command in its turn, such as `prlimit`. */
+  through?: readonly string[];
+}
+
 /** Runs `gatehouse <flags>` to its end. */
 export async function runCommand(
   home: string,
   flags: string[],
-  options: { input?: string; env?: NodeJS.ProcessEnv; cwd?: string } = {},
+  options: CommandOptions = {},
 ): Promise<CommandResult> {
-  const child = spawn(process.execPath, [program, ...flags], {
+  const through = options.through ?? [];
+  const [command = "", ...rest] = [...through, process.execPath, program, ...flags];
+  const child = spawn(command, rest, {
     cwd: options.cwd ?? home,
     env: cleanEnvironment(home, options.env),
     timeout: READY_TIMEOUT_MS,

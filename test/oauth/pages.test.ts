@@ -71,6 +71,9 @@ t.test("a wrong password and an unknown user look alike", async (t) => {
   const unknown = await browser.submit(page, { ...right, username: "zoe" });
   t.equal(unknown.text, wrong.text.replace('value="alice"', 'value="zoe"'));
   t.notMatch(wrong.text, "wrong horse");
+  const audited = setting.events.filter(({ name }) => name === "oauth_login");
+  const users = audited.map(({ fields }) => fields.user);
+  t.strictSame(users, ["alice", undefined], "a name that nobody has may be a password");
   t.match(await browser.submit(wrong, right), {
     status: 200,
     text: /Let <bdi>Notebook<\/bdi> use/,

@@ -1,38 +1,138 @@
-import { request } from "node:http";
-import t from "tap";
-import { createMetrics } from "../../src/observe/metrics.ts";
+import { readFileSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
+import type { CountedRequest } from "../../src/observe/request-figures.ts";
+import { NAMED_USERS, OTHER_USERS } from "../../src/observe/user-figures.ts";
+import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { openCounted, stir } from "./busy-gateway.ts";
+import { fetchFigures, readExposition } from "./exposition.ts";
 
-function fetchText(port: number, path: string, method = "GET"): Promise<[number, string]> {
-  const { promise, resolve, reject } = Promise.withResolvers<[number, string]>();
-  const asked = request({ host: "127.0.0.1", port, path, method }, (response) => {
-    let text = "";
-    response.setEncoding("utf8").on("data", (part: string) => (text += part));
-    response.once("end", () => resolve([response.statusCode ?? 0, text]));
-  });
-  asked.once("error", reject).end();
-  return promise;
+const denied: CountedRequest = {
+  ...{ route: "/query", status: 403, reason: "no_grant", decision: "deny", operation: "Select" },
+  ...{ user: "ann", seconds: 0.002, gatewaySeconds: 0.001 },
+};
+
+/** Serves figures; resolves to `host:port`. */
+async function serve(t: Test, metrics: Metrics): Promise<string> {
+  const server = await metrics.listen("127.0.0.1:0");
+  t.teardown(() => server.close());
+  const address: AddressInfo | string | null = server.address();
+  return `127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
 }
 
 t.test("figures are served in Prometheus's form on a listener of their own", async (t) => {
   const metrics = createMetrics();
-  metrics.request({ route: "/query", status: 403, reason: "no_grant" }, 0.002);
+  metrics.request(denied);
   metrics.reloaded("abc");
-  const server = await metrics.listen("127.0.0.1:0");
-  t.teardown(() => server.close());
-  const address = server.address();
-  const port = typeof address === "object" && address !== null ? address.port : 0;
-
-  const [status, text] = await fetchText(port, "/metrics");
-  t.equal(status, 200);
+  const address = await serve(t, metrics);
+  const text = await fetchFigures(address);
   t.match(text, 'gatehouse_requests_total{route="/query",status="403",reason="no_grant"} 1');
+  t.match(text, 'gatehouse_request_duration_seconds_bucket{le="0.001",route="/query"} 0');
   t.match(text, 'gatehouse_request_duration_seconds_bucket{le="0.0025",route="/query"} 1');
+  t.match(text, 'gatehouse_request_duration_seconds_bucket{le="+Inf",route="/query"} 1');
+  t.match(text, 'gatehouse_request_gateway_seconds_sum{route="/query"} 0.001');
   t.match(text, 'gatehouse_access_file_info{version="abc"} 1');
   t.match(text, "gatehouse_access_file_last_reload_successful 1");
 
   metrics.reloadFailed();
-  const [, after] = await fetchText(port, "/metrics");
+  const after = await fetchFigures(address);
   t.match(after, "gatehouse_access_file_last_reload_successful 0");
   t.match(after, 'gatehouse_access_file_info{version="abc"} 1', "the last good one is in force");
-  t.equal((await fetchText(port, "/"))[0], 404);
-  t.equal((await fetchText(port, "/metrics", "POST"))[0], 404);
+  t.equal((await ask(`http://${address}/`)).status, 404);
+  t.equal((await ask(`http://${address}/metrics`, { method: "POST" })).status, 404);
+});
+
+t.test("counts go on from one look to the next", async (t) => {
+  const metrics = createMetrics();
+  const address = await serve(t, metrics);
+  for (const count of [1, 2]) {
+    metrics.request(denied);
+    const text = await fetchFigures(address);
+    t.match(
+      text,
+      `gatehouse_decisions_total{operation="Select",decision="deny",reason="no_grant"} ${count}\n`,
+    );
+    t.match(text, `gatehouse_user_requests_total{user="ann",decision="deny"} ${count}\n`);
+    t.match(text, `gatehouse_request_duration_seconds_count{route="/query"} ${count}\n`);
+  }
+});
+
+t.test("however many users there are, a bounded number is named", async (t) => {
+  const metrics = createMetrics();
+  const address = await serve(t, metrics);
+  const count = NAMED_USERS + 50;
+  for (let at = 0; at < count; at++) metrics.request({ ...denied, user: `user${at}` });
+  const users = readExposition(await fetchFigures(address)).get("gatehouse_user_requests_total");
+  t.equal(users?.samples.length, NAMED_USERS + 1);
+  const other = `gatehouse_user_requests_total{user="${OTHER_USERS}",decision="deny"} 50`;
+  t.ok(users?.samples.includes(other));
+  metrics.request({ ...denied, user: "user0" });
+  t.match(await fetchFigures(address), '{user="user0",decision="deny"} 2');
+});
+
+for (const workers of [1, 2]) {
+  t.test(`what requests come to is counted (processes: ${workers})`, async (t) => {
+    const setting = await openCounted(t, workers);
+    await stir(setting);
+    const isOver = async () => /_in_flight 0/.test(await fetchFigures(setting.address));
+    await eventually("all of it is over", isOver);
+    const text = await fetchFigures(setting.address);
+    const value = (sample: string): number => {
+      const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
+      return Number(line?.slice(sample.length));
+    };
+    const decisions = "gatehouse_decisions_total";
+    t.equal(
+      value(`${decisions}{operation="Insert",decision="deny",reason="role_insufficient"}`),
+      1,
+    );
+    t.equal(value(`${decisions}{operation="Batch",decision="allow",reason="allowed"}`), 1);
+    t.equal(value(`${decisions}{operation="none",decision="deny",reason="token_invalid"}`), 1);
+    t.equal(value('gatehouse_user_requests_total{user="rita",decision="deny"}'), 1);
+    t.equal(value('gatehouse_upstream_failures_total{kind="broken"}'), 1);
+    t.equal(value('gatehouse_upstream_failures_total{kind="timeout"}'), 0, "shown before it rises");
+    t.equal(value("gatehouse_upstream_answers_cut_total"), 1);
+    t.equal(value("gatehouse_upstream_up"), 1);
+    t.equal(value("gatehouse_upstream_connections_busy"), 0);
+    if (workers === 1) t.equal(value("gatehouse_upstream_wait_seconds_count"), 1);
+    t.ok(value("gatehouse_upstream_answer_seconds_count") >= 5);
+    t.ok(value("gatehouse_hash_seconds_count") >= 3, "logins and a new password");
+    t.equal(value("gatehouse_hashes_waiting"), 0);
+    t.equal(value('gatehouse_token_checks_total{result="refused"}'), 1);
+    t.ok(value('gatehouse_token_checks_total{result="remembered"}') > 0);
+    t.equal(value("gatehouse_access_file_last_reload_successful"), 1);
+    const total = value('gatehouse_request_duration_seconds_sum{route="/query"}');
+    const own = value('gatehouse_request_gateway_seconds_sum{route="/query"}');
+    t.ok(own > 0 && own < total, "the gateway's part is a part");
+  });
+}
+
+const page = readFileSync(path.join(import.meta.dirname, "../../docs/metrics.md"), "utf8");
+
+t.test("the page lists every figure with its kind and labels, and no other", async (t) => {
+  const setting = await openCounted(t, 1);
+  await stir(setting);
+  const served = readExposition(await fetchFigures(setting.address));
+  const own = Array.from(served)
+    .filter(([name]) => name.startsWith("gatehouse_"))
+    .map(([name, { type, labels }]) => [name, type, [...labels].sort().join(", ")]);
+  const rows = page.split("\n").filter((line) => line.startsWith("| `"));
+  const cells = rows.map((row) =>
+    row
+      .slice(1, -1)
+      .split("|")
+      .map((cell) => cell.trim()),
+  );
+  const documented = cells
+    .filter(([name = ""]) => name.startsWith("`gatehouse_"))
+    .map(([name = "", type, labels = ""]) => [
+      name.slice(1, -1),
+      type,
+      (labels.match(/\w+/g) ?? []).sort().join(", "),
+    ]);
+  t.strictSame(documented.sort(), own.sort());
+  for (const [name = ""] of cells) t.ok(served.has(name.slice(1, -1)), name);
 });

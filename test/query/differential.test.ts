@@ -36,6 +36,9 @@ t.test("bodies that parsers are known to read differently are judged alike by al
     `{"DropTable":{${target}}}{"DropTable":{${target}}}`,
     insertOf('{"a":1,"a":{"database":"other"}}'),
     insertOf("1e999"),
+    ...["-0", "1.0", "1e2", "-1E-400", "9007199254740993"].map(
+      (limit) => `{"Select":{"database":"main","from":"t","columns":["*"],"limit":${limit}}}`,
+    ),
   ];
   for (const body of bodies) t.equal(judgeBody(Buffer.from(body)).fault, undefined, body);
 });

@@ -6,7 +6,7 @@ import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan, scanInSteps } from "../../src/query/scan.ts";
 import { inOneGo } from "../../src/slices.ts";
 import { gist, plain } from "./kit.ts";
-import { hasDuplicates, type JsonNode, parsePlainly } from "./plain-json.ts";
+import { hasHiddenFault, type JsonNode, parsePlainly } from "./plain-json.ts";
 import { habits, type SeenAccess, seenBy } from "./readings.ts";
 import { parseForReference, referenceAccesses } from "./reference.ts";
 
@@ -36,7 +36,7 @@ function textOf(body: Buffer): string | undefined {
 function expectedAccesses(body: Buffer): object[] | undefined {
   const text = textOf(body);
   const node = text === undefined ? undefined : parsePlainly(text);
-  if (text === undefined || node === undefined || hasDuplicates(node)) return undefined;
+  if (text === undefined || node === undefined || hasHiddenFault(node)) return undefined;
   return referenceAccesses(parseForReference(text));
 }
 

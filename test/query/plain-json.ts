@@ -2,12 +2,12 @@
 
 import { deepestNesting } from "../../src/query/json-skipper.ts";
 
-/** A JSON value; of scalars, only strings are told. */
+/** A JSON value; of scalars that are no strings, as it is written. */
 export type JsonNode =
   | { readonly kind: "object"; readonly members: readonly (readonly [string, JsonNode])[] }
   | { readonly kind: "array"; readonly elements: readonly JsonNode[] }
   | { readonly kind: "string"; readonly text: string }
-  | { readonly kind: "scalar" };
+  | { readonly kind: "scalar"; readonly written: string };
 
 const token =
   /[\t\n\r ]*(?:([{}[\],:])|"((?:[ !#-[\]-\u{10ffff}]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*)"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)/uy;
@@ -17,6 +17,7 @@ class PlainParser {
   readonly #text: string;
   #at = 0;
   #token = "";
+  #written = "";
   #string: string | undefined;
 
   constructor(text: string) {
@@ -35,13 +36,14 @@ class PlainParser {
     const match = token.exec(this.#text);
     if (match === null) throw new SyntaxError(`no token at ${this.#at}`);
     this.#at = token.lastIndex;
+    this.#written = match[0].trimStart();
     this.#token = match[1] ?? "scalar";
     this.#string = match[2] === undefined ? undefined : unescaped(match[2]);
   }
 
   #value(depth: number): JsonNode {
     if (this.#string !== undefined) return { kind: "string", text: this.#string };
-    if (this.#token === "scalar") return { kind: "scalar" };
+    if (this.#token === "scalar") return { kind: "scalar", written: this.#written };
     if (this.#token !== "{" && this.#token !== "[") throw new SyntaxError("no value");
     if (depth > deepestNesting) throw new SyntaxError("too deep");
     return this.#token === "{" ? this.#object(depth) : this.#array(depth);
@@ -99,17 +101,25 @@ export function parsePlainly(text: string): JsonNode | undefined {
   }
 }
 
-/** A parsed query in which some object, cells' values apart, has a key twice. */
-export function hasDuplicates(node: JsonNode): boolean {
-  if (node.kind === "array") return node.elements.some(hasDuplicates);
+/**
+ * Whether a query has a fault that the values no longer show: a key given twice outside cells, or a
+ * count of rows that is not written in digits.
+ */
+export function hasHiddenFault(node: JsonNode): boolean {
+  if (node.kind === "array") return node.elements.some(hasHiddenFault);
   if (node.kind !== "object") return false;
   if (hasRepeatedKey(node)) return true;
   return node.members.some(([key, member]) => {
     if (key === "value") return false;
+    if (key === "limit" || key === "offset") return isOddCount(member);
     if (key === "set") return hasRepeatedKey(member);
     if (key === "values" && member.kind === "array") return member.elements.some(hasRepeatedKey);
-    return hasDuplicates(member);
+    return hasHiddenFault(member);
   });
+}
+
+function isOddCount(node: JsonNode): boolean {
+  return node.kind === "scalar" && !/^[0-9]+$/.test(node.written);
 }
 
 function hasRepeatedKey(node: JsonNode): boolean {

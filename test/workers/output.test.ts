@@ -18,10 +18,13 @@ t.test("lines of a log are passed on whole, however they come", async (t) => {
 
 t.test("figures of several processes are added up, and counts outlive their process", async (t) => {
   const [one, other] = [createMetrics(), createMetrics()];
-  const request = { route: "/query", status: 200, reason: "allowed" };
-  one.request(request, 0.1);
-  other.request(request, 0.1);
-  other.request(request, 0.1);
+  const request = {
+    ...{ route: "/query", status: 200, reason: "allowed", decision: "allow" as const },
+    ...{ operation: "Select", user: "ann", seconds: 0.1, gatewaySeconds: 0.1 },
+  };
+  one.request(request);
+  other.request(request);
+  other.request(request);
   one.reloaded("abc");
   other.reloaded("abc");
   other.reloadFailed();
@@ -37,7 +40,7 @@ t.test("figures of several processes are added up, and counts outlive their proc
   await gathered.retire(2);
   const fresh = createMetrics();
   fresh.reloaded("abc");
-  fresh.request(request, 0.1);
+  fresh.request(request);
   gathered.note(2, await fresh.figures());
   const after = await gathered.text();
   t.match(after, 'gatehouse_requests_total{route="/query",status="200",reason="allowed"} 4');

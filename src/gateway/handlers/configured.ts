@@ -130,6 +130,7 @@ async function handle(
   };
   exchange.inviteBody();
   guardStream(gateway, exchange, () => authorize(gateway, exchange, settings));
+  exchange.forwardedAt = performance.now();
   await gateway.streams.forward({
     request,
     response,

@@ -16,6 +16,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const { request, response, requestId, peer } = exchange;
   const { forwardedFor, proto, host } = peer;
   const isKeyed = gateway.configuration.upstream.query_form === "keyed";
+  exchange.forwardedAt = performance.now();
   await gateway.queries.forward({
     request,
     response,

@@ -1,5 +1,4 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { isUsername } from "../../access/names.ts";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf } from "../../identity/credential.ts";
@@ -89,8 +88,8 @@ export async function logIn(
   const { request, response, client } = visit;
   const username = form.get("username") ?? "";
   const origin = options.originOf(request);
-  // What nobody can be called may be a password in the wrong field.
-  const known = isUsername(username) ? username : undefined;
+  // What nobody is called may be a password in the wrong field.
+  const known = options.snapshot().users.has(username) ? username : undefined;
   const event = { user: known, client: client.clientId, address: origin.address };
   let user: User;
   try {

@@ -1,0 +1,165 @@
+import { execFileSync } from "node:child_process";
+import t from "tap";
+import { parse } from "yaml";
+import * as z from "zod";
+import { queryRefusals } from "../../src/query/refusal.ts";
+import { refusals } from "../../src/refusal.ts";
+import { openCounted, stir } from "../observe/busy-gateway.ts";
+import { fetchFigures, readExposition, type ServedFigure } from "../observe/exposition.ts";
+import { deployed, deployedPath, findProgram } from "./programs.ts";
+
+/** What Prometheus itself adds to each figure that it reads. */
+const added = new Set(["job", "instance", "le"]);
+const reasons = new Set(["allowed", ...Object.keys(refusals), ...Object.keys(queryRefusals)]);
+const functions = new Set([
+  ...["sum", "min", "count", "topk", "by", "rate", "increase", "histogram_quantile"],
+  "label_values",
+]);
+const ending = /_(?:bucket|sum|count)$/;
+
+const served = new Map<string, ServedFigure>([
+  // Made by Prometheus for each place that it reads.
+  ["up", { type: "gauge", labels: new Set(), samples: [] }],
+]);
+t.before(async () => {
+  const setting = await openCounted(t, 1);
+  await stir(setting);
+  const page = readExposition(await fetchFigures(setting.address));
+  for (const [name, figure] of page) served.set(name, figure);
+});
+
+/** The figure that a series belongs to. */
+function figureOf(series: string): ServedFigure | undefined {
+  const figure = served.get(series);
+  if (figure !== undefined) return figure;
+  const whole = served.get(series.replace(ending, ""));
+  return whole?.type === "histogram" ? whole : undefined;
+}
+
+/** The names in a text that are no functions, and all names of labels in it. */
+interface Named {
+  readonly series: string[];
+  readonly labels: string[];
+  /** Values that labels are compared with for being equal, as `[label, value]`. */
+  readonly values: [string, string][];
+}
+
+/** Takes an expression apart: its selectors, its groupings, and what is left, which is names. */
+function namesIn(expression: string): Named {
+  const labels: string[] = [];
+  const values: [string, string][] = [];
+  const bare = expression
+    .replace(/\{([^}]*)\}/g, (_, inside: string) => {
+      for (const [, label = "", operator, value = ""] of inside.matchAll(
+        /(\w+)(=~|!~|!=|=)"([^"]*)"/g,
+      )) {
+        labels.push(label);
+        if (operator === "=") values.push([label, value]);
+        if (operator === "=~" && !value.startsWith("$")) {
+          for (const one of value.split("|")) values.push([label, one]);
+        }
+      }
+      return "";
+    })
+    .replace(/\bby \(([^)]*)\)/g, (_, inside: string) => {
+      labels.push(...inside.split(",").map((label) => label.trim()));
+      return "";
+    })
+    .replace(/\[[^\]]*\]/g, "")
+    .replace(/, instance\)$/, ")");
+  const words = bare.match(/\b[a-z_]\w*/g) ?? [];
+  return { series: words.filter((word) => !functions.has(word)), labels, values };
+}
+
+/** What is wrong with an expression, in the light of what a gateway serves. */
+function faultsOf(expression: string): string[] {
+  const { series, labels, values } = namesIn(expression);
+  const figures = series.map((name) => [name, figureOf(name)] as const);
+  const unknown = figures.filter(([, figure]) => figure === undefined).map(([name]) => name);
+  const isThere = (label: string) =>
+    added.has(label) || figures.some(([, figure]) => figure?.labels.has(label));
+  const samples = figures.flatMap(([, figure]) => figure?.samples ?? []);
+  return [
+    ...(series.length === 0 ? ["no figure"] : unknown),
+    ...labels.filter((label) => !isThere(label)),
+    ...values
+      .filter(([label, value]) => !(label === "job" || (label === "reason" && reasons.has(value))))
+      .map(([label, value]) => `${label}="${value}"`)
+      .filter((pair) => !samples.some((sample) => sample.includes(pair))),
+  ];
+}
+
+const alerts = z.object({
+  groups: z.array(
+    z.object({
+      rules: z.array(
+        z.object({
+          alert: z.string(),
+          expr: z.string(),
+          labels: z.object({ severity: z.enum(["warning", "critical"]) }),
+          annotations: z.object({ summary: z.string(), description: z.string() }),
+        }),
+      ),
+    }),
+  ),
+});
+
+t.test("every alert asks for figures and labels that a gateway serves", async (t) => {
+  const { groups } = alerts.parse(parse(deployed("prometheus-alerts.yml")));
+  const rules = groups.flatMap(({ rules }) => rules);
+  t.ok(rules.length > 5);
+  for (const { alert, expr } of rules) t.strictSame(faultsOf(expr), [], alert);
+});
+
+const dashboard = z.object({
+  panels: z.array(
+    z.object({
+      id: z.number(),
+      title: z.string(),
+      gridPos: z.object({ x: z.number(), y: z.number(), w: z.number(), h: z.number() }),
+      targets: z.array(z.object({ expr: z.string(), legendFormat: z.string() })).optional(),
+    }),
+  ),
+  templating: z.object({ list: z.array(z.object({ name: z.string() })) }),
+});
+
+t.test("every panel of the dashboard draws what a gateway serves", async (t) => {
+  const text = deployed("grafana-dashboard.json");
+  const { panels, templating } = dashboard.parse(JSON.parse(text));
+  const targets = panels.flatMap(({ title, targets = [] }) =>
+    targets.map((target) => ({ title, ...target })),
+  );
+  for (const { title, expr, legendFormat } of targets) {
+    t.strictSame(faultsOf(expr), [], title);
+    const shown = Array.from(legendFormat.matchAll(/\{\{(\w+)\}\}/g), ([, label = ""]) => label);
+    const kept = namesIn(expr).labels.concat("instance");
+    for (const label of shown) t.ok(kept.includes(label), `${title}: ${label}`);
+  }
+  const variables = new Set(templating.list.map(({ name }) => name).concat("__rate_interval"));
+  for (const [, name = ""] of text.matchAll(/\$\{?(\w+)/g)) t.ok(variables.has(name), name);
+  t.equal(new Set(panels.map(({ id }) => id)).size, panels.length);
+  t.ok(panels.every(({ gridPos: { x, w } }) => x + w <= 24));
+});
+
+t.test("every figure of the gateway's own is drawn", async (t) => {
+  const text = deployed("grafana-dashboard.json");
+  const own = [...served.keys()].filter((name) => name.startsWith("gatehouse_"));
+  for (const name of own) t.ok(text.includes(name), name);
+});
+
+t.test("an expression with a slip in it is found out", async (t) => {
+  t.strictSame(faultsOf("rate(gatehouse_request_total[5m])"), ["gatehouse_request_total"]);
+  t.strictSame(faultsOf("sum by (rout) (gatehouse_requests_total)"), ["rout"]);
+  const odd = 'gatehouse_requests_total{route="/querry"}';
+  t.strictSame(faultsOf(odd), ['route="/querry"']);
+  const old = 'gatehouse_requests_total{reason="internal"}';
+  t.strictSame(faultsOf(old), ['reason="internal"']);
+});
+
+const promtool = findProgram("promtool");
+if (promtool !== undefined) {
+  t.test("Prometheus's own tool accepts the alerts", async (t) => {
+    const flags = ["check", "rules", deployedPath("prometheus-alerts.yml")];
+    t.match(execFileSync(promtool, flags, { encoding: "utf8" }), /SUCCESS: \d+ rules found/);
+  });
+}
