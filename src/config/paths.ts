@@ -25,6 +25,13 @@ export function resolvePaths(
     if (credential !== undefined) section.authorization_file = resolve(base, credential);
   }
   if (audit.file !== undefined) audit.file = resolve(base, audit.file);
-  const socket = upstream.url === undefined ? undefined : unixSocketPath(upstream.url);
-  if (socket !== undefined) upstream.url = unixSocketUrl(resolve(base, socket));
+  for (const where of [upstream, ...upstream.databases]) {
+    if (where.url !== undefined) where.url = resolveSocket(base, where.url);
+    if (where.urls !== undefined) where.urls = where.urls.map((url) => resolveSocket(base, url));
+  }
+}
+
+function resolveSocket(base: string, url: string): string {
+  const socket = unixSocketPath(url);
+  return socket === undefined ? url : unixSocketUrl(resolve(base, socket));
 }

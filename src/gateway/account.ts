@@ -15,7 +15,10 @@ function operationOf({ operations, operationCount }: Exchange): string {
 function count(gateway: Gateway, exchange: Exchange, status: number, seconds: number): void {
   const { route, decision, caller, principal, startedAt, forwardedAt } = exchange;
   gateway.metrics.request({
-    ...{ route, status, decision, seconds },
+    route,
+    status,
+    decision,
+    seconds,
     reason: exchange.reason ?? "allowed",
     operation: operationOf(exchange),
     // Not a name that was only claimed at a login.

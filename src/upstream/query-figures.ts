@@ -2,22 +2,23 @@ import type { UpstreamFigures } from "../observe/source-figures.ts";
 import { Times } from "../observe/time-figures.ts";
 import type { Slots } from "./slots.ts";
 
-/** What is counted on the queries' way to the upstream. */
+/** What is counted on the queries' ways to the upstream, all of them together. */
 export class QueryFigures implements UpstreamFigures {
   readonly waits = new Times();
   readonly answers = new Times();
   cut = 0;
-  readonly #slots: Slots;
+  readonly #slots: Slots[] = [];
 
-  constructor(slots: Slots) {
-    this.#slots = slots;
+  /** Counts the slots of one more way. */
+  include(slots: Slots): void {
+    this.#slots.push(slots);
   }
 
   get busy(): number {
-    return this.#slots.busy;
+    return this.#slots.reduce((sum, { busy }) => sum + busy, 0);
   }
 
   get waiting(): number {
-    return this.#slots.waiting;
+    return this.#slots.reduce((sum, { waiting }) => sum + waiting, 0);
   }
 }

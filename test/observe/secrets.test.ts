@@ -80,16 +80,21 @@ function failureOf(work: () => unknown): unknown {
   }
 }
 
+/** An error whose stack was written down before it was given another message. */
+function changed(before: string, after: string): Error {
+  const error = new Error(before);
+  return Object.assign(error, { stack: error.stack, message: after });
+}
+
 /** Errors that quote what somebody has sent. */
 const quoting: Readonly<Record<string, () => unknown>> = {
   "text that is no JSON": () => failureOf(() => JSON.parse("hunter2")),
   "a URL that is none": () => failureOf(() => new URL("hunter2")),
   "a message of lines that look like calls": () => new Error("no\n    at hunter2 (a.ts:1:1)"),
-  "a message that was changed": () =>
-    Object.assign(new Error("hunter2\n    at hunter2"), { message: "no" }),
-  "a message that was emptied": () => Object.assign(new Error("hunter2"), { message: "" }),
+  "a message that was changed": () => changed("hunter2\n    at hunter2", "no"),
+  "a message that was emptied": () => changed("hunter2", ""),
   "a stack of another form": () =>
-    Object.assign(new Error("no"), { stack: "hunter2:1\n    at f (a.ts:1:1)" }),
+    Object.assign(new Error("no"), { stack: "no hunter2:1\n    at f (a.ts:1:1)" }),
   "a name, a code and a cause": () =>
     Object.assign(new Error("no", { cause: new Error("hunter2") }), {
       name: "no hunter2",

@@ -1,6 +1,7 @@
 import { z } from "zod";
+import { isPlainName } from "../../query/names.ts";
 import { isForwardableHeader } from "../headers.ts";
-import { seconds, text, wholeNumber } from "../kinds.ts";
+import { refuse, seconds, text, wholeNumber } from "../kinds.ts";
 import { isBaseUrl, normalBaseUrl, unixSocketPath } from "../urls.ts";
 import { credentialKeys, refuseTwoCredentials } from "./credential.ts";
 
@@ -12,10 +13,86 @@ const headerName = text(
   "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
   isForwardableHeader,
 );
+const plainName = text("1 to 63 letters, digits, - and _", isPlainName);
+/** A path and query (RFC 9112, section 3.2.1), or nothing. */
+const healthPath = text("nothing, or / and visible ASCII characters but #", (path) =>
+  /^(?:|\/[!"$-~]*)$/.test(path),
+);
 
 function isUnixSocketUrl(url: string): boolean {
   const path = unixSocketPath(url);
   return path !== undefined && path !== "" && !path.includes("\0");
+}
+
+interface Where {
+  readonly url?: string | undefined;
+  readonly urls?: readonly string[] | undefined;
+}
+
+function refuseTwoPlaces({ url, urls }: Where, context: z.core.$RefinementCtx): void {
+  if (url !== undefined && urls !== undefined) {
+    refuse(context, ["urls"], "either url or urls, not both");
+  }
+}
+
+const elsewhere = z
+  .strictObject({
+    databases: z
+      .array(plainName)
+      .min(1)
+      .meta({
+        description: "Databases that live there and nowhere else.",
+        examples: [["analytics", "archive"]],
+      }),
+    url: url.optional().meta({
+      description: "Where they live.",
+      examples: ["http://127.0.0.1:9190"],
+    }),
+    urls: z
+      .array(url)
+      .min(1)
+      .optional()
+      .meta({
+        description: "Where they live, if each of several serves all of them.",
+        examples: [["http://127.0.0.1:9190", "http://127.0.0.1:9191"]],
+      }),
+  })
+  .superRefine(refuseTwoPlaces)
+  .superRefine(({ url, urls }, context) => {
+    if (url === undefined && urls === undefined) refuse(context, ["url"], "either url or urls");
+  });
+
+interface Places extends Where {
+  readonly databases: readonly (Where & { readonly databases: readonly string[] })[];
+}
+
+/** A target that stood twice would be counted, checked and filled twice. */
+function refuseTargetsTwice(upstream: Places, context: z.core.$RefinementCtx): void {
+  const seen = new Set(upstream.url === undefined ? [] : [upstream.url]);
+  const look = ({ url, urls = [] }: Where, path: PropertyKey[]) => {
+    const named = urls.map((url, index) => ({ url, at: [...path, "urls", index] }));
+    if (path.length > 0 && url !== undefined) named.push({ url, at: [...path, "url"] });
+    for (const { url, at } of named) {
+      if (seen.has(url)) refuse(context, at, "a URL that stands nowhere else in [upstream]");
+      seen.add(url);
+    }
+  };
+  look(upstream, []);
+  for (const [index, group] of upstream.databases.entries()) look(group, ["databases", index]);
+}
+
+/** Names that differ by case alone are one to an upstream that folds it. */
+function refuseDatabasesTwice({ databases: groups }: Places, context: z.core.$RefinementCtx): void {
+  const seen = new Set<string>();
+  for (const [group, { databases }] of groups.entries()) {
+    for (const [index, name] of databases.entries()) {
+      const allowed = "each database once, whatever its case";
+      if (seen.has(name.toLowerCase())) {
+        refuse(context, ["databases", group, "databases", index], allowed);
+      }
+      seen.add(name.toLowerCase());
+    }
+  }
 }
 
 /** `[upstream]`: the database behind the gateway. */
@@ -25,6 +102,14 @@ export const upstream = z
       description: "Where the database listens; absent: the embedded engine is started.",
       examples: ["http://127.0.0.1:9090"],
     }),
+    urls: z
+      .array(url)
+      .min(1)
+      .optional()
+      .meta({
+        description: "Where it listens, if each of several serves the same data; instead of url.",
+        examples: [["http://10.0.0.1:9090", "http://10.0.0.2:9090"]],
+      }),
     ...credentialKeys("The upstream's", "/run/secrets/upstream"),
     forward_authorization: z
       .boolean()
@@ -39,7 +124,7 @@ export const upstream = z
       }),
     connections: wholeNumber(1, 10_000)
       .default(64)
-      .describe("Connections to the upstream at one time."),
+      .describe("Connections to each URL at one time."),
     connect_timeout: seconds().default(5).describe("Seconds to wait for a connection."),
     response_timeout: seconds()
       .default(30)
@@ -48,7 +133,22 @@ export const upstream = z
       .enum(["keyed", "op"])
       .default("keyed")
       .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
+    health_path: healthPath.default("").meta({
+      description:
+        "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection.",
+      examples: ["/healthz"],
+    }),
+    health_interval: seconds()
+      .default(5)
+      .describe("Seconds between two checks of each of several URLs."),
+    databases: z
+      .array(elsewhere)
+      .default([])
+      .describe("Databases that live elsewhere than the others."),
   })
   .superRefine(refuseTwoCredentials)
+  .superRefine(refuseTwoPlaces)
+  .superRefine(refuseTargetsTwice)
+  .superRefine(refuseDatabasesTwice)
   .prefault({})
   .describe("The database behind the gateway.");

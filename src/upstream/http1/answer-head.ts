@@ -69,6 +69,19 @@ function framingOf(fields: FramingFields, status: number, minor: string): Framin
   return length === undefined ? "close" : "length";
 }
 
+function isSpace(code: number): boolean {
+  return code === 0x20 || code === 0x09;
+}
+
+/** A field's value without the space around it. */
+function valueIn(block: string, from: number, to: number): string {
+  let start = from;
+  let end = to;
+  while (start < end && isSpace(block.charCodeAt(start))) start++;
+  while (end > start && isSpace(block.charCodeAt(end - 1))) end--;
+  return block.slice(start, end);
+}
+
 /**
  * Reads the head of an answer.
  *
@@ -87,7 +100,7 @@ export function parseAnswerHead(text: string): AnswerHead {
     const colon = block.indexOf(":", at);
     const end = block.indexOf("\r\n", colon);
     const name = block.slice(at, colon);
-    const value = block.slice(colon + 1, end).trim();
+    const value = valueIn(block, colon + 1, end);
     headers.push(name, value);
     const isAny = name.length >= SHORTEST && name.length <= LONGEST;
     if (isAny) fields.note(name.toLowerCase(), value);

@@ -3,6 +3,9 @@ import { type Broken, element, header, key, seconds } from "./file.ts";
 const upstreamUrl =
   "http://host:port, https://host:port or unix:/path, without path, query and credentials";
 
+const healthPath = "nothing, or / and visible ASCII characters but #";
+const once = "a URL that stands nowhere else in [upstream]";
+
 /** What `[upstream]` refuses. */
 export const upstream: Broken[] = [
   ...key("upstream", "url", upstreamUrl, [
@@ -55,4 +58,43 @@ export const upstream: Broken[] = [
   ...key("upstream", "connect_timeout", seconds, ["0"]),
   ...key("upstream", "response_timeout", seconds, ["86401"]),
   ...key("upstream", "query_form", '"keyed", "op"', ['"Op"']),
+  ...key("upstream", "health_path", healthPath, ['"healthz"', '"/a b"', '"/a#b"', '"/é"']),
+  ...key("upstream", "health_interval", seconds, ["0"]),
+  {
+    text: '[upstream]\nurls = ["127.0.0.1:9090"]\n',
+    problem: `gateway.toml:2: upstream.urls[0]: found "127.0.0.1:9090"; allowed: ${upstreamUrl}`,
+  },
+  {
+    text: '[upstream]\nurl = "http://a:1"\nurls = ["http://b:1"]\n',
+    problem:
+      "gateway.toml:3: upstream.urls: found an array; allowed: either url or urls, not both",
+  },
+  {
+    text: '[upstream]\nurls = ["http://a:1", "http://A:1/"]\n',
+    problem: `gateway.toml:2: upstream.urls[1]: found "http://A:1/"; allowed: ${once}`,
+  },
+  {
+    text: '[upstream]\nurl = "http://a:1"\n[[upstream.databases]]\ndatabases = ["x"]\nurl = "http://a:1"\n',
+    problem: `gateway.toml:5: upstream.databases[0].url: found "http://a:1"; allowed: ${once}`,
+  },
+  {
+    text: '[[upstream.databases]]\ndatabases = ["x"]\n',
+    problem:
+      "gateway.toml:1: upstream.databases[0].url: found nothing; allowed: either url or urls",
+  },
+  {
+    text: '[[upstream.databases]]\ndatabases = ["x"]\nurl = "http://a:1"\nurls = ["http://b:1"]\n',
+    problem:
+      "gateway.toml:4: upstream.databases[0].urls: found an array; allowed: either url or urls, not both",
+  },
+  {
+    text: '[[upstream.databases]]\ndatabases = ["x", "X"]\nurl = "http://a:1"\n',
+    problem:
+      'gateway.toml:2: upstream.databases[0].databases[1]: found "X"; allowed: each database once, whatever its case',
+  },
+  {
+    text: '[[upstream.databases]]\ndatabases = ["a/b"]\nurl = "http://a:1"\n',
+    problem:
+      'gateway.toml:2: upstream.databases[0].databases[0]: found "a/b"; allowed: 1 to 63 letters, digits, - and _',
+  },
 ];

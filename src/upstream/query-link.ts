@@ -1,0 +1,129 @@
+import { Refusal } from "../refusal.ts";
+import type { Departure } from "./departure.ts";
+import type { Connection } from "./http1/connection.ts";
+import { ConnectionPool } from "./http1/pool.ts";
+import { fieldLines, type RequestFields } from "./http1/request-head.ts";
+import { HeldAnswer, type QueryAnswer, type QueryAsk } from "./query-ask.ts";
+import { type ExchangeLimits, type Outcome, QueryExchange } from "./query-exchange.ts";
+import type { QueryFigures } from "./query-figures.ts";
+import type { QueryForward } from "./query-forward.ts";
+import { type Slot, Slots } from "./slots.ts";
+import type { UpstreamTarget } from "./target.ts";
+
+/** How queries go to one target. */
+export interface QueryLinkOptions {
+  readonly target: UpstreamTarget;
+  readonly connections: number;
+  /** Milliseconds. */
+  readonly connectTimeout: number;
+  /** Milliseconds to the answer's head, and between two parts of its body. */
+  readonly responseTimeout: number;
+  /** Milliseconds for which a client may take nothing of its answer; by default a minute. */
+  readonly clientTimeout?: number;
+}
+
+const CLIENT_TIMEOUT_MS = 60_000;
+/** Queries that may wait for a connection, as a multiple of the connections. */
+const WAITING_PER_CONNECTION = 16;
+
+function overloaded(): Refusal {
+  return new Refusal("upstream_overloaded", { retryAfter: 1 });
+}
+
+function hostHeader({ origin, socketPath }: UpstreamTarget): string {
+  return socketPath === undefined ? new URL(origin).host : "localhost";
+}
+
+/** The way of queries to one target: its slots and its connections. */
+export class QueryLink {
+  /**
+   * Queries wait here and not in the pool, so that one whose client left is forgotten at once, and
+   * no user waits for another one's flood.
+   */
+  readonly slots: Slots;
+  readonly #pool: ConnectionPool;
+  readonly #start: string;
+  readonly #limits: ExchangeLimits;
+  readonly #figures: QueryFigures;
+
+  /** Nothing is connected until it is needed. @param figures where this way is counted too */
+  constructor(options: QueryLinkOptions, figures: QueryFigures) {
+    const { target, connections, connectTimeout, responseTimeout } = options;
+    const { clientTimeout = CLIENT_TIMEOUT_MS } = options;
+    this.#limits = { responseTimeout, clientTimeout };
+    this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
+    this.#start = `POST /query HTTP/1.1\r\nhost: ${hostHeader(target)}\r\nconnection: keep-alive\r\n`;
+    this.slots = new Slots(connections, connections * WAITING_PER_CONNECTION);
+    this.#figures = figures;
+    figures.include(this.slots);
+  }
+
+  /** A connection that was used before, or a new one. */
+  take(): Connection {
+    return this.#pool.take();
+  }
+
+  /** A new connection. */
+  open(): Connection {
+    return this.#pool.open();
+  }
+
+  /**
+   * Waits for a slot; to be called only if none is free.
+   *
+   * @returns undefined if `departure` came first
+   * @throws Refusal `upstream_overloaded` if too many wait, or after the response timeout
+   */
+  async wait(user: string, departure: Departure): Promise<Slot | undefined> {
+    const startedAt = performance.now();
+    try {
+      return await this.#turn(user, departure);
+    } finally {
+      this.#figures.waits.add((performance.now() - startedAt) / 1000);
+    }
+  }
+
+  async #turn(user: string, departure: Departure): Promise<Slot | undefined> {
+    const place = this.slots.wait(user);
+    if (place === undefined) throw overloaded();
+    let isGone = false;
+    const forget = departure(() => {
+      isGone = true;
+      place.leave();
+    });
+    const timer = setTimeout(place.leave, this.#limits.responseTimeout);
+    const slot = await place.turn;
+    clearTimeout(timer);
+    forget();
+    if (slot === undefined && !isGone) throw overloaded();
+    return slot;
+  }
+
+  /** Sends a query up and streams its answer to the client. */
+  send(connection: Connection, query: QueryForward, body: Buffer): Promise<Outcome> {
+    return new Promise((settle) => {
+      const exchange = new QueryExchange(query, connection, this.#limits, this.#figures, settle);
+      connection.send(this.#headOf(query.headers, body), body, exchange);
+    });
+  }
+
+  /**
+   * Sends a query up and holds its answer.
+   *
+   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`
+   */
+  ask(connection: Connection, { headers, body, signal }: QueryAsk): Promise<QueryAnswer> {
+    const held = new HeldAnswer(connection, signal, this.#figures.answers);
+    connection.send(this.#headOf(headers, body), body, held);
+    return held.answer;
+  }
+
+  #headOf(headers: RequestFields, body: Buffer): string {
+    return `${this.#start}content-length: ${body.length}\r\n${fieldLines(headers)}\r\n`;
+  }
+
+  /** Ends all connections, also those that wait for an answer. */
+  close(): void {
+    this.#pool.close();
+  }
+}

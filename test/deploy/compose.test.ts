@@ -1,0 +1,98 @@
+import { existsSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { parse } from "yaml";
+import * as z from "zod";
+import { startPostgres } from "../engine/postgres/server.ts";
+import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { temporaryHome } from "../kit/gateway.ts";
+import { Service } from "../kit/process.ts";
+import { deployed, deployedPath, fill } from "./programs.ts";
+
+const names = z.array(z.string());
+const service = z.object({
+  image: z.string(),
+  build: z.object({ context: z.string(), dockerfile: z.string() }).optional(),
+  command: names.default([]),
+  depends_on: z
+    .union([names, z.record(z.string(), z.unknown()).transform(Object.keys)])
+    .default([]),
+  volumes: names.default([]),
+  networks: z.union([names, z.record(z.string(), z.unknown()).transform(Object.keys)]),
+  secrets: names.default([]),
+  configs: z.array(z.object({ source: z.string(), target: z.string() })).default([]),
+  environment: z.record(z.string(), z.string()).default({}),
+  read_only: z.boolean().default(false),
+});
+const shape = z.object({
+  services: z.record(z.string(), service),
+  networks: z.record(z.string(), z.unknown()),
+  volumes: z.record(z.string(), z.unknown()),
+  configs: z.object({ gateway: z.object({ content: z.string() }) }),
+  secrets: z.record(z.string(), z.object({ file: z.string() })),
+});
+const text = deployed("compose.yaml");
+const compose = shape.parse(parse(text));
+
+t.test("all that the services refer to is there", async (t) => {
+  for (const [name, service] of Object.entries(compose.services)) {
+    for (const other of service.depends_on) t.ok(other in compose.services, `${name}: ${other}`);
+    for (const network of service.networks)
+      t.ok(network in compose.networks, `${name}: ${network}`);
+    for (const secret of service.secrets) t.ok(secret in compose.secrets, `${name}: ${secret}`);
+    for (const { source } of service.configs) t.ok(source in compose.configs, `${name}: ${source}`);
+    for (const volume of service.volumes) {
+      const [source = ""] = volume.split(":");
+      const isThere = source.startsWith("./")
+        ? existsSync(deployedPath(source))
+        : source in compose.volumes;
+      t.ok(isThere, `${name}: ${source}`);
+    }
+    const { build } = service;
+    if (build !== undefined) {
+      t.ok(existsSync(path.join(deployedPath(build.context), build.dockerfile)), "the Dockerfile");
+    }
+  }
+});
+
+t.test("the front is the one that is believed, and finds the gateway", async (t) => {
+  const { gatehouse: gateway, front, engine, database } = compose.services;
+  const [, address = ""] = /ipv4_address: (\S+)/.exec(text) ?? [];
+  t.match(compose.configs.gateway.content, `trusted_proxies = ["${address}"]`);
+  t.equal(front?.environment.GATEHOUSE, "gatehouse:8080");
+  t.match(deployed("Caddyfile"), "reverse_proxy {$GATEHOUSE:");
+  t.ok(gateway?.read_only && engine?.read_only);
+  t.notOk(gateway?.networks.some((name) => database?.networks.includes(name)));
+});
+
+t.test("gateway and engine work together over PostgreSQL as they are told to", async (t) => {
+  const home = temporaryHome(t);
+  const server = await startPostgres(t);
+  const url = server.url(await server.createDatabase());
+  const socket = path.join(home, "engine.sock");
+  const places: Record<string, string> = {
+    "postgres://gatehouse@database:5432/gatehouse": url,
+    "unix:/run/gatehouse/engine.sock": `unix:${socket}`,
+    "/etc/gatehouse/gateway.toml": path.join(home, "gateway.toml"),
+  };
+  const commandOf = (name: string) =>
+    (compose.services[name]?.command ?? []).map((word) => places[word] ?? word);
+  const port = await freePort();
+  writeFileSync(
+    path.join(home, "gateway.toml"),
+    fill(compose.configs.gateway.content, {
+      'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${port}`,
+      "unix:/run/gatehouse/engine.sock": `unix:${socket}`,
+    }),
+  );
+  for (const name of ["engine", "gatehouse"]) {
+    const service = new Service(home, commandOf(name));
+    t.teardown(() => service.stop("SIGKILL"));
+    if (name === "engine") await service.logged(({ msg }) => msg === "engine listening");
+  }
+  const isReady = () => ask(`http://127.0.0.1:${port}/readyz`).then(({ status }) => status === 200);
+  await eventually("the gateway is ready", () => isReady().catch(() => false));
+  t.pass("ready");
+});
