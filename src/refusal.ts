@@ -22,6 +22,7 @@ const table = {
   origin_not_allowed: [403, "Pages of this Origin may not use the gateway"],
 
   bad_request: [400, "Bad request"],
+  batch_across_upstreams: [400, "The databases of a Batch live on several upstreams"],
   several_authorization_headers: [400, "More than one Authorization header"],
   invalid_body: [400, "Invalid request body"],
   invalid_username: [

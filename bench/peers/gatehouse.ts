@@ -15,6 +15,8 @@ export interface GatehouseOptions {
   readonly name?: string;
   /** Flags for Node itself. */
   readonly nodeFlags?: readonly string[];
+  /** Whether it is kept to a core; by default it is. */
+  readonly isPinned?: boolean;
 }
 
 /** A gateway of ours and where its metrics are. */
@@ -26,7 +28,13 @@ export interface Gatehouse extends System {
 export async function startGatehouse(
   world: World,
   upstreamPort: number,
-  { users, workers = 1, name = "Gatehouse", nodeFlags = [] }: GatehouseOptions = {},
+  {
+    users,
+    workers = 1,
+    name = "Gatehouse",
+    nodeFlags = [],
+    isPinned = true,
+  }: GatehouseOptions = {},
 ): Promise<Gatehouse> {
   const home = mkdtempSync(path.join(world.directory, "home-"));
   chmodSync(home, 0o700);
@@ -48,8 +56,7 @@ enabled = false
 `,
   );
   if (world.keys !== undefined) cpSync(world.keys, path.join(home, "keys"), { recursive: true });
-  // Several processes need more than the core that one is kept on.
-  const core = workers === 1 ? GATEWAY_CORE : undefined;
+  const core = isPinned ? GATEWAY_CORE : undefined;
   const flags = [...nodeFlags, program, "serve"];
   const running = new Program(process.execPath, flags, core, cleanEnvironment(home));
   const port = Number(await running.printed(/"url":"http:\/\/127\.0\.0\.1:(\d+)/));

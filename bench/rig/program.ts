@@ -52,9 +52,7 @@ export class Program {
 
   /** Seconds of processor time that it has used so far, user and system together. */
   cpuSeconds(): number {
-    const stat = readFileSync(`/proc/${this.child.pid}/stat`, "utf8");
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+    return cpuSecondsOf(this.child.pid ?? 0);
   }
 
   /** Resident memory in MB. */
@@ -63,12 +61,29 @@ export class Program {
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
   }
 
+  /** Ends it at once. */
   async stop(): Promise<void> {
+    await this.#signal("SIGKILL");
+  }
+
+  /** Ends it in its own way, with what it has started. */
+  async end(): Promise<void> {
+    await this.#signal("SIGTERM");
+  }
+
+  async #signal(signal: NodeJS.Signals): Promise<void> {
     if (this.child.exitCode !== null || this.child.signalCode !== null) return;
     const exit = once(this.child, "exit");
-    this.child.kill("SIGKILL");
+    this.child.kill(signal);
     await exit;
   }
+}
+
+/** Seconds of processor time that a process has used so far, user and system together. */
+export function cpuSecondsOf(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
 }
 
 async function accepts(port: number): Promise<boolean> {

@@ -21,7 +21,8 @@ function printFacts(
   printFact("Files", serviceDirectory);
   printFact("Configuration", file ?? "defaults (see gateway.toml.example)");
   const files = `SQLite files in ${dataDirectory}`;
-  printFact("Database", dataDirectory === undefined ? (configuration.upstream.url ?? "") : files);
+  const { url: one = "", urls = [one] } = configuration.upstream;
+  printFact("Database", dataDirectory === undefined ? urls.join(", ") : files);
 }
 
 /** Tells a person on a terminal what they want to know after a start. */

@@ -73,7 +73,7 @@ function logStart(
       accessVersion,
       users,
       dataDirectory,
-      upstream: configuration.upstream.url,
+      upstream: configuration.upstream.url ?? configuration.upstream.urls,
     },
     `listening on ${url}`,
   );

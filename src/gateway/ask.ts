@@ -32,6 +32,7 @@ export async function ask(
     const { grammar } = gateway;
     const query = body.length < longBody ? scan(body, grammar) : await scanInSlices(body, grammar);
     if (signal.aborted) throw new Refusal("upstream_broken", { detail: "given up" });
+    const queries = gateway.placement.queriesOf(query);
     const identity = judge(gateway, exchange, principal?.subject, query);
     exchange.decision = "allow";
     const headers = {
@@ -42,7 +43,7 @@ export async function ask(
     if (authorization !== undefined) Object.assign(headers, { authorization });
     const user = payerOf(exchange);
     exchange.forwardedAt ??= performance.now();
-    return await gateway.queries.ask({ user, body: inForm(gateway, body, query), headers, signal });
+    return await queries.ask({ user, body: inForm(gateway, body, query), headers, signal });
   } catch (error) {
     if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;
     const status = error instanceof Refusal ? error.status : 400;

@@ -9,9 +9,7 @@ import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
-import type { Probe } from "../upstream/probe.ts";
-import type { QueryClient } from "../upstream/query-client.ts";
-import type { StreamProxy } from "../upstream/stream-proxy.ts";
+import type { Placement } from "../upstream/placement.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 import type { BodyBudget } from "./body-collector.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
@@ -31,10 +29,8 @@ export interface Gateway {
   readonly grammar: Grammar;
   readonly budget: BodyBudget;
   readonly target: UpstreamTarget;
-  readonly probe: Probe;
   readonly headers: HeaderPolicy;
-  readonly queries: QueryClient;
-  readonly streams: StreamProxy;
+  readonly placement: Placement;
   /** What stands behind `/mcp`; resolves once the gateway listens. */
   readonly mcp: () => Promise<McpEndpoint>;
   readonly log: Log;

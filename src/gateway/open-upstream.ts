@@ -2,17 +2,21 @@ import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
 import { type EngineAddress, startEmbeddedEngine } from "../upstream/embedded-engine.ts";
-import { Probe } from "../upstream/probe.ts";
-import { createQueryClient, type QueryClient } from "../upstream/query-client.ts";
-import { createStreamProxy, type StreamProxy } from "../upstream/stream-proxy.ts";
+import { Placement } from "../upstream/placement.ts";
+import { QueryFigures } from "../upstream/query-figures.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
+import {
+  openTargetGroup,
+  type TargetGroup,
+  type TargetGroupOptions,
+} from "../upstream/target-group.ts";
 
-/** The database behind, and the ways to it. */
+/** The databases behind, and the ways to them. */
 export interface Upstream {
+  /** The first target of those databases that do not live elsewhere. */
   readonly target: UpstreamTarget;
-  readonly probe: Probe;
-  readonly queries: QueryClient;
-  readonly streams: StreamProxy;
+  readonly placement: Placement;
+  readonly figures: QueryFigures;
   /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
   readonly dataDirectory: string | undefined;
 }
@@ -29,31 +33,78 @@ export async function openEngine(
   return { target: engine.target, dataDirectory };
 }
 
+function groupOptions(
+  { configuration: { upstream } }: LoadedConfiguration,
+  log: Log,
+): TargetGroupOptions {
+  return {
+    connections: upstream.connections,
+    connectTimeout: upstream.connect_timeout * 1000,
+    responseTimeout: upstream.response_timeout * 1000,
+    healthPath: upstream.health_path,
+    healthInterval: upstream.health_interval * 1000,
+    authorization: upstream.authorization,
+    figures: new QueryFigures(),
+    onChange(target, isLive) {
+      if (isLive) log.info({ target }, "an upstream is back and takes queries again");
+      else log.warn({ target }, "an upstream failed and takes no queries until a check passes");
+    },
+  };
+}
+
+interface Where {
+  readonly url?: string | undefined;
+  readonly urls?: readonly string[] | undefined;
+}
+
+interface Targets {
+  readonly first: UpstreamTarget;
+  readonly others: readonly UpstreamTarget[];
+}
+
+/** The targets of `url` or `urls`, the first of them apart; undefined if neither is there. */
+function targetsOf({ url, urls = [] }: Where): Targets | undefined {
+  const [first, ...others] = (url === undefined ? urls : [url]).map(parseTarget);
+  return first === undefined ? undefined : { first, others };
+}
+
 /**
- * Opens the configured upstream or an engine of the gateway's own; puts its closing on the stack.
+ * Opens the configured upstreams, or an engine of the gateway's own in the place of the first; puts
+ * their closing on the stack.
  *
  * @param engine starts the engine
  */
 export async function openUpstream(
-  { configuration: { upstream } }: LoadedConfiguration,
+  loaded: LoadedConfiguration,
   engine: () => Promise<EngineAddress>,
+  log: Log,
   opened: AsyncDisposableStack,
 ): Promise<Upstream> {
-  const { target, dataDirectory } =
-    upstream.url === undefined
-      ? await engine()
-      : { target: parseTarget(upstream.url), dataDirectory: undefined };
+  const { upstream } = loaded.configuration;
+  const options = groupOptions(loaded, log);
+  function openGroup({ first, others }: Targets, own: TargetGroupOptions = options): TargetGroup {
+    const group = openTargetGroup(first, others, own);
+    opened.defer(() => group.close());
+    return group;
+  }
 
-  const connectTimeout = upstream.connect_timeout * 1000;
-  const responseTimeout = upstream.response_timeout * 1000;
-  const queries = createQueryClient({
-    target,
-    connections: upstream.connections,
-    connectTimeout,
-    responseTimeout,
-  });
-  opened.defer(() => queries.close());
-  const streams = createStreamProxy({ target, connectTimeout, responseTimeout });
-  opened.defer(() => streams.close());
-  return { target, probe: new Probe(target), queries, streams, dataDirectory };
+  const configured = targetsOf(upstream);
+  const { target, dataDirectory } =
+    configured === undefined
+      ? await engine()
+      : { target: configured.first, dataDirectory: undefined };
+  // The path to be checked is that of the operator's own servers, not the engine's.
+  const home =
+    configured === undefined
+      ? openGroup({ first: target, others: [] }, { ...options, healthPath: "" })
+      : openGroup(configured);
+  const elsewhere = new Map<string, TargetGroup>();
+  for (const { databases, ...where } of upstream.databases) {
+    const targets = targetsOf(where);
+    if (targets === undefined) continue;
+    const group = openGroup(targets);
+    for (const database of databases) elsewhere.set(database, group);
+  }
+  const placement = new Placement(home, elsewhere);
+  return { target, placement, figures: options.figures, dataDirectory };
 }

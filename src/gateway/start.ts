@@ -104,9 +104,11 @@ async function open(
   const base = { access, shared, log, member };
   const identity = await openIdentity(loaded, base, opened);
   const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
-  const { dataDirectory, ...upstream } = await openUpstream(loaded, engine, opened);
+  const behind = await openUpstream(loaded, engine, log, opened);
+  const { dataDirectory, figures, ...upstream } = behind;
   metrics.showTokens(identity.tokens.figures);
-  metrics.showUpstream(upstream.queries.figures, () => upstream.probe.isUp());
+  metrics.showUpstream(figures, () => upstream.placement.isUp());
+  metrics.showTargets(upstream.placement.targets);
   const mcp = Promise.withResolvers<McpEndpoint>();
 
   // Known once a free port was taken; no request comes before that.

@@ -94,10 +94,7 @@ async function issueToken(
 }
 
 /** An authority over login tokens; `ring` is asked anew each time, so that keys can rotate. */
-export function createTokenAuthority(
-  ring: () => KeyRing,
-  issuer: string,
-): CountingTokenAuthority {
+export function createTokenAuthority(ring: () => KeyRing, issuer: string): CountingTokenAuthority {
   const pin: Pin = {
     get algorithm() {
       return ring().algorithm;

@@ -10,6 +10,7 @@ import {
   type TokenFigures,
   type UpstreamFigures,
 } from "./source-figures.ts";
+import { registerTargets, type TargetFigures } from "./target-figures.ts";
 
 /** The figures of one process at one moment. */
 export type Figures = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
@@ -25,6 +26,8 @@ export interface Metrics {
   reloadFailed(): void;
   /** Shows what these tell from now on. @param isUp finds out whether the upstream is there */
   showUpstream(figures: UpstreamFigures, isUp: () => Promise<boolean>): void;
+  /** Shows each of several targets. */
+  showTargets(targets: readonly TargetFigures[]): void;
   showHashing(figures: HashFigures): void;
   showTokens(figures: TokenFigures): void;
   /** Serves the figures on `host:port`. */
@@ -101,6 +104,7 @@ export function createMetrics(): Metrics {
     end: () => requests.end(),
     request: (request) => requests.count(request),
     showUpstream: (figures, isUp) => registerUpstream(registry, figures, isUp),
+    showTargets: (targets) => registerTargets(registry, targets),
     showHashing: (figures) => registerHashing(registry, figures),
     showTokens: (figures) => registerTokens(registry, figures),
     listen: (address) => serveFigures(address, () => registry.metrics()),

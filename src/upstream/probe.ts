@@ -1,23 +1,35 @@
+import { type RequestOptions, request as requestPlain } from "node:http";
+import { request as requestTls } from "node:https";
 import { connect } from "node:net";
 import type { UpstreamTarget } from "./target.ts";
 
-/** Milliseconds after which an upstream that takes no connection counts as down. */
+/** Milliseconds after which an upstream that takes no connection, or gives no answer, is down. */
 const TIMEOUT_MS = 2000;
-/** Milliseconds for which an upstream that took one counts as up. */
+/** Milliseconds for which an upstream that was found up counts as up. */
 const FRESH_MS = 1000;
 
-/** True if the upstream takes a connection; nothing is sent on it. */
-function takesConnection({ origin, socketPath }: UpstreamTarget): Promise<boolean> {
+/** How an upstream is looked at. */
+export interface ProbeOptions {
+  readonly target: UpstreamTarget;
+  /** What is asked for, to be answered with 2xx; empty: that it takes a connection is enough. */
+  readonly path?: string;
+  /** The `Authorization` header that goes with it, if any. */
+  readonly authorization?: string | undefined;
+}
+
+function addressOf({ origin, socketPath }: UpstreamTarget) {
+  if (socketPath !== undefined) return { path: socketPath };
   const { hostname, port, protocol } = new URL(origin);
-  const address =
-    socketPath === undefined
-      ? {
-          host: hostname.replace(/^\[(.*)\]$/, "$1"),
-          port: Number(port) || (protocol === "https:" ? 443 : 80),
-        }
-      : { path: socketPath };
+  return {
+    host: hostname.replace(/^\[(.*)\]$/, "$1"),
+    port: Number(port) || (protocol === "https:" ? 443 : 80),
+  };
+}
+
+/** True if the upstream takes a connection; nothing is sent on it. */
+function takesConnection(target: UpstreamTarget): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect({ ...address, timeout: TIMEOUT_MS });
+    const socket = connect({ ...addressOf(target), timeout: TIMEOUT_MS });
     const finish = (reachable: boolean) => {
       socket.destroy();
       resolve(reachable);
@@ -28,27 +40,60 @@ function takesConnection({ origin, socketPath }: UpstreamTarget): Promise<boolea
   });
 }
 
-/** Finds out whether the upstream is there, with one connection for all who ask at one moment. */
+/** True if the upstream answers `GET` of the path with 2xx, on a connection of its own. */
+function answersWell(
+  target: UpstreamTarget,
+  path: string,
+  authorization: string | undefined,
+): Promise<boolean> {
+  const { origin, socketPath } = target;
+  const options: RequestOptions = {
+    path,
+    agent: false,
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+    headers: authorization === undefined ? {} : { authorization },
+    ...(socketPath === undefined ? {} : { socketPath }),
+  };
+  const request = origin.startsWith("https:") ? requestTls : requestPlain;
+  return new Promise((resolve) => {
+    const ask = request(origin, options, ({ statusCode = 0 }) => {
+      resolve(statusCode >= 200 && statusCode < 300);
+      ask.destroy();
+    });
+    ask.once("error", () => resolve(false));
+    ask.end();
+  });
+}
+
+/** Finds out whether the upstream is there, with one look for all who ask at one moment. */
 export class Probe {
-  readonly #target: UpstreamTarget;
+  readonly #options: ProbeOptions;
   #asking: Promise<boolean> | undefined;
   /** `performance.now()` until which the upstream counts as up. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
-  constructor(target: UpstreamTarget) {
-    this.#target = target;
+  constructor(options: ProbeOptions) {
+    this.#options = options;
   }
 
-  /** True if the upstream takes a connection, or took one within the last second. */
+  /** True if the upstream is there, or was within the last second. */
   async isUp(): Promise<boolean> {
     if (performance.now() < this.#freshUntil) return true;
+    return this.look();
+  }
+
+  /** True if the upstream is there now. */
+  look(): Promise<boolean> {
     this.#asking ??= this.#ask();
     return this.#asking;
   }
 
   async #ask(): Promise<boolean> {
-    const isUp = await takesConnection(this.#target);
-    if (isUp) this.#freshUntil = performance.now() + FRESH_MS;
+    const { target, path = "", authorization } = this.#options;
+    const isUp = await (path === ""
+      ? takesConnection(target)
+      : answersWell(target, path, authorization));
+    this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
     this.#asking = undefined;
     return isUp;
   }

@@ -1,9 +1,8 @@
 import { Refusal } from "../refusal.ts";
 import { whenAborted, whenClosed } from "./departure.ts";
 import type { QueryAnswer, QueryAsk } from "./query-ask.ts";
-import { QueryFigures } from "./query-figures.ts";
 import type { QueryForward } from "./query-forward.ts";
-import { QueryLink, type QueryLinkOptions } from "./query-link.ts";
+import type { QueryLink } from "./query-link.ts";
 
 /** Sends queries to the upstream and streams the answers back. */
 export interface QueryClient {
@@ -16,7 +15,6 @@ export interface QueryClient {
   forward(query: QueryForward): Promise<void>;
   /** Sends a query for the gateway's own use. @throws Refusal like `forward` */
   ask(query: QueryAsk): Promise<QueryAnswer>;
-  close(): Promise<void>;
 }
 
 /** The body of a query in one piece. */
@@ -39,12 +37,8 @@ async function forwardOn(link: QueryLink, query: QueryForward): Promise<void> {
   if (outcome instanceof Refusal) throw outcome;
 }
 
-/** Opens the way to an upstream of one target; nothing is connected until it is needed. */
-export function createQueryClient(
-  options: QueryLinkOptions,
-  figures = new QueryFigures(),
-): QueryClient {
-  const link = new QueryLink(options, figures);
+/** Sends queries to an upstream of one target. */
+export function createQueryClient(link: QueryLink): QueryClient {
   const { slots } = link;
   return {
     async forward(query) {
@@ -66,9 +60,6 @@ export function createQueryClient(
       } finally {
         slots.release(slot);
       }
-    },
-    async close() {
-      link.close();
     },
   };
 }

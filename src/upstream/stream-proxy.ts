@@ -39,7 +39,7 @@ export interface StreamForward {
 }
 
 /** Carries requests to the upstream, streaming both ways. */
-export interface StreamProxy {
+export interface StreamForwarder {
   /**
    * Resolves when the answer has gone out or broken off.
    *
@@ -47,6 +47,10 @@ export interface StreamProxy {
    *   nothing of an answer has gone out
    */
   forward(stream: StreamForward): Promise<void>;
+}
+
+/** One that has connections of its own. */
+export interface StreamProxy extends StreamForwarder {
   close(): void;
 }
 

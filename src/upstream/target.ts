@@ -6,6 +6,11 @@ export interface UpstreamTarget {
   readonly socketPath: string | undefined;
 }
 
+/** A target as the configuration names it. */
+export function targetName({ origin, socketPath }: UpstreamTarget): string {
+  return socketPath === undefined ? origin : `unix:${socketPath}`;
+}
+
 /** Reads `http://host:port`, `https://host:port` or `unix:/path`. */
 export function parseTarget(url: string): UpstreamTarget {
   if (url.startsWith("unix:")) {

@@ -57,7 +57,9 @@ t.test(
   (t) => {
     const lines = committed.example.replaceAll(/^#(?! |$)/gm, "").split("\n");
     const text = lines
-      .filter((line) => !/^(?:authorization_file|database_header|database_argument|urls) = /.test(line))
+      .filter(
+        (line) => !/^(?:authorization_file|database_header|database_argument|urls) = /.test(line),
+      )
       .join("\n");
     const { configuration } = load(t, text);
     t.equal(configuration.routes.length, 1);

@@ -123,7 +123,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       checkPassword: (username, password, origin) =>
         checkPassword(login, username, password, origin),
       openLimit: (_name, bounds) => createAddressLimit(bounds),
-    originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
+      originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
       snapshot: () => snapshot,
       revocations,
       onEvent: (name, fields) => events.push({ name, fields }),

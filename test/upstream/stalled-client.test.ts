@@ -3,6 +3,8 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import t from "tap";
 import { createQueryClient } from "../../src/upstream/query-client.ts";
+import { QueryFigures } from "../../src/upstream/query-figures.ts";
+import { QueryLink } from "../../src/upstream/query-link.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -13,14 +15,16 @@ const headers = { "content-type": "application/json" };
 t.test("a client that stops reading gives its connection to the upstream back", async (t) => {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
-  const client = createQueryClient({
+  const options = {
     target: parseTarget(upstream.url),
     connections: 1,
     connectTimeout: 5000,
     responseTimeout: 10_000,
     clientTimeout: 200,
-  });
-  t.teardown(() => client.close());
+  };
+  const link = new QueryLink(options, new QueryFigures());
+  t.teardown(() => link.close());
+  const client = createQueryClient(link);
   const server = createServer((request, response) => {
     const query = { request, response, user: "alice", body: Buffer.from("{}"), headers };
     void client.forward({ ...query, isRead: true, answerHeaders: [] });

@@ -95,6 +95,15 @@ function refuseDatabasesTwice({ databases: groups }: Places, context: z.core.$Re
   }
 }
 
+/** The embedded engine, which is started without a URL, takes queries as clients send them. */
+function refuseOpFormToEngine(
+  { url, urls, query_form: form }: Where & { readonly query_form: string },
+  context: z.core.$RefinementCtx,
+): void {
+  if (form === "keyed" || url !== undefined || urls !== undefined) return;
+  refuse(context, ["query_form"], '"keyed" without url or urls, as the embedded engine wants it');
+}
+
 /** `[upstream]`: the database behind the gateway. */
 export const upstream = z
   .strictObject({
@@ -150,5 +159,6 @@ export const upstream = z
   .superRefine(refuseTwoPlaces)
   .superRefine(refuseTargetsTwice)
   .superRefine(refuseDatabasesTwice)
+  .superRefine(refuseOpFormToEngine)
   .prefault({})
   .describe("The database behind the gateway.");

@@ -8,6 +8,7 @@ import { isPlainName } from "../../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../../query/operations.ts";
 import { Refusal } from "../../refusal.ts";
 import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/headers.ts";
+import type { StreamForwarder } from "../../upstream/stream-proxy.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
@@ -108,6 +109,16 @@ function withJudgedDatabase(
   return { ...Object.fromEntries(others), [name]: sent[name] };
 }
 
+/** The way to where the request's database lives, if it is about one and that makes a difference. */
+function streamsOf(
+  { placement }: Gateway,
+  exchange: Exchange,
+  settings: RouteSettings,
+): StreamForwarder {
+  const isAboutOne = !placement.isOne && namesDatabase(settings);
+  return placement.streamsOf(isAboutOne ? readDatabase(exchange, settings) : undefined);
+}
+
 async function handle(
   gateway: Gateway,
   exchange: Exchange,
@@ -117,6 +128,7 @@ async function handle(
   const hasFragment = exchange.request.url?.includes("#") ?? false;
   if (hasFragment || isAmbiguous(exchange.path)) throw new Refusal("path_not_canonical");
   const identity = authorize(gateway, exchange, settings);
+  const streams = streamsOf(gateway, exchange, settings);
   exchange.decision = "allow";
   const { request, response, requestId, peer } = exchange;
   const { forwardedFor, proto, host, isTrusted } = peer;
@@ -131,7 +143,7 @@ async function handle(
   exchange.inviteBody();
   guardStream(gateway, exchange, () => authorize(gateway, exchange, settings));
   exchange.forwardedAt = performance.now();
-  await gateway.streams.forward({
+  await streams.forward({
     request,
     response,
     headers,

@@ -11,13 +11,14 @@ import { subjectOf } from "../subject.ts";
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const { grammar } = gateway;
   const query = body.length < longBody ? scan(body, grammar) : await scanInSlices(body, grammar);
+  const queries = gateway.placement.queriesOf(query);
   const identity = judge(gateway, exchange, subjectOf(exchange), query);
   exchange.decision = "allow";
   const { request, response, requestId, peer } = exchange;
   const { forwardedFor, proto, host } = peer;
   const isKeyed = gateway.configuration.upstream.query_form === "keyed";
   exchange.forwardedAt = performance.now();
-  await gateway.queries.forward({
+  await queries.forward({
     request,
     response,
     user: payerOf(exchange),

@@ -79,6 +79,11 @@ export class Connection {
     else this.#unsent.push({ head, body });
   }
 
+  /** True as long as the connection does not stand, so that no byte of a request has gone out. */
+  get isUnsent(): boolean {
+    return this.#unsent !== undefined;
+  }
+
   #onReady(): void {
     const unsent = this.#unsent ?? [];
     this.#unsent = undefined;

@@ -61,13 +61,17 @@ export const upstream: Broken[] = [
   ...key("upstream", "health_path", healthPath, ['"healthz"', '"/a b"', '"/a#b"', '"/é"']),
   ...key("upstream", "health_interval", seconds, ["0"]),
   {
+    text: '[upstream]\nquery_form = "op"\n',
+    problem:
+      'gateway.toml:2: upstream.query_form: found "op"; allowed: "keyed" without url or urls, as the embedded engine wants it',
+  },
+  {
     text: '[upstream]\nurls = ["127.0.0.1:9090"]\n',
     problem: `gateway.toml:2: upstream.urls[0]: found "127.0.0.1:9090"; allowed: ${upstreamUrl}`,
   },
   {
     text: '[upstream]\nurl = "http://a:1"\nurls = ["http://b:1"]\n',
-    problem:
-      "gateway.toml:3: upstream.urls: found an array; allowed: either url or urls, not both",
+    problem: "gateway.toml:3: upstream.urls: found an array; allowed: either url or urls, not both",
   },
   {
     text: '[upstream]\nurls = ["http://a:1", "http://A:1/"]\n',

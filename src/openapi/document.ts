@@ -1,0 +1,169 @@
+/**
+ * The HTTP interface as OpenAPI 3.1, out of the route table, the table of refusals and what
+ * `operations.ts` says of each route.
+ */
+import { STATUS_CODES } from "node:http";
+import { configurationSchema } from "../config/schema.ts";
+import type { Endpoint } from "../gateway/route.ts";
+import { routeTable } from "../gateway/routes.ts";
+import { queryRefusals } from "../query/refusal.ts";
+import { type RefusalCode, refusals } from "../refusal.ts";
+import { version } from "../version.ts";
+import { type Operation, operations } from "./operations.ts";
+import { querySchemas } from "./query-schemas.ts";
+import { object, readiness, ref, refusalFields, type Schema, schemas } from "./schemas.ts";
+
+type Codes = Readonly<Record<number, readonly string[]>>;
+
+/** What any request may meet, whatever it asks for. */
+const everywhere = [
+  ...(["bad_request", "several_authorization_headers", "host_not_allowed"] as const),
+  ...(["origin_not_allowed", "request_timeout", "headers_too_large", "internal_error"] as const),
+];
+const withToken = [
+  ...(["unauthenticated", "token_invalid", "token_expired", "token_revoked"] as const),
+  "user_gone" as const,
+];
+const withBody = ["unsupported_media_type", "body_too_large", "busy"] as const;
+
+function doorRefusals({ door }: Endpoint): readonly RefusalCode[] {
+  if (door === "public") return [];
+  return door === "administration" ? [...withToken, "administration_disabled"] : withToken;
+}
+
+/** The codes of a body that is refused for what it says. */
+function bodyRefusals({ body }: Operation): readonly string[] {
+  if (body === undefined) return [];
+  return body === operations["POST /query"]?.body
+    ? Object.keys(queryRefusals)
+    : ["invalid_body", "duplicate_key"];
+}
+
+function isRefusalCode(code: string): code is RefusalCode {
+  return code in refusals;
+}
+
+/**
+ * The codes that may come. Where MCP or OAuth are spoken, their words are for other documents, but
+ * who is let in to `/mcp` is the gateway's to say.
+ */
+function refusalsOf(operation: Operation, endpoint: Endpoint): Iterable<string> {
+  const isForeign = operation.others !== undefined && endpoint.door !== "data";
+  if (isForeign) return endpoint.door === "mcp" ? withToken : [];
+  return new Set<string>([
+    ...everywhere,
+    ...doorRefusals(endpoint),
+    ...(endpoint.bodyLimit === undefined ? [] : withBody),
+    ...bodyRefusals(operation),
+    ...(operation.refusals ?? []),
+  ]);
+}
+
+/** The codes that may come, by the status that they come with. */
+function codesOf(operation: Operation, endpoint: Endpoint): Codes {
+  const byStatus: Record<number, string[]> = {};
+  for (const code of refusalsOf(operation, endpoint)) {
+    const status = isRefusalCode(code) ? refusals[code][0] : 400;
+    byStatus[status] = [...(byStatus[status] ?? []), code];
+  }
+  return byStatus;
+}
+
+const json = (schema: Schema) => ({ "application/json": { schema } });
+
+function refusalResponses(operation: Operation, endpoint: Endpoint) {
+  return Object.entries(codesOf(operation, endpoint)).map(([status, codes]) => {
+    const schema = { allOf: [ref("Refusal")], properties: { code: { enum: codes } } };
+    const description = STATUS_CODES[status] ?? status;
+    return [status, { description, content: json(schema) }] as const;
+  });
+}
+
+function responses(operation: Operation, endpoint: Endpoint) {
+  const { status = 200, answer, notReady, others } = operation;
+  return Object.fromEntries([
+    ...(answer === undefined
+      ? []
+      : [[String(status), { description: "Success.", content: json(answer) }] as const]),
+    ...refusalResponses(operation, endpoint),
+    ...(notReady === undefined
+      ? []
+      : [["503", { description: "Not ready.", content: json(notReady) }] as const]),
+    ...(others === undefined ? [] : [["default", { description: others }] as const]),
+  ]);
+}
+
+/** What the segments of a pattern stand for, by their names. */
+const parameters: Readonly<Record<string, Schema>> = {
+  username: ref("AnyUsername"),
+  database: ref("DatabaseOrEvery"),
+  "*": { type: "string", description: "One segment or more." },
+};
+
+/** A pattern as OpenAPI writes it: `/oauth/*` as `/oauth/{endpoint}`. */
+export function pathOf(pattern: string): string {
+  return pattern.replace(/:(\w+)/g, "{$1}").replace(/\*$/, "{endpoint}");
+}
+
+function parametersOf(pattern: string) {
+  const names = pattern.split("/").filter((segment) => /^[:*]/.test(segment));
+  return names.map((segment) => ({
+    name: segment === "*" ? "endpoint" : segment.slice(1),
+    in: "path",
+    required: true,
+    schema: parameters[segment === "*" ? "*" : segment.slice(1)] ?? {},
+  }));
+}
+
+function operationObject(name: string, endpoint: Endpoint) {
+  const operation = operations[name];
+  if (operation === undefined) throw new Error(`Nothing is said of ${name}`);
+  const { summary, body } = operation;
+  return {
+    summary,
+    ...(endpoint.door === "public" ? { security: [] } : {}),
+    ...(body === undefined ? {} : { requestBody: { required: true, content: json(body) } }),
+    responses: responses(operation, endpoint),
+  };
+}
+
+function paths() {
+  const table = routeTable(configurationSchema.parse({}));
+  const items = table.map(({ pattern, methods }) => {
+    const found = Array.from(methods, ([method, endpoint]) => {
+      return [method.toLowerCase(), operationObject(`${method} ${pattern}`, endpoint)] as const;
+    });
+    const named = parametersOf(pattern);
+    const shared = named.length === 0 ? {} : { parameters: named };
+    return [pathOf(pattern), { ...shared, ...Object.fromEntries(found) }] as const;
+  });
+  return Object.fromEntries(items);
+}
+
+const introduction = `What the gateway answers by itself. Routes of \`[[routes]]\` come besides; HEAD is answered
+where GET is; an unknown path is 404 (\`not_found\`), and a method that a path does not have is 405
+(\`method_not_allowed\`) with \`Allow\`. Every answer carries \`X-Request-Id\`, and the gateway's decisions
+\`X-Gatehouse-Decision\`. docs/http.md says when each code comes.`;
+
+/** The document, to be written as YAML or JSON. */
+export function openApiDocument() {
+  return {
+    openapi: "3.1.0",
+    jsonSchemaDialect: "https://json-schema.org/draft/2020-12/schema",
+    info: { title: "Gatehouse", version, description: introduction },
+    servers: [{ url: "http://127.0.0.1:8080", description: "As configured by default." }],
+    security: [{ bearer: [] }],
+    paths: paths(),
+    components: {
+      securitySchemes: {
+        bearer: { type: "http", scheme: "bearer", bearerFormat: "JWT" },
+      },
+      schemas: {
+        Refusal: object(refusalFields),
+        NotReady: object({ ...refusalFields, ...readiness }),
+        ...schemas,
+        ...querySchemas,
+      },
+    },
+  };
+}

@@ -1,0 +1,181 @@
+/** What the document says of each route beyond what the route table knows. */
+import type { RefusalCode } from "../refusal.ts";
+import { listOf, object, readiness, ref, type Schema, success } from "./schemas.ts";
+
+/** One method of one route. */
+export interface Operation {
+  readonly summary: string;
+  /** The body that it takes, if it takes one. */
+  readonly body?: Schema;
+  /** The status of its success, 200 by default, and the body that comes with it. */
+  readonly status?: number;
+  readonly answer?: Schema;
+  /** Refusals of its own, besides those that its door and its body bring. */
+  readonly refusals?: readonly RefusalCode[];
+  /** Set where somebody else speaks: what may come besides, with any status. */
+  readonly others?: string;
+  /** What comes with 503 that no other refusal has. */
+  readonly notReady?: Schema;
+}
+
+const standing = ["no_grant", "role_insufficient", "token_database"] as const;
+const change = [...standing, "access_file_read_only", "access_file_invalid"] as const;
+const lastOnes = ["last_owner", "last_administrator"] as const;
+const upstream = [
+  ...(["upstream_unreachable", "upstream_broken"] as const),
+  ...(["upstream_overloaded", "upstream_timeout"] as const),
+];
+const emailOrNull: Schema = { oneOf: [ref("Email"), { type: "null" }] };
+const oauth =
+  "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
+const mcp = "Messages of the Model Context Protocol, as docs/mcp.md has them.";
+
+/** Every method and path that the gateway answers without `[[routes]]`. */
+export const operations: Readonly<Record<string, Operation>> = {
+  "POST /login": {
+    summary: "A username and a password for a token.",
+    body: object({
+      username: { type: "string" },
+      password: { type: "string" },
+      "database?": ref("DatabaseOrEvery"),
+    }),
+    answer: success({ token: { type: "string" }, expires_in: { type: "integer", minimum: 1 } }),
+    refusals: [
+      ...(["credentials_invalid", "invalid_database", "no_grant"] as const),
+      ...(["database_case_mismatch", "too_many_attempts", "login_busy"] as const),
+    ],
+  },
+  "POST /logout": {
+    summary: "The token that is shown stops working.",
+    answer: ref("Success"),
+    refusals: ["revocation_failed"],
+  },
+  "POST /query": {
+    summary: "One operation, or a Batch; the answer is the database's.",
+    body: ref("Query"),
+    refusals: [
+      ...(["no_grant", "role_insufficient", "database_case_mismatch"] as const),
+      ...(["token_database", "batch_member_denied", "busy"] as const),
+      ...upstream,
+    ],
+    others: "The database's answer, as it came; `X-Gatehouse-Decision: allow` tells it apart.",
+  },
+  "GET /api/me": {
+    summary: "Who the caller is, and what its token opens.",
+    answer: success({
+      user: object({
+        username: ref("AnyUsername"),
+        email: emailOrNull,
+        disabled: { type: "boolean" },
+      }),
+      token: object({ expires: { type: "integer" }, database: ref("DatabaseOrEvery") }),
+      access: listOf(ref("Grant")),
+    }),
+  },
+  "GET /api/users": {
+    summary: "The users on the databases that the caller may grant on.",
+    answer: success({ users: listOf(ref("User")) }),
+    refusals: standing,
+  },
+  "POST /api/users": {
+    summary: "A new user with a first grant.",
+    body: object({
+      username: ref("Username"),
+      "email?": emailOrNull,
+      password: ref("Password"),
+      role: ref("Role"),
+      "database?": ref("DatabaseOrEvery"),
+    }),
+    status: 201,
+    answer: success({ user: ref("User") }),
+    refusals: [
+      ...change,
+      ...(["invalid_username", "invalid_email", "invalid_role", "invalid_database"] as const),
+      ...(["password_too_short", "password_too_long"] as const),
+      ...(["user_exists", "database_case_conflict", "login_busy"] as const),
+    ],
+  },
+  "PATCH /api/users/:username": {
+    summary: "Another email, or disabled and enabled.",
+    body: {
+      ...object({ "email?": emailOrNull, "disabled?": { type: "boolean" } }),
+      minProperties: 1,
+    },
+    answer: success({ user: ref("User") }),
+    refusals: [...change, "invalid_username", "invalid_email", "user_not_found", ...lastOnes],
+  },
+  "DELETE /api/users/:username": {
+    summary: "The user is removed with all its grants, and its tokens die.",
+    answer: ref("Success"),
+    refusals: [...change, "invalid_username", "user_not_found", ...lastOnes, "revocation_failed"],
+  },
+  "DELETE /api/users/:username/tokens": {
+    summary: "Every token that the user has by now stops working.",
+    answer: ref("Success"),
+    refusals: [...standing, "invalid_username", "user_not_found", "revocation_failed"],
+  },
+  "PUT /api/users/:username/password": {
+    summary: "Another password; every token of the old one stops working.",
+    body: object({ "old_password?": { type: "string" }, new_password: ref("Password") }),
+    answer: ref("Success"),
+    refusals: [
+      ...change,
+      ...(["credentials_invalid", "invalid_username", "user_not_found"] as const),
+      ...(["password_too_short", "password_too_long"] as const),
+      ...(["too_many_attempts", "login_busy", "revocation_failed"] as const),
+    ],
+  },
+  "GET /api/access": {
+    summary: "Who has which role, on the databases that the caller may grant on.",
+    answer: success({ access: listOf(ref("UserGrant")) }),
+    refusals: standing,
+  },
+  "PUT /api/access/:username/:database": {
+    summary: "Gives a role, in the place of the one that is held there.",
+    body: object({ role: ref("Role") }),
+    answer: success({ access: listOf(ref("UserGrant")) }),
+    refusals: [
+      ...change,
+      ...(["invalid_username", "invalid_database", "invalid_role"] as const),
+      ...(["user_not_found", "database_case_conflict"] as const),
+      ...lastOnes,
+    ],
+  },
+  "DELETE /api/access/:username/:database": {
+    summary: "Takes a role away.",
+    answer: ref("Success"),
+    refusals: [...change, "invalid_username", "invalid_database", "grant_not_found", ...lastOnes],
+  },
+  "GET /.well-known/jwks.json": { summary: "The keys that verify tokens.", answer: ref("JwkSet") },
+  "POST /mcp": { summary: "A message of the Model Context Protocol.", body: {}, others: mcp },
+  "GET /mcp": { summary: "A session's stream, for clients of earlier revisions.", others: mcp },
+  "DELETE /mcp": { summary: "Ends a session, for clients of earlier revisions.", others: mcp },
+  "GET /.well-known/oauth-protected-resource": {
+    summary: "How to get a token for `/mcp` (RFC 9728).",
+    answer: ref("ProtectedResource"),
+  },
+  "GET /.well-known/oauth-protected-resource/mcp": {
+    summary: "The same, where clients of `/mcp` look first.",
+    answer: ref("ProtectedResource"),
+  },
+  "GET /.well-known/oauth-authorization-server": {
+    summary: "Metadata of the embedded authorization server (RFC 8414).",
+    answer: ref("AuthorizationServer"),
+  },
+  "GET /.well-known/openid-configuration": {
+    summary: "The same, for clients that look there.",
+    answer: ref("AuthorizationServer"),
+  },
+  "GET /oauth/*": { summary: "Pages of the embedded authorization server.", others: oauth },
+  "POST /oauth/*": { summary: "Its endpoints.", others: oauth },
+  "OPTIONS /oauth/*": { summary: "The same, for clients in a browser.", others: oauth },
+  "GET /healthz": {
+    summary: "The process lives.",
+    answer: success({ version: { type: "string" } }),
+  },
+  "GET /readyz": {
+    summary: "Queries can be served, and by which state of the access file.",
+    answer: success(readiness),
+    notReady: ref("NotReady"),
+  },
+};

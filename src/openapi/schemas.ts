@@ -1,0 +1,118 @@
+/** The JSON Schemas that the interface's bodies are made of, beside those of queries. */
+import { roles } from "../access/roles.ts";
+
+/** A JSON Schema (draft 2020-12), which OpenAPI 3.1 takes as it is. */
+export interface Schema {
+  readonly [keyword: string]: unknown;
+}
+
+/** A place in the document where a schema is written once. */
+export function ref(name: string): Schema {
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+/** An object with these fields and no other; a `?` behind a name says that it may be left out. */
+export function object(fields: Readonly<Record<string, Schema>>): Schema {
+  const names = Object.keys(fields);
+  const properties = Object.fromEntries(
+    names.map((name) => [name.replace("?", ""), fields[name] ?? {}]),
+  );
+  const required = names.filter((name) => !name.endsWith("?"));
+  return {
+    type: "object",
+    properties,
+    ...(required.length === 0 ? {} : { required }),
+    additionalProperties: false,
+  };
+}
+
+/** A success: its status and what comes with it. */
+export function success(fields: Readonly<Record<string, Schema>> = {}): Schema {
+  return object({ status: { const: "success" }, ...fields });
+}
+
+/** Elements of one kind. */
+export function listOf(items: Schema): Schema {
+  return { type: "array", items };
+}
+
+const text: Schema = { type: "string" };
+const plainName = "[A-Za-z0-9_-]{1,63}";
+const username = "(?!\\.{1,2}$)[A-Za-z0-9._@-]{1,64}";
+const grant = { database: ref("DatabaseOrEvery"), role: ref("Role") };
+const freshness: Schema = { enum: ["fresh", "stale"] };
+
+/** What `/readyz` tells of, ready or not. */
+export const readiness = {
+  upstream: { enum: ["up", "down"] },
+  access_file: freshness,
+  revocations: freshness,
+  access_version: text,
+  version: text,
+};
+
+/** The fields of every refusal. */
+export const refusalFields = {
+  status: { const: "error" },
+  message: { type: "string", description: "For people; says which rule, never a stack trace." },
+  code: { type: "string", description: "Stable; programs branch on it." },
+  request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
+};
+
+/** The document's own schemas, by name. */
+export const schemas: Readonly<Record<string, Schema>> = {
+  Success: success(),
+  Role: { enum: roles },
+  PlainName: { type: "string", pattern: `^${plainName}$` },
+  DatabaseOrEvery: {
+    type: "string",
+    pattern: `^(?:\\*|${plainName})$`,
+    description: "A database, or `*` for every one.",
+  },
+  Username: { type: "string", pattern: `^${username}$` },
+  AnyUsername: {
+    type: "string",
+    pattern: `^(?:${plainName}:)?${username}$`,
+    description: "A user, or `<prefix>:<username>` of an external authorization server.",
+  },
+  Password: {
+    type: "string",
+    minLength: 8,
+    description: "At least 8 characters and at most 1,024 bytes of UTF-8.",
+  },
+  Email: {
+    type: "string",
+    minLength: 1,
+    maxLength: 254,
+    pattern: "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+  },
+  Grant: object(grant),
+  UserGrant: object({ username: ref("AnyUsername"), ...grant }),
+  User: object({
+    username: ref("AnyUsername"),
+    email: { oneOf: [ref("Email"), { type: "null" }] },
+    disabled: { type: "boolean" },
+    access: listOf(ref("Grant")),
+  }),
+  JwkSet: {
+    type: "object",
+    description: "The public keys that verify login tokens (RFC 7517).",
+    properties: {
+      keys: listOf({ type: "object", required: ["kty", "kid", "alg"], not: { required: ["d"] } }),
+    },
+    required: ["keys"],
+    additionalProperties: false,
+  },
+  ProtectedResource: object({
+    resource: text,
+    authorization_servers: listOf(text),
+    scopes_supported: listOf(text),
+    bearer_methods_supported: listOf(text),
+  }),
+  AuthorizationServer: {
+    type: "object",
+    description: "Metadata as RFC 8414 has it; more fields than these are given.",
+    properties: { issuer: text, token_endpoint: text, authorization_endpoint: text },
+    required: ["issuer", "token_endpoint", "authorization_endpoint"],
+  },
+};

@@ -1,0 +1,26 @@
+import { Refusal } from "../refusal.ts";
+import type { BalancedTarget } from "./balanced-target.ts";
+import { Choice } from "./choice.ts";
+import type { StreamForwarder } from "./stream-proxy.ts";
+
+const none: ReadonlySet<BalancedTarget> = new Set();
+
+/**
+ * Carries streams to the first live one of several targets: each goes to the same one as long as
+ * that lives, and nothing is sent twice.
+ */
+export function createBalancedStreams(targets: readonly BalancedTarget[]): StreamForwarder {
+  const choice = new Choice(targets);
+  return {
+    async forward(stream) {
+      const target = choice.first() ?? choice.leastRecentlyFailed(none);
+      try {
+        await target?.streams.forward(stream);
+      } catch (error) {
+        const isFailure = error instanceof Refusal && error.code === "upstream_unreachable";
+        if (isFailure) target?.noteFailure();
+        throw error;
+      }
+    },
+  };
+}

@@ -1,0 +1,70 @@
+import type { TargetFigures } from "../observe/target-figures.ts";
+import type { Query } from "../query/operations.ts";
+import { Refusal } from "../refusal.ts";
+import type { QueryClient } from "./query-client.ts";
+import type { StreamForwarder } from "./stream-proxy.ts";
+import type { TargetGroup } from "./target-group.ts";
+
+/** The names of a refusal's message, at most. */
+const NAMED = 8;
+
+function listed(names: readonly string[]): string {
+  const shown = names.slice(0, NAMED).join(", ");
+  return names.length > NAMED ? `${shown} and ${names.length - NAMED} more` : shown;
+}
+
+/** Where each database lives, and the ways there. */
+export class Placement {
+  readonly #home: TargetGroup;
+  readonly #elsewhere: ReadonlyMap<string, TargetGroup>;
+
+  /** @param elsewhere where those live that do not live with the others, by their exact names */
+  constructor(home: TargetGroup, elsewhere: ReadonlyMap<string, TargetGroup>) {
+    this.#home = home;
+    this.#elsewhere = elsewhere;
+  }
+
+  /** True if every database lives at one place. */
+  get isOne(): boolean {
+    return this.#elsewhere.size === 0;
+  }
+
+  /**
+   * The way of a query.
+   *
+   * @throws Refusal `batch_across_upstreams` if its databases live at different places
+   */
+  queriesOf(query: Query): QueryClient {
+    if (this.isOne) return this.#home.queries;
+    const places = new Set(query.accesses.map(({ database }) => this.#groupOf(database)));
+    const [place = this.#home] = places;
+    if (places.size <= 1) return place.queries;
+    const names = [...new Set(query.accesses.map(({ database }) => database))];
+    const message = `A Batch goes to one upstream, and these databases live on several: ${listed(names)}`;
+    throw new Refusal("batch_across_upstreams", { message });
+  }
+
+  /** The way of streams about a database; undefined: about none. */
+  streamsOf(database: string | undefined): StreamForwarder {
+    return database === undefined ? this.#home.streams : this.#groupOf(database).streams;
+  }
+
+  #groupOf(database: string): TargetGroup {
+    return this.#elsewhere.get(database) ?? this.#home;
+  }
+
+  get #groups(): TargetGroup[] {
+    return [this.#home, ...new Set(this.#elsewhere.values())];
+  }
+
+  /** Every target of every place. */
+  get targets(): TargetFigures[] {
+    return this.#groups.flatMap(({ targets }) => targets);
+  }
+
+  /** True if each place has a target that can be used. */
+  async isUp(): Promise<boolean> {
+    const answers = await Promise.all(this.#groups.map((group) => group.isUp()));
+    return !answers.includes(false);
+  }
+}

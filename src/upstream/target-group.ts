@@ -1,0 +1,90 @@
+import type { TargetFigures } from "../observe/target-figures.ts";
+import { createBalancedStreams } from "./balanced-streams.ts";
+import { BalancedTarget, type BalancedTargetOptions } from "./balanced-target.ts";
+import { Probe } from "./probe.ts";
+import { createBalancedClient } from "./query-balance.ts";
+import { createQueryClient, type QueryClient } from "./query-client.ts";
+import type { QueryFigures } from "./query-figures.ts";
+import { QueryLink, type QueryLinkOptions } from "./query-link.ts";
+import { createStreamProxy, type StreamForwarder } from "./stream-proxy.ts";
+import { targetName, type UpstreamTarget } from "./target.ts";
+
+/** Targets that serve the same databases, and the ways to whichever of them is chosen. */
+export interface TargetGroup {
+  readonly queries: QueryClient;
+  readonly streams: StreamForwarder;
+  readonly targets: readonly TargetFigures[];
+  /** True if one of them can be used. */
+  isUp(): Promise<boolean>;
+  close(): void;
+}
+
+/** What holds for each target. */
+export interface TargetGroupOptions extends Omit<QueryLinkOptions, "target"> {
+  /** What a check asks for; empty: that a connection is taken is enough. */
+  readonly healthPath: string;
+  /** Milliseconds between two checks of each of several targets. */
+  readonly healthInterval: number;
+  /** The `Authorization` header that a check of a path sends, if any. */
+  readonly authorization: string | undefined;
+  readonly figures: QueryFigures;
+  readonly onChange: BalancedTargetOptions["onChange"];
+}
+
+function waysTo(target: UpstreamTarget, options: TargetGroupOptions) {
+  const { healthPath: path, authorization, figures } = options;
+  return {
+    name: targetName(target),
+    link: new QueryLink({ ...options, target }, figures),
+    streams: createStreamProxy({ ...options, target }),
+    probe: new Probe({ target, path, authorization }),
+  };
+}
+
+function single(target: UpstreamTarget, options: TargetGroupOptions): TargetGroup {
+  const { name, link, streams, probe } = waysTo(target, options);
+  const isUp = () => probe.isUp();
+  const figures = {
+    name,
+    isUp,
+    get busy() {
+      return link.slots.busy;
+    },
+  };
+  return {
+    queries: createQueryClient(link),
+    streams,
+    targets: [figures],
+    isUp,
+    close() {
+      link.close();
+      streams.close();
+    },
+  };
+}
+
+/** Opens the ways to targets that serve the same; several are checked from now on. */
+export function openTargetGroup(
+  first: UpstreamTarget,
+  others: readonly UpstreamTarget[],
+  options: TargetGroupOptions,
+): TargetGroup {
+  // One has nothing to be chosen among, and its queries pay for no choice.
+  if (others.length === 0) return single(first, options);
+  const { healthInterval: interval, onChange } = options;
+  const targets = [first, ...others].map(
+    (target) => new BalancedTarget({ ...waysTo(target, options), interval, onChange }),
+  );
+  return {
+    queries: createBalancedClient(targets),
+    streams: createBalancedStreams(targets),
+    targets,
+    async isUp() {
+      const answers = await Promise.all(targets.map((target) => target.isUp()));
+      return answers.includes(true);
+    },
+    close() {
+      for (const target of targets) target.close();
+    },
+  };
+}

@@ -1,0 +1,199 @@
+import fc from "fast-check";
+import t, { type Test } from "tap";
+import { openSetting } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { ADMIN_PASSWORD } from "../kit/gateway.ts";
+import { query as arbitraryQuery } from "../query/arbitrary.ts";
+import { type Case, check, type Sent } from "./openapi-answers.ts";
+import { document, methods, schemaAt, shape } from "./openapi-kit.ts";
+
+const { gateway, upstream } = await openSetting(t);
+const token = await gateway.login();
+const bob = await gateway.addUser("bob", "ReadOnly");
+const answered = new Set<string>();
+
+/** Cases of a route under a path of its own, sent by the administrator unless they say else. */
+async function checkAll(t: Test, cases: readonly Case[], shared: Sent = {}): Promise<void> {
+  for (const [route, expected, sent] of cases) {
+    await check(t, gateway, [route, expected, { token, ...shared, ...sent }]);
+    if (typeof expected === "number") answered.add(route);
+  }
+}
+
+t.test("a login and its token are as the document says", async (t) => {
+  const good = { username: "admin", password: ADMIN_PASSWORD };
+  const type = "text/plain";
+  const cases: Case[] = [
+    ["POST /login", 200, { body: { ...good, database: "*" } }],
+    ["POST /login", "credentials_invalid", { body: { ...good, password: "wrong" } }],
+    ["POST /login", "invalid_body", { body: { username: "admin" } }],
+    ["POST /login", "invalid_body", { body: { ...good, role: "Owner" } }],
+    ["POST /login", "invalid_database", { body: { ...good, database: "a b" } }],
+    ["POST /login", "unsupported_media_type", { body: good, type }],
+    ["POST /login", "body_too_large", { body: { ...good, password: "x".repeat(20_000) } }],
+    ["GET /api/me", 200],
+    ["GET /api/me", 200, { token: bob }],
+    ["GET /api/me", "unauthenticated", { token: undefined }],
+    ["GET /api/me", "token_invalid", { token: "x" }],
+  ];
+  await checkAll(t, cases);
+  const other = { token: await gateway.login() };
+  await checkAll(
+    t,
+    [
+      ["POST /logout", 200],
+      ["POST /logout", "token_revoked"],
+    ],
+    other,
+  );
+});
+
+t.test("users are listed, made, changed and removed as the document says", async (t) => {
+  const carol = { username: "carol", password: "long enough", role: "ReadOnly" };
+  const refused = (change: object): Sent => ({ body: { ...carol, ...change } });
+  await checkAll(t, [
+    ["POST /api/users", "invalid_username", refused({ username: "a b" })],
+    ["POST /api/users", "invalid_role", refused({ role: "owner" })],
+    ["POST /api/users", "invalid_email", refused({ email: "" })],
+    ["POST /api/users", "invalid_database", refused({ database: "a.b" })],
+    ["POST /api/users", "password_too_short", refused({ password: "short" })],
+    ["POST /api/users", "password_too_long", refused({ password: "x".repeat(1025) })],
+    ["POST /api/users", "invalid_body", refused({ admin: true })],
+    ["POST /api/users", "role_insufficient", { ...refused({}), token: bob }],
+    ["POST /api/users", "database_case_conflict", refused({ database: "MAIN" })],
+    ["POST /api/users", 201, refused({ email: "carol@example.com", database: "main" })],
+    ["POST /api/users", "user_exists", refused({})],
+    ["GET /api/users", 200],
+    ["GET /api/users", "role_insufficient", { token: bob }],
+  ]);
+  const one = "/api/users/{username}";
+  await checkAll(
+    t,
+    [
+      [`PATCH ${one}`, 200, { body: { email: null, disabled: false } }],
+      [`PATCH ${one}`, "invalid_body", { body: {} }],
+      [`PATCH ${one}`, "invalid_body", { body: { disabled: 1 } }],
+      [`DELETE ${one}`, "role_insufficient", { token: bob }],
+      [`DELETE ${one}`, 200],
+      [`DELETE ${one}`, "user_not_found"],
+    ],
+    { at: "/api/users/carol" },
+  );
+  const disabled = { body: { disabled: true } };
+  await checkAll(t, [
+    [`PATCH ${one}`, "user_not_found", { at: "/api/users/nobody", ...disabled }],
+    [`PATCH ${one}`, "last_administrator", { at: "/api/users/admin", ...disabled }],
+    [`DELETE ${one}`, "last_administrator", { at: "/api/users/admin" }],
+    [`DELETE ${one}`, "invalid_username", { at: "/api/users/a%20b" }],
+  ]);
+});
+
+t.test("passwords and tokens end as the document says", async (t) => {
+  const own = await gateway.addUser("dan", "ReadOnly");
+  const body = { old_password: "dan password", new_password: "battery staple" };
+  const one = "/api/users/{username}";
+  await checkAll(
+    t,
+    [
+      [`PUT ${one}/password`, "password_too_short", { body: { new_password: "x" } }],
+      [`PUT ${one}/password`, "invalid_body", { body: { old_password: "x" } }],
+      [`PUT ${one}/password`, "role_insufficient", { body, token: bob }],
+      [`PUT ${one}/password`, 200, { body, token: own }],
+      [`PUT ${one}/password`, "token_revoked", { body, token: own }],
+      [`PUT ${one}/password`, "credentials_invalid", { body }],
+    ],
+    { at: "/api/users/dan/password" },
+  );
+  await checkAll(t, [
+    [`DELETE ${one}/tokens`, 200, { at: "/api/users/dan/tokens" }],
+    [`DELETE ${one}/tokens`, "user_not_found", { at: "/api/users/nobody/tokens" }],
+  ]);
+});
+
+t.test("grants are given and taken as the document says", async (t) => {
+  const grant = "/api/access/{username}/{database}";
+  const body = { role: "ReadWrite" };
+  const nobody = { at: "/api/access/nobody/main", body };
+  await checkAll(
+    t,
+    [
+      ["GET /api/access", 200, { at: "/api/access" }],
+      ["GET /api/access", "role_insufficient", { at: "/api/access", token: bob }],
+      [`PUT ${grant}`, 200, { body }],
+      [`PUT ${grant}`, "invalid_role", { body: { role: "Root" } }],
+      [`PUT ${grant}`, "invalid_body", { body: {} }],
+      [`PUT ${grant}`, "user_not_found", nobody],
+      [`PUT ${grant}`, "role_insufficient", { body, token: bob }],
+      [`DELETE ${grant}`, 200],
+      [`DELETE ${grant}`, "grant_not_found"],
+      [`DELETE ${grant}`, "last_administrator", { at: "/api/access/admin/*" }],
+      [`DELETE ${grant}`, "invalid_database", { at: "/api/access/bob/a.b" }],
+    ],
+    { at: "/api/access/bob/side" },
+  );
+});
+
+t.test("what is refused of a query, the document refuses too, and knows the codes", async (t) => {
+  const place = { database: "main", table: "t" };
+  const drop = { DropTable: place };
+  const where = (condition: unknown) => ({ Delete: { ...place, where: condition } });
+  const bad: [string, unknown][] = [
+    ["not_an_object", []],
+    ["no_operation", {}],
+    ["unknown_operation", { Truncate: place }],
+    ["several_operations", { DropTable: place, op: "select" }],
+    ["missing_field", { DropTable: { database: "main" } }],
+    ["missing_field", { Delete: place }],
+    ["unknown_field", { DropTable: { ...place, hint: 1 } }],
+    ["invalid_name", { DropTable: { ...place, table: "a.b" } }],
+    ["wrong_type", { DropTable: { ...place, table: 7 } }],
+    ["batch_size", { Batch: [] }],
+    ["not_in_batch", { Batch: [{ CreateDatabase: { database: "x" } }] }],
+    ["invalid_type", { CreateTable: { ...place, columns: [{ name: "a", type: "int(" }] } }],
+    ["invalid_column", where({ column: "a'b", cmp: "=", value: 1 })],
+    ["invalid_value", where({ column: "a", cmp: "~", value: 1 })],
+    ["invalid_value", { Insert: { ...place, values: [] } }],
+  ];
+  await checkAll(
+    t,
+    bad.map(([code, body]) => ["POST /query", code, { body }]),
+  );
+  await checkAll(t, [
+    ["POST /query", "role_insufficient", { body: drop, token: bob }],
+    ["POST /query", "batch_member_denied", { body: { Batch: [drop] }, token: bob }],
+    ["POST /query", "unauthenticated", { body: drop, token: undefined }],
+  ]);
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("every query of the grammar is one of the document's", async (t) => {
+  const isQuery = schemaAt("components", "schemas", "Query");
+  fc.assert(fc.property(arbitraryQuery, (query) => isQuery?.(query) === true));
+  t.pass();
+});
+
+t.test("what anybody may ask is answered as the document says", async (t) => {
+  const known = ".well-known/oauth-protected-resource";
+  const paths = ["healthz", "readyz", ".well-known/jwks.json", known, `${known}/mcp`];
+  const server = [".well-known/oauth-authorization-server", ".well-known/openid-configuration"];
+  const cases = [...paths, ...server].map((path): Case => [`GET /${path}`, 200]);
+  await checkAll(t, cases, { token: undefined });
+  await checkAll(t, [["POST /mcp", "unauthenticated", { token: undefined, body: {} }]]);
+});
+
+t.test("each success of the document was seen", async (t) => {
+  const { paths } = shape.parse(document);
+  const successes = Object.entries(paths).flatMap(([path, item]) =>
+    methods
+      .filter((method) => Object.keys(item[method]?.responses ?? {}).some((s) => s.startsWith("2")))
+      .map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  t.strictSame([...answered].sort(), successes.sort());
+});
+
+t.test("without its database the gateway is not ready, in the document's words", async (t) => {
+  upstream.server.close();
+  upstream.server.closeAllConnections();
+  await eventually("it is seen", async () => (await gateway.request("/readyz")).status === 503);
+  await check(t, gateway, ["GET /readyz", "upstream_unreachable"]);
+});

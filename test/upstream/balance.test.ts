@@ -1,0 +1,195 @@
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
+import t, { type Test } from "tap";
+import { Choice } from "../../src/upstream/choice.ts";
+import { QueryFigures } from "../../src/upstream/query-figures.ts";
+import { parseTarget } from "../../src/upstream/target.ts";
+import { openTargetGroup } from "../../src/upstream/target-group.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+
+const answering: OnRequest = (socket) => socket.write(wireAnswer("{}"));
+const breaking: OnRequest = (socket) => socket.resetAndDestroy();
+
+function candidate(name: string, load = 0, isLive = true, failedAt = 0) {
+  return { name, load, isLive, failedAt };
+}
+
+const none = new Set<ReturnType<typeof candidate>>();
+
+async function listening(t: Test, onRequest: OnRequest): Promise<RawUpstream> {
+  const upstream = await new RawUpstream(onRequest).listen();
+  t.teardown(() => upstream.close());
+  return upstream;
+}
+
+/** Several targets behind a server that forwards what it is asked, as a read if its path says so. */
+async function balanced(t: Test, urls: readonly string[], connections = 8) {
+  const changes: string[] = [];
+  const [first, ...others] = urls.map(parseTarget);
+  if (first === undefined) throw new Error("no target");
+  const group = openTargetGroup(first, others, {
+    connections,
+    connectTimeout: 1000,
+    responseTimeout: 5000,
+    healthPath: "",
+    // Only the check at the start: all else is told by the queries.
+    healthInterval: 3_600_000,
+    authorization: undefined,
+    figures: new QueryFigures(),
+    onChange: (name, isLive) => changes.push(`${name} ${isLive ? "returned" : "ejected"}`),
+  });
+  t.teardown(() => group.close());
+  const headers = { "content-type": "application/json" };
+  const server = createServer((request, response) => {
+    const query = { request, response, user: "alice", body: Buffer.from("{}"), headers };
+    const isRead = request.url === "/read";
+    group.queries.forward({ ...query, isRead, answerHeaders: [] }).catch((error) => {
+      response.writeHead(502).end(String(error.code));
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const address: AddressInfo | string | null = server.address();
+  const url = `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  const send = async (kind: "read" | "write") => {
+    const answer = await fetch(`${url}/${kind}`);
+    return { status: answer.status, text: await answer.text().catch(() => "cut") };
+  };
+  return { group, changes, send };
+}
+
+/** The statuses of as many queries, one after the other. */
+async function inTurn(count: number, send: () => Promise<{ status: number }>): Promise<number[]> {
+  const statuses: number[] = [];
+  for (let at = 0; at < count; at++) statuses.push((await send()).status);
+  return statuses;
+}
+
+t.test("the least busy live candidate is chosen, and equals take turns", async (t) => {
+  const [a, b, c] = [candidate("a"), candidate("b"), candidate("c", 0, false)];
+  const choice = new Choice([a, b, c]);
+  const names = Array.from({ length: 4 }, () => choice.leastBusy(none)?.name);
+  t.strictSame(names, ["a", "b", "a", "b"]);
+  a.load = 2;
+  b.load = 1;
+  t.equal(choice.leastBusy(none), b);
+  t.equal(choice.leastBusy(none), b, "a turn is no reason to take a busier one");
+  t.equal(choice.leastBusy(new Set([b])), a);
+  t.equal(choice.leastBusy(new Set([a, b])), undefined);
+  t.equal(choice.first(), a);
+});
+
+t.test("where none is live, the one whose failure is longest ago is tried", async (t) => {
+  const [a, b] = [candidate("a", 0, false, 20), candidate("b", 9, false, 10)];
+  const choice = new Choice([a, b]);
+  t.equal(choice.leastBusy(none), undefined);
+  t.equal(choice.leastRecentlyFailed(none), b);
+  t.equal(choice.leastRecentlyFailed(new Set([b])), a);
+  t.equal(choice.first(), undefined);
+});
+
+t.test("a target that refuses connections fails no query, and is ejected", async (t) => {
+  const there = await listening(t, answering);
+  const gone = `http://127.0.0.1:${await freePort()}`;
+  const { changes, send, group } = await balanced(t, [gone, there.url]);
+  t.strictSame(await inTurn(10, () => send("write")), Array(10).fill(200));
+  t.strictSame(changes, [`${gone} ejected`]);
+  t.equal(there.requests.length, 10);
+  t.ok(await group.isUp());
+});
+
+t.test("with all targets gone the caller is told so", async (t) => {
+  const urls = [await freePort(), await freePort()].map((port) => `http://127.0.0.1:${port}`);
+  const { send, group } = await balanced(t, urls);
+  for (const kind of ["read", "write"] as const) {
+    t.strictSame(await send(kind), { status: 502, text: "upstream_unreachable" });
+  }
+  t.notOk(await group.isUp());
+});
+
+t.test("a read whose connection broke is asked once of another target", async (t) => {
+  const good = await listening(t, answering);
+  const bad = await listening(t, breaking);
+  const { send, changes } = await balanced(t, [bad.url, good.url]);
+  t.strictSame(await inTurn(10, () => send("read")), Array(10).fill(200));
+  t.strictSame(changes, [`${bad.url} ejected`]);
+  t.equal(bad.requests.length, 3, "three failures in a row eject it");
+  t.equal(good.requests.length, 10);
+});
+
+t.test("a read that breaks twice is given up", async (t) => {
+  const [one, two, three] = [
+    await listening(t, breaking),
+    await listening(t, breaking),
+    await listening(t, breaking),
+  ];
+  const { send } = await balanced(t, [one.url, two.url, three.url]);
+  t.strictSame(await send("read"), { status: 502, text: "upstream_broken" });
+  const counts = [one, two, three].map(({ requests }) => requests.length);
+  t.strictSame(counts, [1, 1, 0], "each time on another target");
+});
+
+t.test("what is no read is sent once, also if its connection broke", async (t) => {
+  const good = await listening(t, answering);
+  const bad = await listening(t, breaking);
+  const { send } = await balanced(t, [bad.url, good.url]);
+  t.strictSame(await send("write"), { status: 502, text: "upstream_broken" });
+  t.equal(bad.requests.length, 1);
+  t.equal(good.requests.length, 0);
+});
+
+t.test("a read is not asked again once a byte of an answer has come", async (t) => {
+  const good = await listening(t, answering);
+  const bad = await listening(t, (socket) => socket.write("HTTP/1.1", () => socket.destroy()));
+  const { send } = await balanced(t, [bad.url, good.url]);
+  t.strictSame(await send("read"), { status: 502, text: "upstream_broken" });
+  t.equal(good.requests.length, 0);
+});
+
+t.test("an idle connection's end is no trouble where no other target is live", async (t) => {
+  let isClosing = false;
+  const only = await listening(t, (socket) => {
+    if (isClosing) socket.destroy();
+    else socket.write(wireAnswer("{}"));
+    isClosing = !isClosing;
+  });
+  const gone = `http://127.0.0.1:${await freePort()}`;
+  const { send } = await balanced(t, [only.url, gone]);
+  t.strictSame(await inTurn(6, () => send("read")), Array(6).fill(200));
+});
+
+t.test("whoever waits for a target that is ejected goes to another one", async (t) => {
+  const onFull: Socket[] = [];
+  const onOther: Socket[] = [];
+  const full = await listening(t, (socket) => void onFull.push(socket));
+  const other = await listening(t, (socket) => void onOther.push(socket));
+  const { send, changes, group } = await balanced(t, [full.url, other.url], 4);
+  const queries = Array.from({ length: 16 }, () => send("write"));
+  await eventually("both are full", () => onFull.length === 4 && onOther.length === 4);
+  t.strictSame(
+    group.targets.map(({ busy }) => busy),
+    [4, 4],
+  );
+  for (const socket of onFull.splice(0, 3)) socket.resetAndDestroy();
+  await eventually("it is ejected", () => changes.length === 1);
+  const answerAll = (sockets: Socket[]) => {
+    for (const socket of sockets.splice(0)) socket.write(wireAnswer("{}"));
+  };
+  await eventually("the other one carries all that waited", () => {
+    answerAll(onOther);
+    return other.requests.length === 10;
+  });
+  answerAll(onOther);
+  await eventually("two had taken the turns of the first that broke", () => onFull.length === 3);
+  answerAll(onFull);
+  const answers = await Promise.all(queries);
+  t.equal(answers.filter(({ status }) => status !== 200).length, 3);
+  t.equal(full.requests.length, 6);
+});
