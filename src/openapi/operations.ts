@@ -55,7 +55,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     body: ref("Query"),
     refusals: [
       ...(["no_grant", "role_insufficient", "database_case_mismatch"] as const),
-      ...(["token_database", "batch_member_denied", "busy"] as const),
+      ...(["token_database", "batch_member_denied", "batch_across_upstreams"] as const),
       ...upstream,
     ],
     others: "The database's answer, as it came; `X-Gatehouse-Decision: allow` tells it apart.",

@@ -60,7 +60,7 @@ function answersWell(
       resolve(statusCode >= 200 && statusCode < 300);
       ask.destroy();
     });
-    ask.once("error", () => resolve(false));
+    ask.on("error", () => resolve(false));
     ask.end();
   });
 }

@@ -3,6 +3,8 @@ import { configurationSchema } from "../../src/config/schema.ts";
 import { routeTable } from "../../src/gateway/routes.ts";
 import { pathOf } from "../../src/openapi/document.ts";
 import { openApiText } from "../../src/openapi/write.ts";
+import { queryRefusals } from "../../src/query/refusal.ts";
+import { refusals } from "../../src/refusal.ts";
 import {
   answerSchema,
   bodySchema,
@@ -55,5 +57,20 @@ t.test("the document has every route of the gateway's own, and no other", (t) =>
     Array.from(methods.keys(), (method) => `${method} ${pathOf(pattern)}`),
   );
   t.strictSame(documented.sort(), served.sort());
+  t.end();
+});
+
+/** Codes of unknown paths and methods and of configured routes, and those that are met on `/mcp` or the command line alone. */
+const elsewhere: ReadonlySet<string> = new Set([
+  ...["not_found", "method_not_allowed", "path_not_canonical"],
+  ...["insufficient_scope", "token_read_only", "schema_not_found", "issuer_unreachable"],
+  "key_not_found",
+]);
+
+t.test("the document has every code of a refusal at one route at least", (t) => {
+  const codes = [...Object.keys(refusals), ...Object.keys(queryRefusals)];
+  for (const code of codes) {
+    t.equal(text.includes(`"${code}"`), !elsewhere.has(code), code);
+  }
   t.end();
 });

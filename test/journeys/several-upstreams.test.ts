@@ -171,7 +171,7 @@ t.test("a database that takes connections and never answers is ejected by its pa
   const config = `[upstream]\nurls = [${urls}]\nhealth_path = "/status"\nhealth_interval = 1\n`;
   const gateway = await startGateway(t, { config });
   const token = await gateway.login();
-  await gateway.service.logged(({ target, level }) => target === hung.url && level === 40);
+  await gateway.service.logged(({ target, level }) => target === hung.url && level === "warn");
   for (let count = 0; count < 10; count++) {
     t.equal((await gateway.query(select, token)).status, 200);
   }
@@ -179,7 +179,7 @@ t.test("a database that takes connections and never answers is ejected by its pa
   t.equal((await gateway.request("/readyz")).status, 200);
 
   isHung = false;
-  await gateway.service.logged(({ target, level }) => target === hung.url && level === 30);
+  await gateway.service.logged(({ target, level }) => target === hung.url && level === "info");
   const texts = [await gateway.query(select, token), await gateway.query(select, token)];
   t.ok(texts.some(({ text }) => text === '{"from":"hung"}'));
 
@@ -240,8 +240,8 @@ access = "authenticated"
     ["/db/main/stats", "/ping"],
   );
 
-  const tool = { database: "sales", table: "t" };
-  const called = await callTool(gateway, token, "select", tool);
+  const tool = { database: "sales", from: "t", columns: ["*"] };
+  const called = await callTool(gateway, "select", tool, token);
   t.equal(called.status, 200, textOf(called));
   t.equal(elsewhere.take().length, 1, "a model's questions go the same way");
   t.equal(home.take().length, 0);
@@ -264,7 +264,7 @@ t.test("each of several targets is in the figures by its name", async (t) => {
     t.match(text, `gatehouse_upstream_target_connections_busy{target="${url}"} 0`);
   }
   const { url } = two;
-  await two.server[Symbol.asyncDispose]();
+  await two.close();
   await eventually("it shows as down", async () =>
     (await figures()).includes(`gatehouse_upstream_target_up{target="${url}"} 0`),
   );

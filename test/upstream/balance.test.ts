@@ -97,10 +97,13 @@ t.test("where none is live, the one whose failure is longest ago is tried", asyn
 
 t.test("a target that refuses connections fails no query, and is ejected", async (t) => {
   const there = await listening(t, answering);
-  const gone = `http://127.0.0.1:${await freePort()}`;
-  const { changes, send, group } = await balanced(t, [gone, there.url]);
+  const gone = await new RawUpstream(answering).listen();
+  const { url } = gone;
+  const { changes, send, group } = await balanced(t, [url, there.url]);
+  t.ok(await group.isUp(), "both pass the check at the start");
+  await gone.close();
   t.strictSame(await inTurn(10, () => send("write")), Array(10).fill(200));
-  t.strictSame(changes, [`${gone} ejected`]);
+  t.strictSame(changes, [`${url} ejected`]);
   t.equal(there.requests.length, 10);
   t.ok(await group.isUp());
 });
