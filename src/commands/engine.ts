@@ -39,8 +39,8 @@ async function run(options: EngineOptions): Promise<void> {
 async function serve(options: EngineOptions): Promise<void> {
   const { serviceDirectory } = loadFor(options);
   const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;
-  // The URL may hold a password, and the command line is there for all to see.
-  if (options.url !== undefined) process.title = "gatehouse engine";
+  // A server's URL may hold a password, and the command line is there for all to see.
+  if (options.url?.startsWith("sqlite:") === false) process.title = "gatehouse engine";
   const end = whenToEnd();
   const log = createLog({ isTerminal: process.stdout.isTTY, name: "engine" });
   // On a terminal the gateway speaks for both, and the engine only of what goes wrong.
