@@ -5,6 +5,14 @@ import { fileURLToPath } from "node:url";
 const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
 const READY_TIMEOUT_MS = 30_000;
 
+/**
+ * The command line of `gatehouse` without what the test runner would have each Node load first: it
+ * would slow every start down, and write files of its own.
+ */
+function commandLine(flags: readonly string[], through: readonly string[] = []): string[] {
+  return ["env", "-u", "NODE_OPTIONS", ...through, process.execPath, program, ...flags];
+}
+
 /** What a command printed, and how it ended. */
 export interface CommandResult {
   code: number | null;
@@ -33,8 +41,7 @@ export async function runCommand(
   flags: string[],
   options: CommandOptions = {},
 ): Promise<CommandResult> {
-  const through = options.through ?? [];
-  const [command = "", ...rest] = [...through, process.execPath, program, ...flags];
+  const [command = "", ...rest] = commandLine(flags, options.through);
   const child = spawn(command, rest, {
     cwd: options.cwd ?? home,
     env: cleanEnvironment(home, options.env),
@@ -60,10 +67,9 @@ export class Service {
 
   /** @param openFiles how many files the process may have open; by default as many as this one */
   constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}, openFiles?: number) {
-    const command = [process.execPath, program, ...flags];
     const limit = ["sh", "-c", `ulimit -n ${openFiles}; exec "$0" "$@"`];
-    const [file = "", ...rest] = openFiles === undefined ? command : [...limit, ...command];
-    this.child = spawn(file, rest, {
+    const [command = "", ...rest] = commandLine(flags, openFiles === undefined ? [] : limit);
+    this.child = spawn(command, rest, {
       cwd: home,
       env: cleanEnvironment(home, env),
       stdio: ["ignore", "pipe", "pipe"],
