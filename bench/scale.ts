@@ -5,7 +5,9 @@
  * `node bench/scale.ts [--rounds 3] [--seconds 3] [--json] [--plot FILE]`
  */
 
+import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
@@ -33,7 +35,7 @@ const rounds = Number(flags.rounds);
 const seconds = Number(flags.seconds);
 
 /** One size of everything; the others differ from the first in one thing. */
-const usual = { users: 50, tokens: 50, connections: 32 };
+const usual = { users: 50, tokens: 50, connections: 32, idle: 0 };
 const sizes = [
   usual,
   { ...usual, users: 10_000 },
@@ -41,8 +43,8 @@ const sizes = [
   { ...usual, tokens: 1 },
   { ...usual, tokens: 5000 },
   { ...usual, connections: 1000 },
-  // Twice as many descriptors, and some: the limit of open files is often 20,000.
-  { ...usual, connections: 9000 },
+  // With as many to the upstream, and some, they fit the usual limit of 20,000 open files.
+  { ...usual, idle: 9000 },
 ];
 type Size = typeof usual;
 
@@ -58,13 +60,19 @@ opened.defer(() => upstream.program.stop());
 const port = upstream.ports.get(scenario.answer) ?? 0;
 const body = bodyFile(world, scenario);
 
+const tokenFiles = new Map<number, string>();
+
+/** A file of so many tokens, the same in each round. */
 async function tokenFile(count: number): Promise<string> {
+  const known = tokenFiles.get(count);
+  if (known !== undefined) return known;
   const tokens: string[] = [];
   for (let at = 0; at < count; at++) {
     tokens.push(await world.token(writers[at % writers.length] ?? ""));
   }
   const file = path.join(directory, `scale-tokens-${count}`);
   await writeFile(file, tokens.join("\n"));
+  tokenFiles.set(count, file);
   return file;
 }
 
@@ -81,9 +89,19 @@ async function startAll(): Promise<Map<number, { gateway: Gatehouse; startSecond
   return gateways;
 }
 
-function nameOf({ users, tokens, connections }: Size): string {
+function nameOf({ users, tokens, connections, idle }: Size): string {
   const text = (count: number) => count.toLocaleString("en");
-  return `${text(users)} users, ${text(tokens)} tokens, ${text(connections)} connections`;
+  const beside = idle === 0 ? "" : ` and ${text(idle)} idle`;
+  return `${text(users)} users, ${text(tokens)} tokens, ${text(connections)} connections${beside}`;
+}
+
+/** Opens connections on which nothing is asked; they are closed with the stack. */
+async function openIdle(front: number, count: number, open: DisposableStack): Promise<void> {
+  for (let at = 0; at < count; at++) {
+    const socket = connect(front, "127.0.0.1");
+    open.defer(() => socket.destroy());
+    await once(socket, "connect");
+  }
 }
 
 const gateways = await startAll();
@@ -98,6 +116,8 @@ for (let round = 0; round <= rounds; round++) {
     const { program, port: front } = running.gateway;
     const files = { tokenFile: await tokenFile(size.tokens), bodyFile: body };
     const { connections } = size;
+    using idle = new DisposableStack();
+    await openIdle(front, size.idle, idle);
     const options = { port: front, connections, seconds, ...files, core: LOAD_CORE };
     const { cpu, failed, refused } = await load(program, options);
     if (failed + refused > 0) throw new Error(`${nameOf(size)}: ${failed + refused} failed`);
