@@ -9,8 +9,13 @@ const READY_TIMEOUT_MS = 30_000;
  * The command line of `gatehouse` without what the test runner would have each Node load first: it
  * would slow every start down, and write files of its own.
  */
-function commandLine(flags: readonly string[], through: readonly string[] = []): string[] {
-  return ["env", "-u", "NODE_OPTIONS", ...through, process.execPath, program, ...flags];
+function commandLine(
+  flags: readonly string[],
+  { NODE_OPTIONS: own }: NodeJS.ProcessEnv,
+  through: readonly string[] = [],
+): string[] {
+  const options = own === undefined ? ["-u", "NODE_OPTIONS"] : [`NODE_OPTIONS=${own}`];
+  return ["env", ...options, ...through, process.execPath, program, ...flags];
 }
 
 /** What a command printed, and how it ended. */
@@ -41,7 +46,7 @@ export async function runCommand(
   flags: string[],
   options: CommandOptions = {},
 ): Promise<CommandResult> {
-  const [command = "", ...rest] = commandLine(flags, options.through);
+  const [command = "", ...rest] = commandLine(flags, options.env ?? {}, options.through);
   const child = spawn(command, rest, {
     cwd: options.cwd ?? home,
     env: cleanEnvironment(home, options.env),
@@ -68,7 +73,7 @@ export class Service {
   /** @param openFiles how many files the process may have open; by default as many as this one */
   constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}, openFiles?: number) {
     const limit = ["sh", "-c", `ulimit -n ${openFiles}; exec "$0" "$@"`];
-    const [command = "", ...rest] = commandLine(flags, openFiles === undefined ? [] : limit);
+    const [command = "", ...rest] = commandLine(flags, env, openFiles === undefined ? [] : limit);
     this.child = spawn(command, rest, {
       cwd: home,
       env: cleanEnvironment(home, env),
