@@ -5,19 +5,16 @@
  * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--json] [--plot FILE]`
  */
 
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import path from "node:path";
+import { readFile, writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
-import { installPeers } from "./peers/install.ts";
 import { type Cost, measure } from "./peers/measure.ts";
 import { prove } from "./peers/proof.ts";
 import { costPlot, costTable, latencyTable } from "./peers/report.ts";
 import { bodyFile, type Scenario, scenarios, tokenFile } from "./peers/scenarios.ts";
+import { openScene } from "./peers/scene.ts";
 import type { System } from "./peers/system.ts";
 import { startSystems } from "./peers/systems.ts";
-import { startUpstream } from "./peers/upstream.ts";
-import { World } from "./peers/world.ts";
+import type { World } from "./peers/world.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { type Latency, openLoop } from "./rig/open-loop.ts";
 
@@ -80,13 +77,8 @@ function print({ name }: Scenario, { costs, latency }: Outcome): void {
   console.log(`${latencyTable(latency)}\n`);
 }
 
-installPeers();
 await using opened = new AsyncDisposableStack();
-const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rm(directory, { recursive: true, force: true }));
-const world = await World.create(directory);
-const upstream = await startUpstream(directory);
-opened.defer(() => upstream.program.stop());
+const { world, upstream } = await openScene(opened);
 const outcomes: Record<string, unknown> = {};
 if (!flags.json) console.log(`${describeMachine().join("; ")}\n`);
 for (const [at, scenario] of scenarios.slice(0, flags.quick ? 1 : undefined).entries()) {

@@ -6,17 +6,15 @@
  */
 
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { type Gatehouse, startGatehouse } from "./peers/gatehouse.ts";
-import { installPeers } from "./peers/install.ts";
 import { bodyFile, scenarios } from "./peers/scenarios.ts";
+import { openScene } from "./peers/scene.ts";
 import { LOAD_CORE } from "./peers/system.ts";
-import { startUpstream } from "./peers/upstream.ts";
-import { World, writers } from "./peers/world.ts";
+import { writers } from "./peers/world.ts";
 import { load } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { barPlot } from "./rig/plot.ts";
@@ -50,13 +48,8 @@ type Size = typeof usual;
 
 const [scenario] = scenarios;
 if (scenario === undefined) throw new Error("there is no scenario");
-installPeers();
 await using opened = new AsyncDisposableStack();
-const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rm(directory, { recursive: true, force: true }));
-const world = await World.create(directory);
-const upstream = await startUpstream(directory);
-opened.defer(() => upstream.program.stop());
+const { world, upstream } = await openScene(opened);
 const port = upstream.ports.get(scenario.answer) ?? 0;
 const body = bodyFile(world, scenario);
 
@@ -70,7 +63,7 @@ async function tokenFile(count: number): Promise<string> {
   for (let at = 0; at < count; at++) {
     tokens.push(await world.token(writers[at % writers.length] ?? ""));
   }
-  const file = path.join(directory, `scale-tokens-${count}`);
+  const file = path.join(world.directory, `scale-tokens-${count}`);
   await writeFile(file, tokens.join("\n"));
   tokenFiles.set(count, file);
   return file;

@@ -5,16 +5,11 @@
  */
 
 import { readFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { parseArgs } from "node:util";
 import { childrenOf } from "../test/kit/process-info.ts";
 import { type Gatehouse, startGatehouse } from "./peers/gatehouse.ts";
-import { installPeers } from "./peers/install.ts";
 import { bodyFile, scenarios, tokenFile } from "./peers/scenarios.ts";
-import { startUpstream } from "./peers/upstream.ts";
-import { World } from "./peers/world.ts";
+import { openScene } from "./peers/scene.ts";
 import { load } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { cpuSecondsOf } from "./rig/program.ts";
@@ -34,13 +29,8 @@ const seconds = Number(flags.seconds);
 
 const [scenario] = scenarios;
 if (scenario === undefined) throw new Error("there is no scenario");
-installPeers();
 await using opened = new AsyncDisposableStack();
-const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-opened.defer(() => rm(directory, { recursive: true, force: true }));
-const world = await World.create(directory);
-const upstream = await startUpstream(directory);
-opened.defer(() => upstream.program.stop());
+const { world, upstream } = await openScene(opened);
 const port = upstream.ports.get(scenario.answer) ?? 0;
 
 /** Processes that serve: the gateway's own, or its workers. */

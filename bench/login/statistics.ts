@@ -1,8 +1,4 @@
-/** The value below which `share` (0 to 1) of the sample lies. */
-export function quantile(sample: readonly number[], share: number): number {
-  const sorted = sample.toSorted((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
-}
+import { quantile } from "../rig/statistics.ts";
 
 /** The middle of the sample. */
 export function median(sample: readonly number[]): number {

@@ -1,7 +1,7 @@
 import { Agent } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
+import { quantile } from "../rig/statistics.ts";
 import { post } from "./client.ts";
-import { quantile } from "./statistics.ts";
 
 const select = JSON.stringify({ Select: { database: "main", from: "t", columns: ["*"] } });
 

@@ -5,10 +5,10 @@ export interface Summary {
   readonly most: number;
 }
 
-/** The value below which `share` (0 to 1) of the sorted values lie. */
-export function quantile(sorted: readonly number[], share: number): number {
-  const at = Math.min(sorted.length - 1, Math.floor(share * sorted.length));
-  return sorted[at] ?? Number.NaN;
+/** The value below which `share` (0 to 1) of the sample lies. */
+export function quantile(sample: readonly number[], share: number): number {
+  const sorted = sample.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
 }
 
 export function summarize(values: readonly number[]): Summary {
