@@ -1,18 +1,7 @@
-import { once } from "node:events";
-import { createServer } from "node:net";
+import { freePort } from "../../test/kit/free-port.ts";
 import { PlainBrowser } from "../../test/oauth/browser.ts";
 import { clientId, password, username } from "./gateway.ts";
 import { type Results, runSuite } from "./suite.ts";
-
-/** A port that nothing listens on. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address !== null ? address.port : 0;
-}
 
 /** Logs in and allows everything, as a user in a browser would, up to the suite's own page. */
 async function allow(issuer: string, authorizationUrl: string): Promise<void> {

@@ -1,7 +1,10 @@
+import { traceIdOf } from "../observe/trace-parent.ts";
+import type { Tracing } from "../observe/tracing.ts";
 import type { BrokenRequest } from "./broken-request.ts";
 import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { addressOf } from "./peer.ts";
+import { endTrace } from "./traced.ts";
 
 /** The status that the records show for a client that left before its answer, as nginx has it. */
 const CLIENT_GONE = 499;
@@ -27,6 +30,13 @@ function count(gateway: Gateway, exchange: Exchange, status: number, seconds: nu
   });
 }
 
+function endTraceOf(tracing: Tracing, exchange: Exchange, status: number): void {
+  const { decision, reason, response } = exchange;
+  const isAnswered = response.headersSent;
+  const operation = operationOf(exchange);
+  endTrace(tracing, exchange, { status, isAnswered, decision, reason, operation });
+}
+
 /**
  * Writes the audit's line and the figures of a request that is over.
  *
@@ -37,9 +47,11 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
   const seconds = (performance.now() - exchange.startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
   count(gateway, exchange, status, seconds);
+  if (gateway.tracing !== undefined) endTraceOf(gateway.tracing, exchange, status);
   if (exchange.isQuiet) return;
   gateway.audit.request({
     requestId,
+    traceId: exchange.trace?.traceId ?? traceIdOf(request.headers.traceparent),
     address: exchange.peer.address,
     method: request.method ?? "",
     // A path that is none of the gateway's may hold anything, a pasted token too.
@@ -67,6 +79,7 @@ export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
   });
   gateway.audit.request({
     requestId,
+    traceId: undefined,
     address: addressOf(socket),
     method: "",
     path: undefined,

@@ -10,6 +10,7 @@ import { noteDenial } from "./denial.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
+import { traceUpward } from "./traced.ts";
 
 function inForm(gateway: Gateway, body: Buffer, query: Query): Buffer {
   const isKeyed = gateway.configuration.upstream.query_form === "keyed";
@@ -43,7 +44,10 @@ export async function ask(
     if (authorization !== undefined) Object.assign(headers, { authorization });
     const user = payerOf(exchange);
     exchange.forwardedAt ??= performance.now();
-    return await queries.ask({ user, body: inForm(gateway, body, query), headers, signal });
+    const upward = traceUpward(gateway, exchange, "POST", headers);
+    const answer = await queries.ask({ user, body: inForm(gateway, body, query), headers, signal });
+    upward?.end(answer.status);
+    return answer;
   } catch (error) {
     if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;
     const status = error instanceof Refusal ? error.status : 400;

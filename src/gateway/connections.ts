@@ -65,6 +65,13 @@ export class Connections {
     return this.#open.get(socket)?.latest;
   }
 
+  /** True if a request that comes now is served at once, and not behind others or not at all. */
+  isFree(socket: Duplex): boolean {
+    const connection = this.#open.get(socket);
+    if (connection === undefined || connection.current !== undefined) return false;
+    return connection.latest === undefined || !isFarewell(connection.latest);
+  }
+
   /**
    * Has a request served once those before it on its connection are answered. It is not carried out
    * if the answer before it ends the connection, so that its own could never be sent.
@@ -124,9 +131,16 @@ export class Connections {
       if (current !== undefined && latest !== undefined) this.#makeLast(latest);
       this.#closeOnceSilent(connection);
     }
-    const timer = setTimeout(() => this.#server.closeAllConnections(), grace);
+    const timer = setTimeout(() => this.#cut(), grace);
     await this.#closed;
     clearTimeout(timer);
+    // The server counts a connection as closed before the connection says so, and its request ends.
+    while (this.#open.size > 0) await nextTurn();
+  }
+
+  /** Cuts every connection, also those on which HTTP is spoken no more. */
+  #cut(): void {
+    for (const { socket } of this.#open.values()) socket.destroy();
   }
 
   /** Takes the connections that wait to be taken: with the listener they would be reset. */

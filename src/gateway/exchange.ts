@@ -3,8 +3,10 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
+import type { RequestTrace } from "../observe/request-trace.ts";
 import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
+import { pathOf } from "./request-head.ts";
 
 /** Listeners of an answer that are no leak. */
 const MAX_LISTENERS = 24;
@@ -41,6 +43,10 @@ export class Exchange {
   requireStillAllowed: (() => void) | undefined;
   operations: readonly AuditedOperation[] = [];
   operationCount = 0;
+  /** Its span, if requests are traced, from when its route was found. */
+  trace: RequestTrace | undefined;
+  /** True for a WebSocket handshake on a connection that the HTTP server has handed over. */
+  isHandshake = false;
   /** True if no audit line is wanted. */
   isQuiet = false;
   /** Headers that the answer carries besides its own: names and values in turn. */
@@ -64,9 +70,7 @@ export class Exchange {
     response.setMaxListeners(MAX_LISTENERS);
     this.peer = peer;
     this.requestId = peer.requestId ?? randomUUID();
-    const target = request.url ?? "";
-    const query = target.indexOf("?");
-    this.path = query === -1 ? target : target.slice(0, query);
+    this.path = pathOf(request);
   }
 
   /** Asks for the body, if the client waits for that (RFC 9110, section 10.1.1). */

@@ -7,6 +7,7 @@ import type { TokenAuthority } from "../identity/token.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import type { Tracing } from "../observe/tracing.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { Placement } from "../upstream/placement.ts";
@@ -36,4 +37,6 @@ export interface Gateway {
   readonly log: Log;
   readonly audit: Audit;
   readonly metrics: Metrics;
+  /** Undefined if requests are not traced. */
+  readonly tracing: Tracing | undefined;
 }

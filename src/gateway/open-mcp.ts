@@ -105,6 +105,7 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
         ...peer,
         requestId,
         isAuthenticated: auth.enabled,
+        trace: exchange.trace,
         answerHeaders: () => commonHeaders(exchange),
         onRefused: (reason) => noteDenial(exchange, reason, 400),
       });

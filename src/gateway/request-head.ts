@@ -64,6 +64,12 @@ export function requirePlainHead(request: IncomingMessage): void {
   requirePlainFraming(request);
 }
 
+/** A request's path as sent, without its query string. */
+export function pathOf({ url: target = "" }: IncomingMessage): string {
+  const query = target.indexOf("?");
+  return query === -1 ? target : target.slice(0, query);
+}
+
 /** True if the head tells of a body (RFC 9112, section 6). */
 export function hasBody(headers: IncomingHttpHeaders): boolean {
   return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;

@@ -18,6 +18,8 @@ export interface Endpoint {
   readonly bodyLimit?: number;
   /** True for what monitors ask all the time: no audit line. */
   readonly isQuiet?: boolean;
+  /** True if a client may speak WebSocket here; every other wish for a protocol is not heard. */
+  readonly takesWebSocket?: boolean;
   handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void;
 }
 

@@ -15,6 +15,7 @@ import { createPeerReader, loginOrigin } from "./peer.ts";
 import { createRouter } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import { closeBehindAnswer } from "./unread-body.ts";
+import { answerOnItsOwn, isWebSocketTaken } from "./upgrade.ts";
 import { walk } from "./walk.ts";
 
 /** Milliseconds in which a request's head must have arrived. */
@@ -55,7 +56,11 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
   const readPeer = createPeerReader(settings.trusted_proxies);
   let hasWarned = false;
 
-  function onRequest(request: IncomingMessage, response: ServerResponse): void {
+  function onRequest(
+    request: IncomingMessage,
+    response: ServerResponse,
+    isHandshake = false,
+  ): void {
     const peer = readPeer(request);
     if (peer.isUntrustedFront && !hasWarned) {
       hasWarned = true;
@@ -65,8 +70,9 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
       );
     }
     const exchange = new Exchange(request, response, peer);
+    exchange.isHandshake = isHandshake;
     exchange.extraHeaders = corsHeaders(request.headers.origin, settings.allowed_origins);
-    // Nothing but HTTP/1.1 is spoken here, and what follows the wish for more is not read as that.
+    // What follows the wish for another protocol is not read as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     connections.arrive(exchange);
   }
@@ -100,13 +106,18 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     requireHostHeader: false,
     insecureHTTPParser: false,
     maxHeaderSize: MAX_HEADER_BYTES,
+    shouldUpgradeCallback: (request) =>
+      connections.isFree(request.socket) && isWebSocketTaken(router, request),
   });
   // How many there are is judged by the gateway itself: the parser may drop some in silence.
   server.maxHeadersCount = 0;
   limitConnections(server, gateway.log);
   const connections = new Connections(server, { serve, finish });
   const broken = new BrokenRequests((what) => accountBroken(gateway, what));
-  server.on("request", onRequest);
+  server.on("request", (request, response) => onRequest(request, response));
+  server.on("upgrade", (request, _socket, head) => {
+    onRequest(request, answerOnItsOwn(request, head), true);
+  });
   server.on("clientError", (error, socket) => {
     broken.fail(error, socket, connections.latestOn(socket));
   });

@@ -4,8 +4,10 @@ import { configuredCosts } from "../identity/costs.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Figures, type Metrics } from "../observe/metrics.ts";
+import { openTracing } from "../observe/tracing.ts";
 import { createGrammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
+import { version } from "../version.ts";
 import { BodyBudget } from "./body-collector.ts";
 import { accessFacts, type GatewayFacts } from "./facts.ts";
 import { prepareServiceDirectory } from "./first-start.ts";
@@ -109,6 +111,9 @@ async function open(
   metrics.showTokens(identity.tokens.figures);
   metrics.showUpstream(figures, () => upstream.placement.isUp());
   metrics.showTargets(upstream.placement.targets);
+  const targets = upstream.placement.targets.map(({ name }) => name);
+  const tracing = openTracing({ version, targets, log });
+  if (tracing !== undefined) opened.defer(() => tracing.flush());
   const mcp = Promise.withResolvers<McpEndpoint>();
 
   // Known once a free port was taken; no request comes before that.
@@ -132,6 +137,7 @@ async function open(
     log,
     audit,
     metrics,
+    tracing,
   };
   // Opened after the front, since it needs the gateway's URL, but closed only when that has drained.
   const behindFront = opened.use(new AsyncDisposableStack());

@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import type { Exchange } from "./exchange.ts";
 import { hasBody } from "./request-head.ts";
 
@@ -56,7 +57,11 @@ export function closeBehindAnswer({ request }: Exchange): void {
     request.resume();
     return;
   }
-  const { socket } = request;
+  endConnection(request.socket);
+}
+
+/** Ends a connection, and closes it soon if the client does not. */
+export function endConnection(socket: Socket): void {
   socket.end();
   const timer = setTimeout(() => socket.destroy(), LINGER_MS);
   socket.once("close", () => clearTimeout(timer));

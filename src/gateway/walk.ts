@@ -11,6 +11,7 @@ import { authenticateMcp } from "./mcp-door.ts";
 import { occurrences } from "./request-head.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
 import { requireStillGood } from "./still-good.ts";
+import { beginTrace } from "./traced.ts";
 
 /**
  * A request's way through the gateway, front to back: route, authenticate, read what is asked,
@@ -37,6 +38,7 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
   if (match === undefined) throw new Refusal("not_found");
   exchange.route = match.route.pattern;
   exchange.parameters = match.parameters;
+  beginTrace(gateway, exchange);
   const endpoint = endpointFor(match.route, exchange.request.method ?? "");
   exchange.isQuiet = endpoint?.isQuiet ?? false;
   if (endpoint !== undefined) return endpoint;

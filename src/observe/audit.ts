@@ -7,6 +7,8 @@ import type { Log } from "./log.ts";
 /** What the audit says of one request, when it is over. */
 export interface AuditRecord {
   readonly requestId: string;
+  /** The trace that the request is part of: 32 hexadecimal digits. */
+  readonly traceId: string | undefined;
   readonly address: string;
   readonly method: string;
   /** The path without its query string; undefined if it is none of the gateway's. */
@@ -55,9 +57,11 @@ function member(name: string, text: string | undefined): string {
 
 /** The line of a request, as the logger would write it; a fraction of what that costs. */
 function requestLine(record: AuditRecord): string {
-  const { requestId, address, method, path, user, tokenId, operations } = record;
+  const { requestId, traceId, address, method, path, user, tokenId, operations } = record;
   return (
     `{"level":30,"time":"${isoTime()}","requestId":${JSON.stringify(requestId)}` +
+    // Never the same twice: there is nothing to remember, and nothing in it to be escaped.
+    (traceId === undefined ? "" : `,"traceId":"${traceId}"`) +
     member("address", address) +
     member("method", method) +
     member("path", path) +

@@ -1,5 +1,6 @@
 import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import { Agent } from "node:http";
+import type { Socket } from "node:net";
 import { pipeline, Readable, type Transform } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { Refusal } from "../refusal.ts";
@@ -36,6 +37,14 @@ export interface StreamForward {
    * @throws Refusal if it may not reach the client
    */
   readonly receive?: (answer: IncomingMessage) => Reception | Promise<Reception>;
+  /**
+   * Takes both connections over once the upstream has agreed to another protocol; without it,
+   * nobody asked for one.
+   *
+   * @param head what came behind the agreement already
+   * @throws Refusal if it is no agreement to what was asked
+   */
+  readonly upgrade?: (answer: IncomingMessage, upstream: Socket, head: Buffer) => void;
 }
 
 /** Carries requests to the upstream, streaming both ways. */
@@ -84,17 +93,24 @@ function proxyTarget({ origin, socketPath }: UpstreamTarget) {
   return { host: "localhost", port: 80, protocol: "http:", socketPath };
 }
 
+/** What a client is told of an answer that cannot be handed on. */
+function asUnfit(cause: unknown): Refusal {
+  return cause instanceof Refusal ? cause : new Refusal("upstream_broken", { cause });
+}
+
 async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Promise<void> {
   const { response, receive, answerHeaders: added } = stream;
   let filter: Transform | undefined;
   try {
+    // One that changes the protocol and does not say to which: there is nothing to hand on.
+    if (answer.statusCode === 101) throw new Refusal("upstream_broken", { detail: "101" });
     const reception = await receive?.(answer);
     filter = reception?.filter;
     const headers = [...answerHeaders(reception?.rawHeaders ?? answer.rawHeaders), ...added];
     response.writeHead(answer.statusCode ?? 0, headers);
   } catch (cause) {
     answer.destroy();
-    fail(cause instanceof Refusal ? cause : new Refusal("upstream_broken", { cause }));
+    fail(asUnfit(cause));
     return;
   }
   // A stream's head is worth something by itself, long before its first event.
@@ -102,6 +118,21 @@ async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Prom
   // Half an answer must not look like a whole one: when one side breaks, so does the other.
   if (filter === undefined) pipeline(answer, response, () => {});
   else pipeline(answer, filter, response, () => {});
+}
+
+function changeProtocol(
+  answer: IncomingMessage,
+  upstream: Socket,
+  head: Buffer,
+  { stream, fail }: Underway,
+): void {
+  try {
+    if (stream.upgrade === undefined) throw new Refusal("upstream_broken", { detail: "101" });
+    stream.upgrade(answer, upstream, head);
+  } catch (cause) {
+    upstream.destroy();
+    fail(asUnfit(cause));
+  }
 }
 
 /** Opens the proxy; nothing is connected until it is needed. */
@@ -134,10 +165,10 @@ export function createStreamProxy({
     if (response.destroyed) upward.destroy();
     else response.once("close", () => upward.destroy());
     upward.once("timeout", () => underway.get(request)?.fail(new Refusal("upstream_timeout")));
-    // Nobody asked for another protocol.
-    upward.once("upgrade", (_answer, socket) => {
-      socket.destroy();
-      underway.get(request)?.fail(new Refusal("upstream_broken", { detail: "101" }));
+    upward.once("upgrade", (answer, socket, head) => {
+      const way = underway.get(request);
+      if (way === undefined) socket.destroy();
+      else changeProtocol(answer, socket, head, way);
     });
   });
   proxy.on("proxyRes", (answer, request) => {

@@ -8,6 +8,7 @@ import type { MainCalls, WorkerCalls } from "./calls.ts";
 import { Channel, type Message } from "./channel.ts";
 import type { Desk } from "./desk.ts";
 import { passLinesOn } from "./lines.ts";
+import { preloads } from "./preloads.ts";
 
 /** Beside this module, and compiled if it is. */
 const program = fileURLToPath(
@@ -52,7 +53,7 @@ export class Worker {
   constructor(number: number, desk: Desk, output: DestinationStream) {
     this.number = number;
     this.#child = fork(program, [], {
-      execArgv: [],
+      execArgv: preloads(process.execArgv),
       serialization: "advanced",
       stdio: ["ignore", mayShareOutput() ? "inherit" : "pipe", "inherit", "ipc"],
     });

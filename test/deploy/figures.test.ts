@@ -1,4 +1,6 @@
 import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
 import { parse } from "yaml";
 import * as z from "zod";
@@ -16,6 +18,7 @@ const functions = new Set([
   "label_values",
 ]);
 const ending = /_(?:bucket|sum|count)$/;
+const documents = path.join(import.meta.dirname, "../../docs");
 
 const served = new Map<string, ServedFigure>([
   // Made by Prometheus for each place that it reads.
@@ -111,16 +114,35 @@ t.test("every alert asks for figures and labels that a gateway serves", async (t
   for (const { alert, expr } of rules) t.strictSame(faultsOf(expr), [], alert);
 });
 
+const place = z.object({ x: z.number(), y: z.number(), w: z.number(), h: z.number() });
+
+/** True if two places on the dashboard have room in common. */
+function overlap(one: z.infer<typeof place>, other: z.infer<typeof place>): boolean {
+  const isBeside = one.x + one.w <= other.x || other.x + other.w <= one.x;
+  const isBelow = one.y + one.h <= other.y || other.y + other.h <= one.y;
+  return !isBeside && !isBelow;
+}
+
 const dashboard = z.object({
   panels: z.array(
     z.object({
       id: z.number(),
       title: z.string(),
-      gridPos: z.object({ x: z.number(), y: z.number(), w: z.number(), h: z.number() }),
+      gridPos: place,
       targets: z.array(z.object({ expr: z.string(), legendFormat: z.string() })).optional(),
     }),
   ),
   templating: z.object({ list: z.array(z.object({ name: z.string() })) }),
+});
+
+t.test("for every alert the page says what to do", async (t) => {
+  const page = readFileSync(path.join(documents, "operations.md"), "utf8");
+  const [, section = ""] = page.split("## What to do when\n");
+  const [rows = ""] = section.split("\n## ");
+  const named = Array.from(rows.matchAll(/`(Gatehouse\w+)`/g), ([, name = ""]) => name);
+  const { groups } = alerts.parse(parse(deployed("prometheus-alerts.yml")));
+  const all = groups.flatMap(({ rules }) => rules.map(({ alert }) => alert));
+  t.strictSame(named.sort(), all.sort());
 });
 
 t.test("every panel of the dashboard draws what a gateway serves", async (t) => {
@@ -139,13 +161,24 @@ t.test("every panel of the dashboard draws what a gateway serves", async (t) => 
   for (const [, name = ""] of text.matchAll(/\$\{?(\w+)/g)) t.ok(variables.has(name), name);
   t.equal(new Set(panels.map(({ id }) => id)).size, panels.length);
   t.ok(panels.every(({ gridPos: { x, w } }) => x + w <= 24));
+  for (const [at, panel] of panels.entries()) {
+    const over = panels.slice(at + 1).find((other) => overlap(panel.gridPos, other.gridPos));
+    t.equal(over?.title, undefined, `${panel.title} has its place to itself`);
+  }
 });
 
-t.test("every figure of the gateway's own is drawn", async (t) => {
-  const text = deployed("grafana-dashboard.json");
-  const own = [...served.keys()].filter((name) => name.startsWith("gatehouse_"));
-  for (const name of own) t.ok(text.includes(name), name);
-});
+t.test(
+  "every figure of the gateway's own, and every one that the page lists, is drawn",
+  async (t) => {
+    const text = deployed("grafana-dashboard.json");
+    const page = readFileSync(path.join(documents, "metrics.md"), "utf8");
+    const listed = Array.from(page.matchAll(/^\| `(\w+)`/gm), ([, name = ""]) => name);
+    t.ok(listed.length > 20);
+    for (const name of listed) t.ok(text.includes(name), name);
+    const own = [...served.keys()].filter((name) => name.startsWith("gatehouse_"));
+    for (const name of own) t.ok(text.includes(name), name);
+  },
+);
 
 t.test("an expression with a slip in it is found out", async (t) => {
   t.strictSame(faultsOf("rate(gatehouse_request_total[5m])"), ["gatehouse_request_total"]);

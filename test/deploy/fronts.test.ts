@@ -8,6 +8,7 @@ import { openSetting, type Setting, select } from "../gateway/kit.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { queryHeaders } from "../kit/queries.ts";
+import { acceptSockets, SocketClient } from "../kit/web-socket.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { fronts, PUBLIC_HOST, type RunningFront, startFront } from "./fronts.ts";
 import { deployed, fill, findProgram } from "./programs.ts";
@@ -60,6 +61,13 @@ class Client {
 
   get headers(): Record<string, string> {
     return queryHeaders(this.#token);
+  }
+
+  openSocket(path: string): Promise<SocketClient> {
+    const { tlsPort, ca } = this.#front;
+    const headers = { Host: PUBLIC_HOST, ...this.headers };
+    const options = { servername: PUBLIC_HOST, ca, localAddress: CLIENT };
+    return SocketClient.open(`https://127.0.0.1:${tlsPort}${path}`, headers, [], options);
   }
 
   query(headers: Record<string, string> = {}): Promise<PlainAnswer> {
@@ -156,12 +164,27 @@ async function checkTooLarge(t: Test, client: Client): Promise<void> {
   t.match(JSON.parse(body.toString()), { code: "body_too_large" }, "the gateway itself says so");
 }
 
+async function checkWebSocket(t: Test, client: Client, { upstream }: Setting): Promise<void> {
+  const accepted = acceptSockets(t, upstream);
+  const socket = await client.openSocket("/live");
+  await socket.echo("through the front");
+  t.match(accepted[0]?.request.headers, {
+    "x-forwarded-for": `${CLIENT}, 127.0.0.1`,
+    "x-gatehouse-user": "admin",
+  });
+  socket.cut();
+}
+
 /** The configuration that belongs to the fronts, and a route and a limit to look at. */
 const config = `${fill(deployed("gateway.toml"), { 'listen = "127.0.0.1:9464"\n': "" })}
 [[routes]]
 path = "/stats"
 methods = ["GET"]
 access = "authenticated"
+[[routes]]
+path = "/live"
+access = "authenticated"
+upgrade = true
 `.replace("[server]\n", "[server]\nmax_body_bytes = 2000000\n");
 
 for (const kind of fronts) {
@@ -184,6 +207,7 @@ for (const kind of fronts) {
     await checkStreaming(t, client, setting);
     await checkLarge(t, client, setting);
     await checkTooLarge(t, client);
+    await checkWebSocket(t, client, setting);
     const plain = await ask(`http://127.0.0.1:${front.plainPort}/x`, {
       headers: { Host: PUBLIC_HOST },
     });

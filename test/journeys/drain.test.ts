@@ -99,3 +99,18 @@ t.test("whoever had connected before the signal is let in and answered", async (
   for (const wire of wires) t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 /);
   t.equal(await code, 0);
 });
+
+t.test("answers that are cut at the end of the grace are in the audit", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  upstream.answer = (_, response) => response.write("half");
+  const route = '[[routes]]\npath = "/live"\naccess = "public"\n';
+  const config = `[server]\nshutdown_grace = 1\n${route}`;
+  const { service, url } = await startGateway(t, { upstream: upstream.url, config });
+  const wires = await Promise.all(Array.from({ length: 10 }, () => Wire.open(url)));
+  for (const wire of wires) wire.send(wireRequest("GET /live", {}));
+  for (const wire of wires) await wire.until(/half/);
+  t.equal(await service.stop(), 0);
+  const lines = service.log.filter(({ audit, path }) => audit && path === "/live");
+  t.equal(lines.length, wires.length);
+});

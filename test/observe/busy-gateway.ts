@@ -4,15 +4,20 @@ import { openSetting, type Setting, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { insert } from "../kit/queries.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
 
-/** A gateway with figures, and the address of these. */
+/** A gateway with figures over databases at two places, and the address of the figures. */
 export async function openCounted(
   t: Test,
   workers: number,
 ): Promise<Setting & { address: string }> {
   const address = `127.0.0.1:${await freePort()}`;
   const server = `[server]\nworkers = ${workers}\n`;
-  const config = `connections = ${workers}\n[metrics]\nlisten = "${address}"\n${server}`;
+  const other = await new RecordingUpstream().listen();
+  t.teardown(() => other.close());
+  const elsewhere = `[[upstream.databases]]\ndatabases = ["elsewhere"]\nurl = "${other.url}"\n`;
+  const metrics = `[metrics]\nlisten = "${address}"\n`;
+  const config = `connections = ${workers}\n${elsewhere}${metrics}${server}`;
   return { ...(await openSetting(t, { config })), address };
 }
 

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { isPermissionClass, permissionClasses } from "../../query/operations.ts";
 import { isForwardableHeader } from "../headers.ts";
-import { refuse, text } from "../kinds.ts";
+import { refuse, seconds, text } from "../kinds.ts";
 
 /** First segments of the gateway's own paths; a configured route may not start with one. */
 export const builtInSegments: ReadonlySet<string> = new Set([
@@ -58,8 +58,18 @@ const route = z
       description: "Request header that names the database, if the path has no :database.",
       examples: ["X-Database"],
     }),
+    upgrade: z
+      .boolean()
+      .default(false)
+      .describe("Whether clients may speak WebSocket on it, by GET."),
+    upgrade_idle_timeout: seconds()
+      .default(600)
+      .describe("Seconds without a byte either way after which a WebSocket is closed."),
   })
   .superRefine((route, context) => {
+    if (route.upgrade && !route.methods.includes("GET")) {
+      refuse(context, ["upgrade"], "true only where GET is one of the methods");
+    }
     const named = route.path.split("/").includes(":database");
     const sources = Number(named) + Number(route.database_header !== undefined);
     if (!isPermissionClass(route.access) || sources === 1) return;

@@ -9,12 +9,15 @@ import { isPermissionClass, type PermissionClass } from "../../query/operations.
 import { Refusal } from "../../refusal.ts";
 import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/headers.ts";
 import type { StreamForwarder } from "../../upstream/stream-proxy.ts";
+import { asWebSocket } from "../../upstream/web-socket.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
+import { requireOwnOrigin } from "../hosts.ts";
 import { databaseParameter, type Endpoint, type Router } from "../route.ts";
 import { guardStream } from "../stream-guard.ts";
 import { subjectOf } from "../subject.ts";
+import { traceUpward } from "../traced.ts";
 
 type RouteSettings = Configuration["routes"][number];
 
@@ -119,6 +122,21 @@ function streamsOf(
   return placement.streamsOf(isAboutOne ? readDatabase(exchange, settings) : undefined);
 }
 
+/** What goes up with the request: the client's headers that may pass and the gateway's own. */
+function headersOf(
+  { headers: policy }: Gateway,
+  { request, requestId, peer }: Exchange,
+  settings: RouteSettings,
+  identity: Identity | undefined,
+): NodeJS.Dict<string | string[]> {
+  const { forwardedFor, proto, host, isTrusted } = peer;
+  const kept = streamHeaders(request.headers, policy, isTrusted);
+  return {
+    ...withJudgedDatabase(kept, request.headers, settings),
+    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+  };
+}
+
 async function handle(
   gateway: Gateway,
   exchange: Exchange,
@@ -127,28 +145,23 @@ async function handle(
   // A target has no fragment (RFC 9112, section 3.2): some cut it off, and some do not.
   const hasFragment = exchange.request.url?.includes("#") ?? false;
   if (hasFragment || isAmbiguous(exchange.path)) throw new Refusal("path_not_canonical");
+  // A page of any site may open one through its visitor's browser.
+  if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const identity = authorize(gateway, exchange, settings);
   const streams = streamsOf(gateway, exchange, settings);
   exchange.decision = "allow";
-  const { request, response, requestId, peer } = exchange;
-  const { forwardedFor, proto, host, isTrusted } = peer;
-  const headers = {
-    ...withJudgedDatabase(
-      streamHeaders(request.headers, gateway.headers, isTrusted),
-      request.headers,
-      settings,
-    ),
-    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+  const stream = {
+    request: exchange.request,
+    response: exchange.response,
+    headers: headersOf(gateway, exchange, settings, identity),
+    answerHeaders: commonHeaders(exchange),
   };
+  traceUpward(gateway, exchange, exchange.request.method ?? "", stream.headers);
   exchange.inviteBody();
   guardStream(gateway, exchange, () => authorize(gateway, exchange, settings));
   exchange.forwardedAt = performance.now();
-  await streams.forward({
-    request,
-    response,
-    headers,
-    answerHeaders: commonHeaders(exchange),
-  });
+  const idleTimeout = settings.upgrade_idle_timeout * 1000;
+  await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
 }
 
 /**
@@ -172,6 +185,7 @@ export function refuseAmbiguousPaths(router: Router, routes: Configuration["rout
 export function configuredRoute(settings: RouteSettings): Endpoint {
   return {
     door: settings.access === "public" ? "public" : "data",
+    takesWebSocket: settings.upgrade,
     handle: (gateway, exchange) => handle(gateway, exchange, settings),
   };
 }

@@ -7,6 +7,7 @@ import type { Gateway } from "../gateway.ts";
 import { judge } from "../judge.ts";
 import type { Endpoint } from "../route.ts";
 import { subjectOf } from "../subject.ts";
+import { traceUpward } from "../traced.ts";
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const { grammar } = gateway;
@@ -18,15 +19,17 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const { forwardedFor, proto, host } = peer;
   const isKeyed = gateway.configuration.upstream.query_form === "keyed";
   exchange.forwardedAt = performance.now();
+  const headers = {
+    ...queryHeaders(request.headers, gateway.headers),
+    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+  };
+  traceUpward(gateway, exchange, "POST", headers);
   await queries.forward({
     request,
     response,
     user: payerOf(exchange),
     body: isKeyed ? body : toOpForm(body, query),
-    headers: {
-      ...queryHeaders(request.headers, gateway.headers),
-      ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
-    },
+    headers,
     isRead: query.accesses.every(({ operation }) => operation === "Select"),
     answerHeaders: commonHeaders(exchange),
   });

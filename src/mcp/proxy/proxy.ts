@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { RequestTrace } from "../../observe/request-trace.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
 import { createStreamProxy } from "../../upstream/stream-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
@@ -13,7 +14,10 @@ import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
 import { type Origin, upwardHeaders } from "./upward-headers.ts";
 
 /** What the gateway knows of a request besides the request itself. */
-export interface McpExchange extends Answering, Origin {}
+export interface McpExchange extends Answering, Origin {
+  /** The request's span, if requests are traced. */
+  readonly trace?: RequestTrace | undefined;
+}
 
 /** Stands in front of a foreign MCP server. */
 export interface McpProxy {
@@ -57,8 +61,8 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const { connectTimeout, responseTimeout } = options;
   const url = new URL(options.target);
   const path = `${url.pathname}${url.search}`;
-  const { headers, authorization } = options;
-  const headerPolicy = { ...headers, forwardAuthorization: false, authorization };
+  const { authorization } = options;
+  const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
   const policy = createToolPolicy(options.policy, options);
   const target = { origin: url.origin, socketPath: undefined };
   const proxy = createStreamProxy({ target, connectTimeout, responseTimeout });
@@ -79,11 +83,13 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
       const show = mayList(request, judged)
         ? (name: string) => policy.mayCall(principal, name)
         : undefined;
+      const headers = upwardHeaders({ request, judged, body }, headerPolicy, exchange);
+      exchange.trace?.goUp({ method: request.method ?? "", headers, target: url.origin });
       await proxy.forward({
         request,
         response,
         path,
-        headers: upwardHeaders({ request, judged, body }, headerPolicy, exchange),
+        headers,
         answerHeaders: exchange.answerHeaders(),
         ...(body === undefined ? {} : { body }),
         receive: async (answer) => {

@@ -61,6 +61,16 @@ export const routes: Broken[] = [
     problem: `gateway.toml:4: routes[0].database_header: found "Cookie"; allowed: ${header}`,
   },
   {
+    text: route('"/a"', 'access = "public"\nmethods = ["POST"]\nupgrade = true'),
+    problem:
+      "gateway.toml:5: routes[0].upgrade: found true; allowed: true only where GET is one of the methods",
+  },
+  {
+    text: route('"/a"', 'access = "public"\nupgrade_idle_timeout = 0'),
+    problem:
+      "gateway.toml:4: routes[0].upgrade_idle_timeout: found 0; allowed: a whole number from 1 to 86400",
+  },
+  {
     text: `${route('"/a/:x"')}${route('"/a/:y"', 'access = "public"\nmethods = ["POST", "GET"]')}`,
     problem:
       'gateway.toml:5: routes[1].path: found "/a/:y"; allowed: each path and method once, and GET /a/: is already there',

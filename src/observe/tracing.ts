@@ -1,0 +1,94 @@
+import type { IncomingHttpHeaders } from "node:http";
+import {
+  ProxyTracer,
+  propagation,
+  ROOT_CONTEXT,
+  SpanKind,
+  type Tracer,
+  trace,
+} from "@opentelemetry/api";
+import type { Log } from "./log.ts";
+import { RequestTrace } from "./request-trace.ts";
+import { requestAttributes, spanName, type TracedRequest } from "./span-attributes.ts";
+
+/** Milliseconds that the SDK has, at the end of the process, to send what it has gathered. */
+const FLUSH_MS = 2000;
+
+/** A request whose span begins. */
+export interface ArrivedRequest extends TracedRequest {
+  readonly headers: IncomingHttpHeaders;
+  /** `performance.now()` when its head had arrived. */
+  readonly startedAt: number;
+}
+
+/** Calls a method that an SDK has beyond the API; undefined if there is none. */
+function callIfThere(target: object, name: string): unknown {
+  const method: unknown = Reflect.get(target, name);
+  return typeof method === "function" ? Reflect.apply(method, target, []) : undefined;
+}
+
+/** The SDK's own provider, and not what stands in for it before there is one. */
+function registeredProvider(): object {
+  const provider = trace.getTracerProvider();
+  const delegate = callIfThere(provider, "getDelegate");
+  return typeof delegate === "object" && delegate !== null ? delegate : provider;
+}
+
+/** Traces requests by the OpenTelemetry SDK of this process. */
+export class Tracing {
+  /** The only target behind, as the configuration names it; undefined if there are several. */
+  readonly upstream: string | undefined;
+  readonly #tracer: Tracer;
+  readonly #log: Log;
+
+  constructor(tracer: Tracer, upstream: string | undefined, log: Log) {
+    this.#tracer = tracer;
+    this.upstream = upstream;
+    this.#log = log;
+  }
+
+  /** Begins a request's span, as a child of the one that the client's headers name. */
+  begin(request: ArrivedRequest): RequestTrace {
+    const { method, route, headers, startedAt } = request;
+    const parent = propagation.extract(ROOT_CONTEXT, headers);
+    const attributes = requestAttributes(request);
+    const options = { kind: SpanKind.SERVER, attributes, startTime: startedAt };
+    const span = this.#tracer.startSpan(spanName(method, route), options, parent);
+    return new RequestTrace(this.#tracer, span, parent);
+  }
+
+  /** Has the SDK send what it has gathered; resolves after two seconds at the latest. */
+  async flush(): Promise<void> {
+    const late = Promise.withResolvers<"late">();
+    const timer = setTimeout(late.resolve, FLUSH_MS, "late");
+    try {
+      const sent = Promise.resolve(callIfThere(registeredProvider(), "forceFlush"));
+      if ((await Promise.race([sent, late.promise])) === "late") throw new Error("timeout");
+    } catch {
+      this.#log.warn("the last traces could not be sent");
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+export interface TracingOptions {
+  /** This gateway's own. */
+  readonly version: string;
+  /** What requests go up to, as the configuration names it. */
+  readonly targets: readonly string[];
+  readonly log: Log;
+}
+
+/**
+ * Decides, once, whether requests are traced.
+ *
+ * @returns undefined if no SDK has registered itself in this process
+ */
+export function openTracing({ version, targets, log }: TracingOptions): Tracing | undefined {
+  const tracer = trace.getTracer("gatehouse", version);
+  // What is given out as long as nobody has registered.
+  if (tracer instanceof ProxyTracer) return undefined;
+  log.info("requests are traced by the OpenTelemetry SDK of this process");
+  return new Tracing(tracer, targets.length === 1 ? targets[0] : undefined, log);
+}

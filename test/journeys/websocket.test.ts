@@ -1,0 +1,295 @@
+import t from "tap";
+import { WebSocket } from "ws";
+import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { RawUpstream } from "../kit/raw-upstream.ts";
+import {
+  type Accepted,
+  acceptSockets,
+  handshake,
+  openSocket,
+  SocketClient,
+} from "../kit/web-socket.ts";
+import { Wire } from "../kit/wire.ts";
+import { servedBy } from "./crew.ts";
+import { type Way, ways } from "./losses.ts";
+import { openStaffed, soon, succeed, tokenOf } from "./staff.ts";
+
+const config = `
+[[routes]]
+path = "/public/live"
+access = "public"
+upgrade = true
+[[routes]]
+path = "/live"
+access = "authenticated"
+upgrade = true
+[[routes]]
+path = "/brief"
+access = "authenticated"
+upgrade = true
+upgrade_idle_timeout = 1
+[[routes]]
+path = "/db/:database/live"
+access = "INSERT"
+upgrade = true
+[[routes]]
+path = "/db/:database/plain"
+access = "INSERT"
+`;
+const limits = `
+response_timeout = 1
+[server]
+request_timeout = 1
+shutdown_grace = 1
+allowed_origins = ["https://app.example.com"]
+`;
+const names = ["carl", "dora", "emil", "fay"];
+const grants = [
+  ...["root * Owner", "alice main ReadOnly", "bob main ReadWrite"],
+  ...names.map((name) => `${name} main ReadWrite`),
+];
+const { gateway, upstream } = await openStaffed(t, grants, { config: `${limits}${config}` });
+const [root, alice, bob] = [
+  await tokenOf(gateway, "root"),
+  await tokenOf(gateway, "alice"),
+  await tokenOf(gateway, "bob"),
+];
+
+/** The audit's line for the request that opened a socket. */
+function auditOf({ answer }: SocketClient, { service }: TestGateway = gateway) {
+  const id = answer.headers["x-request-id"];
+  return service.logged(({ audit, requestId }) => audit !== undefined && requestId === id);
+}
+
+t.test(
+  "a socket is opened for who may, under the gateway's own word for who that is",
+  async (t) => {
+    const accepted = acceptSockets(t, upstream, {
+      headers: [
+        ...[
+          "X-Own: kept",
+          "X-Gatehouse-Decision: deny",
+          "X-Gatehouse-User: eve",
+          "X-Request-Id: x",
+        ],
+        ...["Access-Control-Allow-Origin: *", "Connection: X-Drop", "X-Drop: it"],
+      ],
+      greeting: "with the agreement",
+    });
+    const headers = {
+      Authorization: `Bearer ${bob}`,
+      "X-Gatehouse-User": "root",
+      X_Gatehouse_Role: "Owner",
+      "X-Forwarded-For": "192.0.2.1",
+      "X-Client": "kept",
+      Cookie: "a=b",
+    };
+    const client = await SocketClient.open(`${gateway.url}/db/main/live?x=1`, headers, ["chat"]);
+
+    const { request } = accepted[0] ?? {};
+    t.equal(request?.url, "/db/main/live?x=1");
+    t.match(request?.headers, {
+      ...{ connection: "Upgrade", upgrade: "websocket", "sec-websocket-protocol": "chat" },
+      ...{ "x-gatehouse-user": "bob", "x-gatehouse-role": "ReadWrite" },
+      ...{ "x-gatehouse-database": "main", "x-forwarded-for": "127.0.0.1", "x-client": "kept" },
+    });
+    for (const name of ["authorization", "cookie", "x_gatehouse_role"]) {
+      t.notOk(request?.headers[name], name);
+    }
+    t.match(client.answer.headers, {
+      ...{ "x-own": "kept", "x-gatehouse-decision": "allow", "sec-websocket-protocol": "chat" },
+      "x-request-id": request?.headers["x-request-id"],
+    });
+    for (const name of ["x-gatehouse-user", "access-control-allow-origin", "x-drop"]) {
+      t.notOk(client.answer.headers[name], name);
+    }
+
+    await eventually("what came with the agreement", () => client.heard.length === 1);
+    await client.echo("there and back");
+    t.strictSame(client.heard, ["with the agreement", "there and back"]);
+    t.strictSame(accepted[0]?.heard, ["there and back"]);
+    const isNoted = () => gateway.service.log.some(({ audit, status }) => audit && status === 101);
+    t.notOk(isNoted(), "the audit waits for the end");
+    client.socket.close(4001);
+    await eventually("it is closed as it was asked to be", () => client.code === 4001);
+    const line = await auditOf(client);
+    t.match(line, { user: "bob", method: "GET", path: "/db/main/live", decision: "allow" });
+    t.match(line, { status: 101, operations: [{ operation: "INSERT", database: "main" }] });
+    t.ok(Number(line.bytes) > 300, "head and messages are counted");
+    t.ok(Number(line.ms) > 0);
+  },
+);
+
+t.test("who may not is refused as anywhere, and the upstream hears nothing", async (t) => {
+  const accepted = acceptSockets(t, upstream);
+  const foreign = { Origin: "https://evil.example.com" };
+  const refused: [path: string, headers: Record<string, string>, status: number, code: string][] = [
+    ["/live", handshake(), 401, "unauthenticated"],
+    ["/live", handshake("x"), 401, "token_invalid"],
+    [`/live?access_token=${bob}`, handshake(), 401, "unauthenticated"],
+    ["/live", handshake(undefined, { Cookie: `token=${bob}` }), 401, "unauthenticated"],
+    ["/live", handshake(undefined, { "Sec-WebSocket-Protocol": bob }), 401, "unauthenticated"],
+    ["/db/main/live", handshake(alice), 403, "role_insufficient"],
+    ["/db/side/live", handshake(bob), 403, "no_grant"],
+    ["/db/main/live", handshake(bob, foreign), 403, "origin_not_allowed"],
+    ["/public/live", handshake(undefined, foreign), 403, "origin_not_allowed"],
+    ["/public/live", handshake(undefined, { Origin: "null" }), 403, "origin_not_allowed"],
+    ["/db/main%2f/live", handshake(bob), 400, "path_not_canonical"],
+    ["/nowhere", handshake(bob), 404, "not_found"],
+    ["/api/me", handshake(), 401, "unauthenticated"],
+  ];
+  for (const [path, headers, status, code] of refused) {
+    const answer = await ask(`${gateway.url}${path}`, { headers });
+    t.equal(answer.status, status, `${path}: ${code}`);
+    t.match(JSON.parse(answer.body.toString()), { status: "error", code, message: String });
+    t.equal(answer.headers["x-gatehouse-decision"], "deny");
+    t.equal(/^Bearer /.test(answer.headers["www-authenticate"] ?? ""), status === 401);
+  }
+  const post = await ask(`${gateway.url}/live`, { method: "POST", headers: handshake(bob) });
+  t.equal(post.status, 405);
+  t.equal(accepted.length, 0);
+  t.strictSame(upstream.take(), []);
+
+  for (const origin of ["https://app.example.com", gateway.url]) {
+    (await SocketClient.open(`${gateway.url}/public/live`, { Origin: origin })).cut();
+  }
+  t.equal(accepted.length, 2, "pages that may are let in");
+});
+
+t.test("an upstream that does not agree has its answer handed on", async (t) => {
+  upstream.server.on("upgrade", (request, socket) => {
+    const body = `no: ${request.url}`;
+    socket.end(
+      `HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nX-Gatehouse-Role: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+  });
+  const answer = await ask(`${gateway.url}/public/live`, { headers: handshake() });
+  t.equal(answer.status, 426);
+  t.equal(answer.body.toString(), "no: /public/live");
+  t.match(answer.headers, { "sec-websocket-version": "13", "x-gatehouse-decision": "allow" });
+  t.notOk(answer.headers["x-gatehouse-role"]);
+  t.equal(answer.headers.connection, "close");
+});
+
+t.test(
+  "a route that takes no sockets serves the request as if nothing had been wished",
+  async (t) => {
+    acceptSockets(t, upstream);
+    const headers = handshake(bob);
+    const answer = await ask(`${gateway.url}/db/main/plain`, { headers });
+    t.equal(answer.status, 200);
+    t.notOk(upstream.received[0]?.headers.upgrade);
+  },
+);
+
+t.test("a client that does not read holds the upstream up, and then gets everything", async (t) => {
+  const accepted = acceptSockets(t, upstream);
+  const client = await openSocket(`${gateway.url}/live`, bob);
+  const piece = Buffer.alloc(1024 * 1024, "x");
+  const sender = accepted[0]?.socket;
+  client.socket.pause();
+  for (let count = 0; count < 64; count++) sender?.send(piece);
+  let waiting = Number.POSITIVE_INFINITY;
+  await eventually("no more is taken", () => {
+    const before = waiting;
+    waiting = sender?.bufferedAmount ?? 0;
+    return waiting === before;
+  });
+  t.ok(waiting > 32 * piece.length, `${waiting} bytes wait at the upstream`);
+  client.socket.resume();
+  await eventually("all has come", () => client.heard.length === 64);
+  client.cut();
+});
+
+t.test("a socket is cut when its right is lost, and no other socket is", async (t) => {
+  const accepted = acceptSockets(t, upstream);
+  const others = [
+    await openSocket(`${gateway.url}/db/main/live`, bob),
+    await openSocket(`${gateway.url}/public/live`),
+  ];
+  // One for each reason: `open-streams.test.ts` has them all.
+  const different = ways.filter(
+    ({ code }, at) => ways.findIndex((way) => way.code === code) === at,
+  );
+  t.equal(different.length, names.length);
+  const loseOne = async (way: Way, number: number) => {
+    const name = names[number] ?? "";
+    const token = await tokenOf(gateway, name);
+    const client = await openSocket(`${gateway.url}/db/main/live`, token);
+    const isItsOwn = ({ request }: Accepted) => request.headers["x-gatehouse-user"] === name;
+    const upstreamSide = accepted.find(isItsOwn)?.socket;
+    await way.act({ gateway, name, token, root });
+    await soon(t, `cut: ${way.how}`, () => client.isClosed);
+    await eventually("the upstream sees it", () => upstreamSide?.readyState === WebSocket.CLOSED);
+    t.match(await auditOf(client), { status: 101, decision: "allow", reason: way.code });
+  };
+  await Promise.all(different.map(loseOne));
+  for (const other of others) await other.echo("still here");
+});
+
+t.test("a socket outlives the times of requests, but neither its token nor silence", async (t) => {
+  const accepted = acceptSockets(t, upstream);
+  const busy = await openSocket(`${gateway.url}/brief`, bob);
+  const silent = await openSocket(`${gateway.url}/brief`, bob);
+  const [toBusy, toSilent] = accepted.map(({ socket }) => socket);
+  const timer = setInterval(() => toBusy?.send("tick"), 200);
+  t.teardown(() => clearInterval(timer));
+  const flags = ["token", "issue", "bob", "--expires", "3s"];
+  const { stdout } = await runCommand(gateway.home, flags);
+  const expiring = await openSocket(`${gateway.url}/live`, stdout.trim());
+
+  await eventually("silence is over", () => silent.isClosed);
+  await eventually("the upstream sees it", () => toSilent?.readyState === WebSocket.CLOSED);
+  t.ok(Number((await auditOf(silent)).ms) > 900);
+  t.notOk(expiring.isClosed, "not before its time");
+  await eventually("the token has expired", () => expiring.isClosed);
+  t.match(await auditOf(expiring), { status: 101, reason: "token_expired" });
+  await busy.echo("where the upstream speaks, there is no silence");
+});
+
+t.test("an upstream that is mute is 504, and one that is down is 502", async (t) => {
+  const mute = await new RawUpstream(() => {}).listen();
+  const timeout = "response_timeout = 1\n";
+  const behind = await startGateway(t, { upstream: mute.url, config: `${timeout}${config}` });
+  const refused = async (status: number, code: string) => {
+    const answer = await ask(`${behind.url}/public/live`, { headers: handshake() });
+    t.equal(answer.status, status);
+    t.match(JSON.parse(answer.body.toString()), { status: "error", code, message: String });
+  };
+  await refused(504, "upstream_timeout");
+  await mute.close();
+  await refused(502, "upstream_unreachable");
+});
+
+t.test("sockets are served by several processes, and cut in each", async (t) => {
+  const setting = await openStaffed(t, grants, servedBy(2, { config }));
+  const { gateway } = setting;
+  const accepted = acceptSockets(t, setting.upstream);
+  const token = await tokenOf(gateway, "bob");
+  const clients = await Promise.all(
+    Array.from({ length: 12 }, () => openSocket(`${gateway.url}/live`, token)),
+  );
+  for (const client of clients) await client.echo("here");
+  t.equal(accepted.length, 12);
+  await succeed(gateway.send("POST", "/logout", undefined, token));
+  await soon(t, "all are cut", () => clients.every(({ isClosed }) => isClosed));
+  const lines = await Promise.all(clients.map((client) => auditOf(client, gateway)));
+  t.equal(new Set(lines.map(({ worker }) => worker)).size, 2, "both had some");
+});
+
+t.test("a drain gives sockets their grace, and cuts them then", async (t) => {
+  acceptSockets(t, upstream);
+  const finishing = await openSocket(`${gateway.url}/live`, bob);
+  const staying = await openSocket(`${gateway.url}/live`, bob);
+  const ended = gateway.service.stop();
+  await eventually("new connections are refused", () => Wire.isRefused(gateway.url));
+  await finishing.echo("in its grace");
+  finishing.socket.close(4002);
+  await eventually("it ends as it wants", () => finishing.code === 4002);
+  await eventually("the other is cut", () => staying.code === 1006);
+  t.equal(await ended, 0);
+  t.match(await auditOf(staying), { status: 101 });
+});

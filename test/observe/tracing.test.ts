@@ -1,0 +1,293 @@
+import t from "tap";
+import { callTool, send } from "../journeys/mcp.ts";
+import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { insert, queryHeaders, select } from "../kit/queries.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+import { FixtureServer } from "../mcp/fixture-server.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { clientTrace, Recorder } from "./traced.ts";
+
+const ERROR = 2;
+const cell = "a value that only the row holds";
+
+const upstream = await new RecordingUpstream().listen();
+t.teardown(() => upstream.close());
+const fixture = new FixtureServer();
+const tool = await fixture.listen();
+t.teardown(() => fixture.close());
+const route = '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\n';
+const tools = `[mcp]\nupstream = "${tool}"\n[[mcp.tools]]\nname = "test_simple_text"\npermission = "SELECT"\ndatabase = "main"\n`;
+const recorder = new Recorder(t);
+const options: RunOptions = { upstream: upstream.url, config: route + tools };
+const gateway = await startGateway(t, { ...options, env: recorder.env });
+const token = await gateway.login();
+
+/** Sends a query with headers of a client that traces its own part. */
+function ask(
+  body: string,
+  headers: Record<string, string>,
+  at: TestGateway = gateway,
+  as = token,
+): Promise<Answer> {
+  const all = { ...queryHeaders(as), ...headers };
+  return at.request("/query", { method: "POST", headers: all, body });
+}
+
+/** The one request that the upstream has received since it was last looked at. */
+function received() {
+  const [request, ...more] = upstream.take();
+  if (request === undefined || more.length > 0) throw new Error("not exactly one request went up");
+  return request;
+}
+
+t.test("a query has a span below its client's, and one for its way up", async (t) => {
+  const client = clientTrace();
+  await ask(select, { traceparent: client.traceparent });
+  const { server, upward } = await recorder.of(client);
+  t.match(server, { name: "POST /query", parentId: client.spanId, status: 0 });
+  t.strictSame(server.attributes, {
+    "http.request.method": "POST",
+    "http.route": "/query",
+    "url.path": "/query",
+    "url.scheme": "http",
+    "client.address": "127.0.0.1",
+    "network.protocol.version": "1.1",
+    "http.response.status_code": 200,
+    "gatehouse.operation": "Select",
+    "gatehouse.decision": "allow",
+  });
+  const { hostname, port } = new URL(upstream.url);
+  t.match(upward, [{ name: "POST", parentId: server.spanId, status: 0 }]);
+  t.strictSame(upward[0]?.attributes, {
+    "http.request.method": "POST",
+    "server.address": hostname,
+    "server.port": Number(port),
+    "http.response.status_code": 200,
+  });
+  t.ok(server.seconds > 0 && server.seconds < 60, "from its head to the end of its answer");
+});
+
+t.test(
+  "the upstream is told of the gateway's span, and of all else as the client was",
+  async (t) => {
+    const client = clientTrace();
+    upstream.take();
+    const more = { tracestate: "a=b", baggage: "c=d" };
+    await ask(select, { traceparent: client.traceparent, ...more });
+    const { headers } = received();
+    const { upward } = await recorder.of(client);
+    t.match(headers, more);
+    t.equal(headers.traceparent, `00-${client.traceId}-${upward[0]?.spanId}-01`);
+  },
+);
+
+t.test("a trace that is not sampled stays so, and its ids go on", async (t) => {
+  const client = clientTrace();
+  upstream.take();
+  await ask(select, { traceparent: client.traceparent.replace(/01$/, "00") });
+  t.match(received().headers.traceparent, new RegExp(`^00-${client.traceId}-[0-9a-f]{16}-00$`));
+  t.notMatch(recorder.text, client.traceId);
+});
+
+t.test("without a trace to go on, or with a broken one, one begins here", async (t) => {
+  const { traceId, spanId } = clientTrace();
+  const broken = [
+    ...["", `00-${"0".repeat(32)}-${spanId}-01`, `00-${traceId}-${"0".repeat(16)}-01`],
+    ...[`00-${traceId.toUpperCase()}X-${spanId}-01`, `ff-${traceId}-${spanId}-01`],
+    ...[`00-${traceId}-${spanId}-01-more`, `00-${traceId}-${spanId}`],
+  ];
+  upstream.take();
+  for (const traceparent of broken) {
+    await ask(select, traceparent === "" ? {} : { traceparent, tracestate: "a=b" });
+    const { headers } = received();
+    const [, found = ""] = String(headers.traceparent).split("-");
+    t.not(found, traceId, traceparent);
+    t.equal(headers.tracestate, undefined, "the state of a trace that nobody knows");
+    const { server } = await recorder.of({ traceId: found });
+    t.equal(server.parentId, undefined);
+  }
+});
+
+t.test("a refusal is told with its rule, and is no error of the server's", async (t) => {
+  const [client, before] = [clientTrace(), clientTrace()];
+  const rita = await gateway.addUser("rita", "ReadOnly");
+  await ask(insert, { traceparent: client.traceparent }, gateway, rita);
+  await ask(select, { traceparent: before.traceparent }, gateway, "a.b.c");
+  const { server, upward } = await recorder.of(client);
+  t.match(server, {
+    name: "POST /query",
+    status: 0,
+    attributes: {
+      "http.response.status_code": 403,
+      "gatehouse.decision": "deny",
+      "gatehouse.reason": "role_insufficient",
+      "gatehouse.operation": "Insert",
+    },
+  });
+  t.notOk("error.type" in server.attributes);
+  t.strictSame(upward, [], "nothing went up");
+  t.match((await recorder.of(before)).server.attributes, {
+    "gatehouse.reason": "token_invalid",
+    "gatehouse.operation": "none",
+  });
+});
+
+t.test("what fits no route is named by its method alone", async (t) => {
+  const [unknown, odd] = [clientTrace(), clientTrace()];
+  const headers = { traceparent: unknown.traceparent };
+  await gateway.request(`/pasted/${token}?${token}`, { headers });
+  const wire = await Wire.open(gateway.url);
+  t.teardown(() => wire.cut());
+  wire.send(wireRequest("PURGE /query", { traceparent: odd.traceparent }));
+  await wire.until(/method_not_allowed/);
+  const { server } = await recorder.of(unknown);
+  t.equal(server.name, "GET");
+  t.notOk("url.path" in server.attributes || "http.route" in server.attributes);
+  t.equal(server.attributes["http.response.status_code"], 404);
+  t.match((await recorder.of(odd)).server, {
+    name: "HTTP /query",
+    attributes: { "http.request.method": "_OTHER", "http.request.method_original": "PURGE" },
+  });
+});
+
+t.test("what fails at the upstream is an error of both spans", async (t) => {
+  t.teardown(() => {
+    upstream.answer = (_request, response) => response.end("{}");
+  });
+  const [broken, failed] = [clientTrace(), clientTrace()];
+  upstream.answer = (_request, response) => response.destroy();
+  await ask(insert, { traceparent: broken.traceparent });
+  const cut = await recorder.of(broken);
+  t.match(cut.server.attributes, {
+    "http.response.status_code": 502,
+    "error.type": "upstream_broken",
+    "gatehouse.reason": "upstream_broken",
+  });
+  t.match(cut.upward, [{ status: ERROR, attributes: { "error.type": "upstream_broken" } }]);
+  t.notOk("http.response.status_code" in (cut.upward[0]?.attributes ?? {}), "there was none");
+  t.equal(cut.server.status, ERROR);
+
+  upstream.answer = (_request, response) => void response.writeHead(500).end(cell);
+  await ask(insert, { traceparent: failed.traceparent });
+  const { server, upward } = await recorder.of(failed);
+  const own = { "http.response.status_code": 500, "error.type": "500" };
+  t.match(
+    [server, ...upward],
+    [
+      { status: ERROR, attributes: own },
+      { status: ERROR, attributes: own },
+    ],
+  );
+});
+
+t.test("a client that leaves before its answer is told of as in the audit", async (t) => {
+  t.teardown(() => {
+    upstream.answer = (_request, response) => response.end("{}");
+  });
+  const client = clientTrace();
+  const arrived = Promise.withResolvers<void>();
+  upstream.answer = () => arrived.resolve();
+  const wire = await Wire.open(gateway.url);
+  const headers = { ...queryHeaders(token), traceparent: client.traceparent };
+  wire.send(wireRequest("POST /query", headers, select));
+  await arrived.promise;
+  wire.cut();
+  const { server, upward } = await recorder.of(client);
+  t.match(server, { status: 0, attributes: { "http.response.status_code": 499 } });
+  t.match(upward, [{ status: 0, parentId: server.spanId }]);
+});
+
+t.test(
+  "configured routes and a foreign MCP server are told of the gateway's span too",
+  async (t) => {
+    upstream.take();
+    const [stream, call] = [clientTrace(), clientTrace()];
+    const headers = { authorization: `Bearer ${token}`, traceparent: stream.traceparent };
+    await gateway.request(`/db/main/stats?key=${token}`, { headers });
+    const { server, upward } = await recorder.of(stream);
+    t.match(server, {
+      name: "GET /db/:database/stats",
+      attributes: { "url.path": "/db/main/stats" },
+    });
+    t.match(upward, [{ name: "GET", parentId: server.spanId }]);
+    t.equal(received().headers.traceparent, `00-${stream.traceId}-${upward[0]?.spanId}-01`);
+
+    const { headers: own, ...rest } = statelessCall("tools/call", { name: "test_simple_text" });
+    const asked = { ...rest, headers: { ...own, traceparent: call.traceparent } };
+    t.equal((await send(gateway, asked, token)).status, 200);
+    const mcp = await recorder.of(call);
+    t.match(mcp.server, { name: "POST /mcp", attributes: { "gatehouse.operation": "SELECT" } });
+    t.equal(mcp.upward[0]?.attributes["server.port"], Number(new URL(tool).port));
+    const [request] = fixture.take();
+    t.equal(request?.headers.traceparent, `00-${call.traceId}-${mcp.upward[0]?.spanId}-01`);
+  },
+);
+
+t.test("each query of an embedded tool has a span of its own", async (t) => {
+  const own = new Recorder(t);
+  const embedded = await startGateway(t, { upstream: upstream.url, env: own.env });
+  upstream.take();
+  upstream.answer = (_request, response) => response.end('{"status":"success","data":[]}');
+  const args = { database: "main", from: "t", columns: ["*"] };
+  const answer = await callTool(embedded, "select", args, await embedded.login());
+  t.equal(answer.status, 200);
+  const { headers } = received();
+  const [, traceId = "", spanId] = String(headers.traceparent).split("-");
+  const { server, upward } = await own.of({ traceId });
+  t.match(server, { name: "POST /mcp", attributes: { "gatehouse.operation": "Select" } });
+  t.match(upward, [{ spanId, parentId: server.spanId, status: 0 }]);
+  t.equal(upward[0]?.attributes["http.response.status_code"], 200);
+});
+
+t.test("no query, row or token is in any span", async (t) => {
+  const client = clientTrace();
+  upstream.answer = (_request, response) => response.end(JSON.stringify({ data: [cell] }));
+  const values = [{ id: 1, secret: cell }];
+  const body = JSON.stringify({ Insert: { database: "main", table: "t", values } });
+  await ask(body, {
+    traceparent: client.traceparent,
+    baggage: `secret=${cell.replaceAll(" ", "_")}`,
+  });
+  await recorder.of(client);
+  t.ok(recorder.spans.length > 20, "there is something to search");
+  const parts = token.split(".");
+  for (const secret of [cell, cell.replaceAll(" ", "_"), ...parts]) {
+    t.notOk(recorder.text.includes(secret), secret.slice(0, 12));
+  }
+});
+
+t.test("the audit names the trace of a request", async (t) => {
+  const client = clientTrace();
+  const answer = await ask(select, { traceparent: client.traceparent });
+  const requestId = answer.headers.get("x-request-id");
+  const line = await gateway.service.logged((line) => line.requestId === requestId);
+  t.equal(line.traceId, client.traceId);
+  const other = (await ask(select, {})).headers.get("x-request-id");
+  t.match((await gateway.service.logged((line) => line.requestId === other)).traceId, /^\w{32}$/);
+});
+
+t.test("without an SDK what a client says of its trace passes unchanged", async (t) => {
+  const plain = await startGateway(t, options);
+  const isTraced = ({ msg }: Record<string, unknown>) => /traced/.test(String(msg));
+  t.ok(gateway.service.log.some(isTraced));
+  t.notOk(plain.service.log.some(isTraced), "and no word of it");
+  const as = await plain.login();
+  const { traceId, traceparent } = clientTrace();
+  upstream.take();
+  const sent = { traceparent, tracestate: "a=b", baggage: "c=d" };
+  const answer = await ask(select, sent, plain, as);
+  t.match(received().headers, sent);
+  const headers = { authorization: `Bearer ${as}`, ...sent };
+  await plain.request("/db/main/stats", { headers });
+  t.match(received().headers, sent);
+  const requestId = answer.headers.get("x-request-id");
+  const line = await plain.service.logged((line) => line.requestId === requestId);
+  t.equal(line.traceId, traceId, "the audit names it all the same");
+
+  const odd = { traceparent: `00-${traceId}-01`, tracestate: "a=b" };
+  const other = (await ask(select, odd, plain, as)).headers.get("x-request-id");
+  t.match(received().headers, odd, "also what is no trace");
+  const none = await plain.service.logged((line) => line.requestId === other);
+  t.notOk("traceId" in none);
+});
