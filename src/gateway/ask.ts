@@ -1,9 +1,9 @@
-import type { Query } from "../query/operations.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { longBody, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import { gatewayHeaders } from "../upstream/headers.ts";
-import { toOpForm } from "../upstream/op-form.ts";
+import { fieldLines } from "../upstream/http1/request-head.ts";
+import { inForm } from "../upstream/op-form.ts";
 import type { QueryAnswer } from "../upstream/query-ask.ts";
 import { refusalBody } from "./answer.ts";
 import { noteDenial } from "./denial.ts";
@@ -11,11 +11,6 @@ import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
 import { traceUpward } from "./traced.ts";
-
-function inForm(gateway: Gateway, body: Buffer, query: Query): Buffer {
-  const isKeyed = gateway.configuration.upstream.query_form === "keyed";
-  return isKeyed ? body : Buffer.concat(toOpForm(body, query));
-}
 
 /**
  * Judges, notes and forwards a query that a tool asks for its caller, exactly as `POST /query`
@@ -45,7 +40,9 @@ export async function ask(
     const user = payerOf(exchange);
     exchange.forwardedAt ??= performance.now();
     const upward = traceUpward(gateway, exchange, "POST", headers);
-    const answer = await queries.ask({ user, body: inForm(gateway, body, query), headers, signal });
+    const form = gateway.configuration.upstream.query_form;
+    const sent = { body: inForm(form, body, query), fields: fieldLines(headers) };
+    const answer = await queries.ask({ user, ...sent, signal });
     upward?.end(answer.status);
     return answer;
   } catch (error) {

@@ -34,34 +34,41 @@ export function requireJson({ headers }: IncomingMessage): void {
   if (!isPlain || !isJsonType(headers["content-type"])) throw new Refusal("unsupported_media_type");
 }
 
+/** Who wants a body. */
+export interface BodyReceiver {
+  /** The body is there, whole. */
+  take(body: Buffer): void;
+  /** Refusal `body_too_large` or `busy`. */
+  fail(error: unknown): void;
+}
+
 /**
- * Reads the whole body.
+ * Reads the whole body. If the client goes away before its end, the receiver is told nothing: its
+ * exchange ends like any other.
  *
  * @param limit bytes
- * @throws Refusal `body_too_large` or `busy`; an error without an answer if the client goes away
+ * @throws Refusal `body_too_large` if the head says so
  */
-export async function readBody(
+export function readBody(
   exchange: Exchange,
   limit: number,
   budget: BodyBudget,
-): Promise<Buffer> {
+  receiver: BodyReceiver,
+): void {
   const { request } = exchange;
   if (Number(request.headers["content-length"] ?? 0) > limit) throw bodyTooLarge(limit);
   exchange.inviteBody();
   const collector = new BodyCollector(exchange, limit, budget);
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const onData = (piece: Buffer): void => {
     try {
       collector.add(piece);
     } catch (error) {
-      request.off("data", onData).pause();
-      reject(error);
+      request.off("data", onData).off("end", onEnd).pause();
+      receiver.fail(error);
     }
   };
-  request.on("data", onData);
-  request.once("end", () => resolve(collector.body));
-  request.once("error", reject);
-  return promise;
+  const onEnd = (): void => receiver.take(collector.body);
+  request.on("data", onData).on("end", onEnd);
 }
 
 /** What is wrong with a body, in the terms of its fields; an unknown field is named first. */

@@ -89,12 +89,13 @@ export class Connections {
 
   #begin(connection: ClientConnection, exchange: Exchange): void {
     connection.current = exchange;
-    exchange.response.once("close", () => this.#end(connection, exchange));
+    exchange.response.on("close", () => this.#end(connection, exchange));
     this.#service.serve(exchange);
   }
 
   #end(connection: ClientConnection, exchange: Exchange): void {
     connection.current = undefined;
+    exchange.whenClosed?.();
     this.#service.finish(exchange);
     const { waiting, socket } = connection;
     // The answer that is out may have been the connection's last.

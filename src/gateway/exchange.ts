@@ -4,6 +4,7 @@ import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
 import type { RequestTrace } from "../observe/request-trace.ts";
+import type { Asker } from "../upstream/query-forward.ts";
 import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
 import { pathOf } from "./request-head.ts";
@@ -14,7 +15,7 @@ const MAX_LISTENERS = 24;
 export const UNKNOWN_ROUTE = "unknown";
 
 /** One request and its answer, on their way through the gateway. */
-export class Exchange {
+export class Exchange implements Asker {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly peer: Peer;
@@ -51,6 +52,8 @@ export class Exchange {
   isQuiet = false;
   /** Headers that the answer carries besides its own: names and values in turn. */
   extraHeaders: readonly string[] = [];
+  /** Called when the answer is out or the connection has ended. */
+  whenClosed: (() => void) | undefined;
   /** Bytes that had gone out on the connection when its turn came. */
   writtenBefore = 0;
   /** Bytes of request body that this exchange holds in memory, and for whom. */

@@ -81,11 +81,7 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     exchange.writtenBefore = exchange.request.socket.bytesWritten;
     gateway.metrics.begin();
     if (refuseOddHead(exchange)) return;
-    walk(gateway, router, exchange).catch((error: unknown) => {
-      const { requestId } = exchange;
-      gateway.log.error({ requestId, err: error }, "an answer could not be sent");
-      exchange.response.destroy();
-    });
+    walk(gateway, router, exchange);
   }
 
   function finish(exchange: Exchange): void {

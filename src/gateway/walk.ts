@@ -1,13 +1,12 @@
 import { authenticate, type Caller } from "../identity/authenticate.ts";
-import { QueryRefused } from "../query/refusal.ts";
 import { Refusal } from "../refusal.ts";
-import { type Rejection, sendRejection } from "./answer.ts";
 import { readBody, requireJson } from "./body.ts";
 import { isPreflight, sendPreflight } from "./cors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireLocal } from "./hosts.ts";
 import { authenticateMcp } from "./mcp-door.ts";
+import { reject } from "./reject.ts";
 import { occurrences } from "./request-head.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
 import { requireStillGood } from "./still-good.ts";
@@ -16,20 +15,35 @@ import { beginTrace } from "./traced.ts";
 /**
  * A request's way through the gateway, front to back: route, authenticate, read what is asked,
  * authorize, forward, respond. Every refusal on the way ends in one place.
+ *
+ * Queries take all of it without a promise: nothing on their way waits but for bytes.
  */
-export async function walk(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> {
+export function walk(gateway: Gateway, router: Router, exchange: Exchange): void {
+  attempt(gateway, exchange, () => enter(gateway, router, exchange));
+}
+
+/** Takes a step of the way; what it throws is the request's answer. */
+function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void> | void): void {
   try {
-    const endpoint = findEndpoint(gateway, router, exchange);
-    if (endpoint === undefined) return;
-    requireLocal(gateway, exchange);
-    requireOneAuthorization(exchange);
-    if (endpoint.door === "mcp") await authenticateMcp(gateway, exchange);
-    else exchange.caller = authenticateAt(gateway, endpoint, exchange);
-    const body = await readBodyFor(gateway, endpoint, exchange);
-    await endpoint.handle(gateway, exchange, body);
+    step()?.catch((error: unknown) => reject(gateway, exchange, error));
   } catch (error) {
     reject(gateway, exchange, error);
   }
+}
+
+function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> | void {
+  const endpoint = findEndpoint(gateway, router, exchange);
+  if (endpoint === undefined) return;
+  requireLocal(gateway, exchange);
+  requireOneAuthorization(exchange);
+  if (endpoint.door === "mcp") return enterMcp(gateway, endpoint, exchange);
+  exchange.caller = authenticateAt(gateway, endpoint, exchange);
+  readAndHandle(gateway, endpoint, exchange);
+}
+
+async function enterMcp(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): Promise<void> {
+  await authenticateMcp(gateway, exchange);
+  readAndHandle(gateway, endpoint, exchange);
 }
 
 /** @throws Refusal `not_found` or `method_not_allowed`; undefined if it was answered already */
@@ -76,42 +90,19 @@ function authenticateAt(
 
 const noBody = Buffer.alloc(0);
 
-async function readBodyFor(
-  gateway: Gateway,
-  { bodyLimit }: Endpoint,
-  exchange: Exchange,
-): Promise<Buffer> {
-  if (bodyLimit === undefined) return noBody;
+function readAndHandle(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): void {
+  const { bodyLimit } = endpoint;
+  if (bodyLimit === undefined) {
+    attempt(gateway, exchange, () => endpoint.handle(gateway, exchange, noBody));
+    return;
+  }
   requireJson(exchange.request);
-  const body = await readBody(exchange, bodyLimit, gateway.budget);
-  requireStillGood(gateway, exchange);
-  return body;
-}
-
-/** What the client is told of an error; all that it is not told goes to the log. */
-function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Rejection {
-  if (error instanceof Refusal) {
-    if (error.detail !== undefined) {
-      const { code, detail } = error;
-      const level = error.status >= 500 ? "warn" : "debug";
-      gateway.log[level]({ requestId: exchange.requestId, code, detail }, "refused");
-    }
-    return error;
-  }
-  if (error instanceof QueryRefused) {
-    return { code: error.code, status: 400, message: error.message };
-  }
-  gateway.log.error({ requestId: exchange.requestId, err: error }, "unexpected error");
-  return new Refusal("internal_error");
-}
-
-function reject(gateway: Gateway, exchange: Exchange, error: unknown): void {
-  const { request, response } = exchange;
-  // The client went away while its body was read: there is nobody to answer.
-  if (request.destroyed && !request.complete) return;
-  const rejection = asRejection(gateway, exchange, error);
-  exchange.reason = rejection.code;
-  if (rejection.status < 500) exchange.decision = "deny";
-  if (response.headersSent) response.destroy();
-  else sendRejection(exchange, rejection);
+  readBody(exchange, bodyLimit, gateway.budget, {
+    take: (body) =>
+      attempt(gateway, exchange, () => {
+        requireStillGood(gateway, exchange);
+        return endpoint.handle(gateway, exchange, body);
+      }),
+    fail: (error) => reject(gateway, exchange, error),
+  });
 }

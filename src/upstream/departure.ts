@@ -1,13 +1,15 @@
-import type { ServerResponse } from "node:http";
+import type { Asker } from "./query-forward.ts";
 
 /** Has `leave` called when something ends the waiting; returns what undoes that. */
 export type Departure = (leave: () => void) => () => void;
 
-/** When the client goes away. */
-export function whenClosed(response: ServerResponse): Departure {
+/** When the client goes away; nothing else may wait for that meanwhile. */
+export function whenClosed(asker: Asker): Departure {
   return (leave) => {
-    response.once("close", leave);
-    return () => response.off("close", leave);
+    asker.whenClosed = leave;
+    return () => {
+      asker.whenClosed = undefined;
+    };
   };
 }
 

@@ -15,9 +15,15 @@ function operation(body: Buffer, access: Access): Buffer[] {
  * Rewrites the outer shape of a query for engines that take the operation as a field. A Batch
  * becomes `["batch", operation, ...]`.
  */
-export function toOpForm(body: Buffer, query: Query): Buffer[] {
-  if (!query.batch) return query.accesses.flatMap((access) => operation(body, access));
+export function toOpForm(body: Buffer, query: Query): Buffer {
+  if (!query.batch)
+    return Buffer.concat(query.accesses.flatMap((access) => operation(body, access)));
   const comma = Buffer.from(",");
   const elements = query.accesses.flatMap((access) => [comma, ...operation(body, access)]);
-  return [Buffer.from('["batch"'), ...elements, Buffer.from("]")];
+  return Buffer.concat([Buffer.from('["batch"'), ...elements, Buffer.from("]")]);
+}
+
+/** A query in the form that the upstream takes: as it came, or with the operation as a field. */
+export function inForm(form: "keyed" | "op", body: Buffer, query: Query): Buffer {
+  return form === "keyed" ? body : toOpForm(body, query);
 }

@@ -4,7 +4,6 @@ import { asRefusal } from "./failure.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { AnswerReceiver } from "./http1/receiver.ts";
-import type { RequestFields } from "./http1/request-head.ts";
 
 /** An answer of the upstream that is held whole. */
 export interface QueryAnswer {
@@ -17,7 +16,8 @@ export interface QueryAsk {
   /** Who asks: connections are shared fairly between users. */
   readonly user: string;
   readonly body: Buffer;
-  readonly headers: RequestFields;
+  /** The lines of its header fields. */
+  readonly fields: string;
   /** Gives the query up. */
   readonly signal: AbortSignal;
 }

@@ -5,7 +5,7 @@ import { type Departure, whenAborted, whenClosed, whenEither } from "./departure
 import { asRefusal, isBrokenConnection } from "./failure.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { QueryAnswer } from "./query-ask.ts";
-import { givenUp, type QueryClient, wholeBody } from "./query-client.ts";
+import { givenUp, type QueryClient } from "./query-client.ts";
 import type { Outcome } from "./query-exchange.ts";
 import type { QueryLink } from "./query-link.ts";
 
@@ -120,16 +120,16 @@ export function createBalancedClient(targets: readonly BalancedTarget[]): QueryC
   }
 
   return {
-    async forward(query) {
-      const { user, response } = query;
-      const body = wholeBody(query.body);
+    forward(query) {
+      const { user, asker } = query;
       const errand: Errand = {
         user,
-        departure: whenClosed(response),
-        isGone: () => response.destroyed,
-        attempt: (link, connection, isRead) => link.send(connection, { ...query, isRead }, body),
+        departure: whenClosed(asker),
+        isGone: () => asker.response.destroyed,
+        attempt: (link, connection, isRead) =>
+          new Promise((settle) => link.send(connection, { ...query, isRead }, settle)),
       };
-      await run(errand, query.isRead);
+      run(errand, query.isRead).catch(query.fail);
     },
     async ask(query) {
       const { user, signal } = query;

@@ -57,12 +57,12 @@ export class QueryExchange implements AnswerReceiver {
     settle: (outcome: Outcome) => void,
   ) {
     this.#query = query;
-    this.#response = query.response;
+    this.#response = query.asker.response;
     this.#connection = connection;
     this.#limits = limits;
     this.#figures = figures;
     this.#settle = settle;
-    this.#response.once("close", this.#onClientClose);
+    query.asker.whenClosed = this.#onClientClose;
   }
 
   onBytes(): void {
@@ -140,7 +140,7 @@ export class QueryExchange implements AnswerReceiver {
 
   #release(): void {
     clearTimeout(this.#stall);
-    this.#response.off("close", this.#onClientClose);
+    this.#query.asker.whenClosed = undefined;
     if (this.#isStalled) this.#response.off("drain", this.#onDrain);
   }
 }

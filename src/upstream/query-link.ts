@@ -2,7 +2,6 @@ import { Refusal } from "../refusal.ts";
 import type { Departure } from "./departure.ts";
 import type { Connection } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/pool.ts";
-import { fieldLines, type RequestFields } from "./http1/request-head.ts";
 import { HeldAnswer, type QueryAnswer, type QueryAsk } from "./query-ask.ts";
 import { type ExchangeLimits, type Outcome, QueryExchange } from "./query-exchange.ts";
 import type { QueryFigures } from "./query-figures.ts";
@@ -99,12 +98,10 @@ export class QueryLink {
     return slot;
   }
 
-  /** Sends a query up and streams its answer to the client. */
-  send(connection: Connection, query: QueryForward, body: Buffer): Promise<Outcome> {
-    return new Promise((settle) => {
-      const exchange = new QueryExchange(query, connection, this.#limits, this.#figures, settle);
-      connection.send(this.#headOf(query.headers, body), body, exchange);
-    });
+  /** Sends a query up and streams its answer to the client; `settle` is told what came of it. */
+  send(connection: Connection, query: QueryForward, settle: (outcome: Outcome) => void): void {
+    const exchange = new QueryExchange(query, connection, this.#limits, this.#figures, settle);
+    connection.send(this.#headOf(query), query.body, exchange);
   }
 
   /**
@@ -112,14 +109,14 @@ export class QueryLink {
    *
    * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`
    */
-  ask(connection: Connection, { headers, body, signal }: QueryAsk): Promise<QueryAnswer> {
-    const held = new HeldAnswer(connection, signal, this.#figures.answers);
-    connection.send(this.#headOf(headers, body), body, held);
+  ask(connection: Connection, query: QueryAsk): Promise<QueryAnswer> {
+    const held = new HeldAnswer(connection, query.signal, this.#figures.answers);
+    connection.send(this.#headOf(query), query.body, held);
     return held.answer;
   }
 
-  #headOf(headers: RequestFields, body: Buffer): string {
-    return `${this.#start}content-length: ${body.length}\r\n${fieldLines(headers)}\r\n`;
+  #headOf({ fields, body }: Pick<QueryForward, "fields" | "body">): string {
+    return `${this.#start}content-length: ${body.length}\r\n${fields}\r\n`;
   }
 
   /** Ends all connections, also those that wait for an answer. */

@@ -9,6 +9,7 @@ import { openTargetGroup } from "../../src/upstream/target-group.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+import { queryFor } from "./asking.ts";
 
 const answering: OnRequest = (socket) => socket.write(wireAnswer("{}"));
 const breaking: OnRequest = (socket) => socket.resetAndDestroy();
@@ -42,13 +43,8 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
     onChange: (name, isLive) => changes.push(`${name} ${isLive ? "returned" : "ejected"}`),
   });
   t.teardown(() => group.close());
-  const headers = { "content-type": "application/json" };
   const server = createServer((request, response) => {
-    const query = { request, response, user: "alice", body: Buffer.from("{}"), headers };
-    const isRead = request.url === "/read";
-    group.queries.forward({ ...query, isRead, answerHeaders: [] }).catch((error) => {
-      response.writeHead(502).end(String(error.code));
-    });
+    group.queries.forward({ ...queryFor(response), isRead: request.url === "/read" });
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -8,9 +8,9 @@ import { QueryLink } from "../../src/upstream/query-link.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { queryFor } from "./asking.ts";
 
 const megabyte = Buffer.alloc(1024 * 1024, "x");
-const headers = { "content-type": "application/json" };
 
 t.test("a client that stops reading gives its connection to the upstream back", async (t) => {
   const upstream = await new RecordingUpstream().listen();
@@ -25,9 +25,8 @@ t.test("a client that stops reading gives its connection to the upstream back", 
   const link = new QueryLink(options, new QueryFigures());
   t.teardown(() => link.close());
   const client = createQueryClient(link);
-  const server = createServer((request, response) => {
-    const query = { request, response, user: "alice", body: Buffer.from("{}"), headers };
-    void client.forward({ ...query, isRead: true, answerHeaders: [] });
+  const server = createServer((_request, response) => {
+    client.forward({ ...queryFor(response), isRead: true });
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");

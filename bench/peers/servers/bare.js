@@ -15,6 +15,11 @@ class Answer {
   onRequestStart() {}
 
   onResponseStart(controller, status) {
+    // Nobody would ever ask for more of it, and its connection would never be free again.
+    if (this.#response.destroyed) {
+      controller.abort(new Error("the client has gone"));
+      return;
+    }
     this.#response.writeHead(
       status,
       controller.rawHeaders.map((part) => part.toString("latin1")),

@@ -1,38 +1,51 @@
+import type { Query } from "../../query/operations.ts";
 import { longBody, scan, scanInSlices } from "../../query/scan.ts";
 import { gatewayHeaders, queryHeaders } from "../../upstream/headers.ts";
-import { toOpForm } from "../../upstream/op-form.ts";
+import { fieldLines } from "../../upstream/http1/request-head.ts";
+import { inForm } from "../../upstream/op-form.ts";
 import { commonHeaders } from "../answer.ts";
 import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { judge } from "../judge.ts";
+import { reject } from "../reject.ts";
 import type { Endpoint } from "../route.ts";
 import { subjectOf } from "../subject.ts";
 import { traceUpward } from "../traced.ts";
 
-async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
-  const { grammar } = gateway;
-  const query = body.length < longBody ? scan(body, grammar) : await scanInSlices(body, grammar);
+function isRead({ accesses }: Query): boolean {
+  return accesses.every(({ operation }) => operation === "Select");
+}
+
+function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, query: Query): void {
   const queries = gateway.placement.queriesOf(query);
   const identity = judge(gateway, exchange, subjectOf(exchange), query);
   exchange.decision = "allow";
-  const { request, response, requestId, peer } = exchange;
+  const { request, requestId, peer } = exchange;
   const { forwardedFor, proto, host } = peer;
-  const isKeyed = gateway.configuration.upstream.query_form === "keyed";
   exchange.forwardedAt = performance.now();
   const headers = {
     ...queryHeaders(request.headers, gateway.headers),
     ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
   };
   traceUpward(gateway, exchange, "POST", headers);
-  await queries.forward({
-    request,
-    response,
+  queries.forward({
+    asker: exchange,
     user: payerOf(exchange),
-    body: isKeyed ? body : toOpForm(body, query),
-    headers,
-    isRead: query.accesses.every(({ operation }) => operation === "Select"),
+    body: inForm(gateway.configuration.upstream.query_form, body, query),
+    fields: fieldLines(headers),
+    isRead: isRead(query),
     answerHeaders: commonHeaders(exchange),
+    fail: (error) => reject(gateway, exchange, error),
   });
+}
+
+async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
+  judgeAndForward(gateway, exchange, body, await scanInSlices(body, gateway.grammar));
+}
+
+function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
+  if (body.length >= longBody) return handleLong(gateway, exchange, body);
+  judgeAndForward(gateway, exchange, body, scan(body, gateway.grammar));
 }
 
 /** `POST /query`: what is asked is read, judged, and forwarded byte for byte. */

@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import { type AnswerHead, BrokenAnswerError, parseAnswerHead } from "./answer-head.ts";
 import { ChunkedBody } from "./chunked-body.ts";
 import { ConnectionError } from "./failure.ts";
+import type { ReadBuffer } from "./read-buffer.ts";
 import type { AnswerReceiver } from "./receiver.ts";
 
 /** Bytes of the head of an answer, at most. */
@@ -18,6 +19,15 @@ export interface ConnectionTimeouts {
   readonly connect: number;
   /** For the head of an answer, and between two parts of its body. */
   readonly response: number;
+}
+
+/** What a connection is made on. */
+export interface Wire {
+  /** It connects just now. */
+  readonly socket: Socket;
+  readonly reads: ReadBuffer;
+  /** What it emits when it may be written to: for TLS, once the peer is known. */
+  readonly ready: "connect" | "secureConnect";
 }
 
 /**
@@ -43,14 +53,9 @@ export class Connection {
   #hasBytes = false;
   #sentAt = 0;
 
-  /**
-   * @param socket that connects
-   * @param readyEvent that it emits when it may be written to: for TLS, once the peer is known
-   * @param onIdle is told when an answer has ended and the connection may carry another request
-   */
+  /** @param onIdle is told when an answer has ended and the connection may carry another request */
   constructor(
-    socket: Socket,
-    readyEvent: "connect" | "secureConnect",
+    { socket, reads, ready }: Wire,
     timeouts: ConnectionTimeouts,
     onIdle: (connection: Connection, keepSeconds: number | undefined) => void,
   ) {
@@ -59,8 +64,8 @@ export class Connection {
     this.#onIdle = onIdle;
     socket.setTimeout(timeouts.connect);
     socket.on("timeout", () => this.#onTimeout());
-    socket.once(readyEvent, () => this.#onReady());
-    socket.on("data", (bytes: Buffer) => this.#onBytes(bytes));
+    socket.once(ready, () => this.#onReady());
+    reads.take = (bytes) => this.#onBytes(bytes);
     socket.once("end", () => this.#onSocketEnd());
     socket.on("error", (error) => this.#fail(error));
     socket.once("close", () => this.#fail(new ConnectionError("closed")));
@@ -175,10 +180,8 @@ export class Connection {
     if (end > LARGEST_HEAD || (end === -1 && known.length > LARGEST_HEAD)) {
       throw new BrokenAnswerError("the head of the answer is too large");
     }
-    if (performance.now() - this.#sentAt > this.#timeouts.response) {
-      throw new ConnectionError("response-timeout");
-    }
     if (end === -1) {
+      this.#requireInTime();
       this.#pending = known;
       return;
     }
@@ -188,7 +191,15 @@ export class Connection {
     else this.#startBody(head, rest, receiver);
   }
 
+  /** A head that comes bit by bit, or after many others, never lets the connection stand still. */
+  #requireInTime(): void {
+    if (performance.now() - this.#sentAt > this.#timeouts.response) {
+      throw new ConnectionError("response-timeout");
+    }
+  }
+
   #skipInterim(head: AnswerHead, rest: Buffer, receiver: AnswerReceiver): void {
+    this.#requireInTime();
     if (head.status === SWITCHING_PROTOCOLS) throw new BrokenAnswerError("unasked for upgrade");
     receiver.onInterim();
     if (rest.length > 0 && this.#receiver === receiver) this.#readHead(rest, receiver);
@@ -233,12 +244,10 @@ export class Connection {
     const receiver = this.#receiver;
     const head = this.#head;
     this.#receiver = undefined;
-    this.#isPaused = false;
     if (head?.isKept !== true) this.destroy();
     receiver?.onEnd(last);
-    if (!this.isOver) {
-      this.#socket.resume();
-      this.#onIdle(this, head?.keepSeconds);
-    }
+    if (this.isOver) return;
+    this.resume();
+    this.#onIdle(this, head?.keepSeconds);
   }
 }

@@ -1,8 +1,9 @@
-import { connect as connectPlain, type Socket } from "node:net";
+import { connect as connectPlain, type OnReadOpts, type Socket } from "node:net";
 import { connect as connectTls, TLSSocket } from "node:tls";
 import type { UpstreamTarget } from "../target.ts";
 import { Connection, type ConnectionTimeouts } from "./connection.ts";
 import { ConnectionError } from "./failure.ts";
+import { ReadBuffer } from "./read-buffer.ts";
 
 /** Milliseconds for which a connection is kept idle, unless the upstream says otherwise. */
 const IDLE_MS = 4000;
@@ -21,21 +22,25 @@ function hostOf({ hostname }: URL): string {
 }
 
 /** Opens sockets to a target; nothing is sent on them yet. */
-function socketMaker({ origin, socketPath }: UpstreamTarget): () => Socket {
-  if (socketPath !== undefined) return () => connectPlain({ path: socketPath });
+function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpts) => Socket {
+  if (socketPath !== undefined) return (onread) => connectPlain({ path: socketPath, onread });
   const url = new URL(origin);
   const host = hostOf(url);
   if (url.protocol === "https:") {
     const port = Number(url.port) || 443;
-    return () => connectTls({ host, port, servername: host, ALPNProtocols: ["http/1.1"] });
+    const options = { host, port, servername: host, ALPNProtocols: ["http/1.1"] };
+    return (onread) => {
+      const withReads = { ...options, onread };
+      return connectTls(withReads);
+    };
   }
   const port = Number(url.port) || 80;
-  return () => connectPlain({ host, port, noDelay: true });
+  return (onread) => connectPlain({ host, port, noDelay: true, onread });
 }
 
 /** The connections to one upstream that are kept between requests. */
 export class ConnectionPool {
-  readonly #open: () => Socket;
+  readonly #open: (onread: OnReadOpts) => Socket;
   readonly #timeouts: ConnectionTimeouts;
   readonly #all = new Set<Connection>();
   /** Those that wait for a request; the one that was used last is used next. */
@@ -58,9 +63,10 @@ export class ConnectionPool {
 
   /** A new connection. */
   open(): Connection {
-    const socket = this.#open();
+    const reads = new ReadBuffer();
+    const socket = this.#open(reads.onread);
     const ready = socket instanceof TLSSocket ? "secureConnect" : "connect";
-    const connection = new Connection(socket, ready, this.#timeouts, this.#onIdle);
+    const connection = new Connection({ socket, reads, ready }, this.#timeouts, this.#onIdle);
     this.#all.add(connection);
     socket.once("close", () => this.#all.delete(connection));
     return connection;

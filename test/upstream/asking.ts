@@ -1,0 +1,19 @@
+import type { ServerResponse } from "node:http";
+import { fieldLines } from "../../src/upstream/http1/request-head.ts";
+
+/** What is common to queries of tests that are forwarded for the client of a plain server. */
+export function queryFor(response: ServerResponse) {
+  const asker = { response, whenClosed: undefined as (() => void) | undefined };
+  response.on("close", () => asker.whenClosed?.());
+  return {
+    asker,
+    user: "alice",
+    body: Buffer.from("{}"),
+    fields: fieldLines({ "content-type": "application/json" }),
+    answerHeaders: [],
+    fail(error: unknown) {
+      const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
+      response.writeHead(502).end(code);
+    },
+  };
+}
