@@ -69,9 +69,15 @@ export function createRouter(routes: readonly Route[]): Router {
   const others = routes
     .filter((route) => !isFixed(route))
     .map((route) => ({ route, segments: route.pattern.split("/") }));
+  let latest: (RouteMatch & { readonly path: string }) | undefined;
   return (path) => {
+    // Most of what comes is the same again, in a string that is new to a map each time.
+    if (path === latest?.path) return latest;
     const match = fixed.get(path);
-    if (match !== undefined) return match;
+    if (match !== undefined) {
+      latest = { path, ...match };
+      return latest;
+    }
     const segments = path.split("/");
     for (const { route, segments: pattern } of others) {
       const parameters = matchSegments(pattern, segments);

@@ -4,6 +4,8 @@ import { credentialOf } from "./credential.ts";
 import type { LiveRevocations } from "./revocations.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
 
+const SCHEME = "Bearer ";
+
 /** What of a token is held against the files. */
 export type IdentifiedToken = Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">;
 
@@ -20,6 +22,10 @@ export interface Caller {
  */
 export function readBearerToken(header: string | undefined): string {
   if (header === undefined) throw new Refusal("unauthenticated");
+  // The usual spelling needs no pattern: a token that is none is refused where it is taken apart.
+  if (header.startsWith(SCHEME) && header.charAt(SCHEME.length) !== " ") {
+    return header.slice(SCHEME.length);
+  }
   const match = /^bearer +([A-Za-z0-9._~+/-]+=*)$/i.exec(header);
   if (match?.[1] === undefined) throw new Refusal("token_invalid", { detail: "no bearer token" });
   return match[1];

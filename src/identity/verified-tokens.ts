@@ -2,10 +2,11 @@ import type { KeyObject } from "node:crypto";
 import { epochSeconds } from "../clock.ts";
 import type { TokenFigures } from "../observe/source-figures.ts";
 import type { JsonObject } from "./compact-jws.ts";
-import { type Pin, type PinnedClaims, verifyPinned } from "./verify-pinned.ts";
+import { RecentTokens } from "./recent-tokens.ts";
+import { type Pin, verifyPinned } from "./verify-pinned.ts";
 
-/** Tokens in each of the two generations that are remembered. */
-const GENERATION = 4096;
+/** Buckets of the tokens that are remembered: some 8,000 of them. */
+const BUCKETS = 1024;
 
 interface Remembered<T> {
   readonly content: T;
@@ -27,20 +28,17 @@ interface Remembered<T> {
 export class VerifiedTokens<T> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
-  readonly #generation: number;
-  #recent = new Map<string, Remembered<T>>();
-  /** What was recent before; what is not asked for while the next generation fills is forgotten. */
-  #earlier = new Map<string, Remembered<T>>();
+  readonly #recent: RecentTokens<Remembered<T>>;
   readonly #figures = { remembered: 0, verified: 0, refused: 0 };
 
   /**
    * @param read makes sense of the claims, or throws a Refusal
-   * @param generation tokens in each of the two generations
+   * @param buckets of eight tokens each that are remembered
    */
-  constructor(pin: Pin, read: (claims: JsonObject) => T, generation = GENERATION) {
+  constructor(pin: Pin, read: (claims: JsonObject) => T, buckets = BUCKETS) {
     this.#pin = pin;
     this.#read = read;
-    this.#generation = generation;
+    this.#recent = new RecentTokens(buckets);
   }
 
   /** What has become of the tokens that were shown. */
@@ -50,7 +48,7 @@ export class VerifiedTokens<T> {
 
   /** The number of tokens that are remembered. */
   get size(): number {
-    return this.#recent.size + this.#earlier.size;
+    return this.#recent.size;
   }
 
   /**
@@ -59,8 +57,9 @@ export class VerifiedTokens<T> {
    * @throws Refusal `token_expired` or `token_invalid`
    */
   verify(token: string): T {
-    const known = this.#recent.get(token) ?? this.#recall(token);
-    if (known !== undefined && this.#isGood(known)) {
+    const known = this.#recent.get(token);
+    if (known === undefined) return this.#verifyAnew(token);
+    if (this.#isGood(known)) {
       this.#figures.remembered++;
       return known.content;
     }
@@ -70,8 +69,9 @@ export class VerifiedTokens<T> {
 
   #verifyAnew(token: string): T {
     try {
-      const verified = verifyPinned(this.#pin, token);
-      const content = this.#remember(token, verified, this.#read(verified.claims));
+      const { claims, kid, key, notBefore, expiresAt } = verifyPinned(this.#pin, token);
+      const content = this.#read(claims);
+      this.#recent.add(token, { content, kid, key, notBefore, expiresAt });
       this.#figures.verified++;
       return content;
     } catch (error) {
@@ -83,27 +83,5 @@ export class VerifiedTokens<T> {
   #isGood({ kid, key, notBefore, expiresAt }: Remembered<T>): boolean {
     const now = epochSeconds();
     return notBefore <= now && now < expiresAt && this.#pin.verifier(kid) === key;
-  }
-
-  /** Takes a token from the earlier generation into the recent one. */
-  #recall(token: string): Remembered<T> | undefined {
-    const known = this.#earlier.get(token);
-    if (known === undefined) return undefined;
-    this.#earlier.delete(token);
-    this.#put(token, known);
-    return known;
-  }
-
-  #remember(token: string, { kid, key, notBefore, expiresAt }: PinnedClaims, content: T): T {
-    this.#put(token, { content, kid, key, notBefore, expiresAt });
-    return content;
-  }
-
-  #put(token: string, known: Remembered<T>): void {
-    if (this.#recent.size >= this.#generation) {
-      this.#earlier = this.#recent;
-      this.#recent = new Map();
-    }
-    this.#recent.set(token, known);
   }
 }

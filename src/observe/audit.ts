@@ -55,6 +55,14 @@ function member(name: string, text: string | undefined): string {
   return text === undefined ? "" : `,"${name}":${quoted(text)}`;
 }
 
+/** An operation as the logger would write it. */
+function operationText({ operation, database, tables, role, entry }: AuditedOperation): string {
+  return (
+    `{"operation":${quoted(operation)},"database":${quoted(database)}` +
+    `,"tables":[${tables.map(quoted).join(",")}]${member("role", role)}${member("entry", entry)}}`
+  );
+}
+
 /** The line of a request, as the logger would write it; a fraction of what that costs. */
 function requestLine(record: AuditRecord): string {
   const { requestId, traceId, address, method, path, user, tokenId, operations } = record;
@@ -67,7 +75,7 @@ function requestLine(record: AuditRecord): string {
     member("path", path) +
     member("user", user) +
     member("tokenId", tokenId) +
-    `,"operations":${operations.length === 0 ? "[]" : JSON.stringify(operations)}` +
+    `,"operations":[${operations.map(operationText).join(",")}]` +
     `,"operationCount":${record.operationCount}` +
     member("decision", record.decision) +
     member("reason", record.reason) +

@@ -38,7 +38,8 @@ const readConnection = remember<ReadonlySet<string>>((connection) => {
 
 /** The names that a `Connection` header takes off the message (RFC 9110, section 7.6.1). */
 function namedInConnection(connection: string | undefined): ReadonlySet<string> {
-  return connection === undefined ? hopByHop : readConnection(connection);
+  if (connection === undefined || connection === "keep-alive") return hopByHop;
+  return readConnection(connection);
 }
 
 /** What the gateway tells the upstream about a request. */

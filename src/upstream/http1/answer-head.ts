@@ -69,6 +69,18 @@ function framingOf(fields: FramingFields, status: number, minor: string): Framin
   return length === undefined ? "close" : "length";
 }
 
+/**
+ * The fields of the head that was read before. Heads of one upstream are much alike, and a name that
+ * is the same string again costs less whoever looks it up.
+ */
+let latest: readonly string[] = [];
+
+/** The name of a field. @param before what stood in its place in the head before */
+function nameIn(block: string, from: number, to: number, before: string | undefined): string {
+  if (before?.length === to - from && block.startsWith(before, from)) return before;
+  return block.slice(from, to);
+}
+
 function isSpace(code: number): boolean {
   return code === 0x20 || code === 0x09;
 }
@@ -99,24 +111,29 @@ export function parseAnswerHead(text: string): AnswerHead {
   for (let at = 0; at < block.length; ) {
     const colon = block.indexOf(":", at);
     const end = block.indexOf("\r\n", colon);
-    const name = block.slice(at, colon);
+    const name = nameIn(block, at, colon, latest[headers.length]);
     const value = valueIn(block, colon + 1, end);
     headers.push(name, value);
     const isAny = name.length >= SHORTEST && name.length <= LONGEST;
     if (isAny) fields.note(name.toLowerCase(), value);
     at = end + 2;
   }
+  latest = headers;
   const status = Number(code);
   const framing = framingOf(fields, status, minor);
-  const isClosing = fields.connection.split(",").some((option) => option.trim() === "close");
   return {
     status,
     headers,
     framing,
     length: framing === "length" ? Number(fields.length) : 0,
-    isKept: minor === "1" && !isClosing && framing !== "close",
+    isKept: minor === "1" && framing !== "close" && !isClosing(fields),
     keepSeconds: keepSecondsOf(fields.keepAlive),
   };
+}
+
+function isClosing({ connection }: FramingFields): boolean {
+  if (connection === "" || connection === ",keep-alive") return false;
+  return connection.split(",").some((option) => option.trim() === "close");
 }
 
 function keepSecondsOf(keepAlive: string): number | undefined {
