@@ -1,12 +1,12 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { freshPostgres } from "./engine/postgres/kit.ts";
+import { freePort } from "./kit/free-port.ts";
 import { temporaryHome } from "./kit/gateway.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -30,15 +30,6 @@ function codeBlocks(heading: string): CodeBlock[] {
 function environment(home: string, extra: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
   const { GATEHOUSE_HOME: _, GATEHOUSE_CONFIG: __, ...rest } = process.env;
   return { ...rest, HOME: home, NO_COLOR: "1", ...extra };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address !== null ? address.port : 0;
 }
 
 /** Starts the gateway by the README's own start command, and ends it with the test. */

@@ -5,6 +5,23 @@ import t from "tap";
 import { accessFile, temporaryDirectory } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 
+/** A file that pauses for less than this is not read in between, in milliseconds. */
+const STILL_MS = 80;
+
+/** Writes a file in place, bit by bit; resolves to the longest pause, in milliseconds. */
+async function saveSlowly(file: string, text: string): Promise<number> {
+  const handle = await open(file, "w", 0o600);
+  let longest = 0;
+  for (let at = 0; at < text.length; at += 50) {
+    const start = performance.now();
+    await handle.write(text.slice(at, at + 50));
+    await delay(20);
+    longest = Math.max(longest, performance.now() - start);
+  }
+  await handle.close();
+  return longest;
+}
+
 async function renameOver(file: string, text: string): Promise<void> {
   await writeFile(`${file}.next`, text, { mode: 0o600 });
   await rename(`${file}.next`, file);
@@ -47,21 +64,16 @@ t.test("a save of the same size whose time is set back is seen", async (t) => {
 });
 
 t.test("a slow save is read once it has stood still", async (t) => {
-  const file = accessFile(t, holding("ReadOnly"));
-  const access = await watched(t, file);
-  const handle = await open(file, "w", 0o600);
-  const text = holding("Owner");
-  for (let at = 0; at < text.length; at += 50) {
-    await handle.write(text.slice(at, at + 50));
-    await delay(20);
+  for (let longestPause = Number.POSITIVE_INFINITY; longestPause > STILL_MS; ) {
+    const file = accessFile(t, holding("ReadOnly"));
+    const access = await watched(t, file);
+    longestPause = await saveSlowly(file, holding("Owner"));
+    await access.untilRole("Owner");
+    // On a busy machine a pause can last so long that half the file is rightly looked at.
+    if (longestPause > STILL_MS) continue;
+    const kinds = access.events.map(({ kind }) => kind);
+    t.strictSame(kinds, ["loaded"], "and not half of it before");
   }
-  await handle.close();
-  await access.untilRole("Owner");
-  t.strictSame(
-    access.events.map(({ kind }) => kind),
-    ["loaded"],
-    "and not half of it before",
-  );
 });
 
 t.test("the swap of a symlink as Kubernetes does it is in force", async (t) => {

@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
+import { nodeCommand } from "../kit/node.ts";
 import { accessFile, grant, user } from "./kit.ts";
 
 const script = fileURLToPath(new URL("writer.ts", import.meta.url));
@@ -17,7 +18,7 @@ const NOBODY = 65_534;
 t.setTimeout(110_000);
 
 function startWriter(file: string, prefix: string, count: number): ChildProcess {
-  return spawn(process.execPath, [script, file, prefix, String(count)], {
+  return spawn(...nodeCommand([script, file, prefix, String(count)]), {
     stdio: ["ignore", "pipe", "inherit"],
     timeout: 60_000,
   });
@@ -86,7 +87,7 @@ t.test("a directory that may not be written refuses the change and is left as it
   await chmod(file, 0o644);
   await chmod(path.dirname(file), 0o555);
   const flags = [script, file, "x", "1", ...(isRoot ? [String(NOBODY)] : [])];
-  const { stdout, status } = spawnSync(process.execPath, flags, { encoding: "utf8" });
+  const { stdout, status } = spawnSync(...nodeCommand(flags), { encoding: "utf8" });
   await chmod(path.dirname(file), 0o755);
   t.strictSame([status, stdout], [1, "access_file_read_only"]);
   t.equal(await readFile(file, "utf8"), text);

@@ -4,6 +4,7 @@ import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
+import { tables } from "../kit/tables.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { envelope } from "../mcp/messages.ts";
 import { connectEarlier, connectStateless, Speaker, speak } from "./stdio.ts";
@@ -17,23 +18,25 @@ function request(id: number, method: string, params: object = {}, meta = envelop
   return { jsonrpc: "2.0", id, method, params: { ...params, _meta: meta } };
 }
 
+/** For tests that need no server of their own behind it. */
+const gateway = await startGateway(t);
+
 /** A gateway in front of a foreign server, some of whose tools a user may call. */
 async function startFixture(t: Test) {
   const fixture = new FixtureServer();
   const upstream = await fixture.listen();
   t.teardown(() => fixture.close());
-  const rules = ["wait", "test_tool_with_progress"].map(
-    (name) => `[[mcp.tools]]\nname = "${name}"\npermission = "SELECT"\ndatabase = "main"\n`,
-  );
+  const names = ["wait", "test_tool_with_progress"];
+  const tools = names.map((name) => ({ name, permission: "SELECT", database: "main" }));
   const gateway = await startGateway(t, {
-    config: `[mcp]\nupstream = "${upstream}"\n${rules.join("")}`,
+    upstream: "http://127.0.0.1:9",
+    config: `[mcp]\nupstream = "${upstream}"\n${tables("mcp.tools", tools)}`,
   });
   const token = await gateway.addUser("alice", "ReadOnly");
   return { fixture, gateway, reach: { url: gateway.url, token } };
 }
 
 t.test("clients of both eras have the tools that their user's role allows", async (t) => {
-  const gateway = await startGateway(t);
   const reach = { url: gateway.url, token: await gateway.addUser("reader", "ReadOnly") };
   for (const connect of [connectStateless, connectEarlier]) {
     const client = await connect(t, reach);
@@ -105,7 +108,6 @@ t.test("a session is kept, spoken in the revision agreed on, and ended at the en
 });
 
 t.test("a message goes up with every digit, and in one piece", async (t) => {
-  const gateway = await startGateway(t);
   const speaker = speak(t, { url: gateway.url, token: await gateway.login() });
   const columns = [
     { name: "id", type: "bigint", primary_key: true },
@@ -129,7 +131,6 @@ t.test("a message goes up with every digit, and in one piece", async (t) => {
 });
 
 t.test("what is no message is answered as such, and the next one is carried", async (t) => {
-  const gateway = await startGateway(t);
   const speaker = speak(t, { url: gateway.url, token: await gateway.login() });
   t.match(await speaker.ask('{"jsonrpc":'), { id: null, error: { code: -32700 } });
   t.match(await speaker.ask("[]"), { id: null, error: { code: -32600 } });
@@ -140,7 +141,10 @@ t.test("what is no message is answered as such, and the next one is carried", as
 });
 
 t.test("what the gateway refuses is an error that says why", async (t) => {
-  const gateway = await startGateway(t, { config: "[server]\nmax_body_bytes = 1000\n" });
+  const gateway = await startGateway(t, {
+    upstream: "http://127.0.0.1:9",
+    config: "[server]\nmax_body_bytes = 1000\n",
+  });
   const speaker = speak(t, { url: `${gateway.url}/mcp`, token: await gateway.login() });
   t.match(await speaker.ask(request(1, "no/such")), {
     id: 1,
@@ -160,7 +164,6 @@ t.test("what the gateway refuses is an error that says why", async (t) => {
 });
 
 t.test("a token that is not accepted is said on both sides, and never shown", async (t) => {
-  const gateway = await startGateway(t);
   const speaker = speak(t, { url: gateway.url, token: "c2VjcmV0" });
   t.match(await speaker.ask(request(1, "tools/list")), {
     id: 1,
@@ -195,7 +198,6 @@ t.test("closing standard input ends everything with 0", async (t) => {
 });
 
 t.test("the gateway is found by the environment, or by the configuration", async (t) => {
-  const gateway = await startGateway(t);
   const token = await gateway.login();
   const home = temporaryHome(t);
   writeFileSync(path.join(home, "gateway.toml"), `[server]\npublic_url = "${gateway.url}"\n`);

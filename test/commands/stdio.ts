@@ -2,16 +2,14 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
-import { fileURLToPath } from "node:url";
 import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { Client as EarlierClient } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as EarlierTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import type { Test } from "tap";
 import { temporaryHome } from "../kit/gateway.ts";
-import { cleanEnvironment } from "../kit/process.ts";
+import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
 
-const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
 const identity = { name: "test", version: "1.0.0" };
 const TIMEOUT_MS = 60_000;
 /** Of a call that nobody cancels. */
@@ -26,8 +24,8 @@ export interface Reach {
 function server(t: Test, { url, token }: Reach) {
   const home = temporaryHome(t);
   const env = { HOME: home, GATEHOUSE_HOME: home, GATEHOUSE_TOKEN: token };
-  const args = [program, "mcp", "--stdio", "--url", url];
-  return { command: process.execPath, args, env, cwd: home, stderr: "pipe" as const };
+  const [command, args] = gatehouseCommand(["mcp", "--stdio", "--url", url]);
+  return { command, args, env, cwd: home, stderr: "pipe" as const };
 }
 
 /** What the tests need of a client, whichever library it is of. */
@@ -72,7 +70,7 @@ export class Speaker {
 
   /** Starts `gatehouse mcp --stdio` in `home`; it ends with the test. */
   constructor(t: Test, home: string, flags: readonly string[], env: NodeJS.ProcessEnv) {
-    this.#child = spawn(process.execPath, [program, "mcp", "--stdio", ...flags], {
+    this.#child = spawn(...gatehouseCommand(["mcp", "--stdio", ...flags]), {
       cwd: home,
       env: cleanEnvironment(home, env),
       stdio: ["pipe", "pipe", "pipe"],

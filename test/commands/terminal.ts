@@ -1,12 +1,10 @@
 /** Commands on a terminal of their own, which util-linux's script(1) makes. */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import { shellQuoted } from "../../src/files/permissions.ts";
-import { cleanEnvironment } from "../kit/process.ts";
+import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
 
-const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
 const TIMEOUT_MS = 60_000;
 
 /** Why there is no terminal to be had here; false if there is one. */
@@ -24,7 +22,8 @@ export class Terminal {
   #read = 0;
 
   constructor(t: Test, home: string, flags: readonly string[], env: NodeJS.ProcessEnv = {}) {
-    const command = [process.execPath, program, ...flags].map(shellQuoted).join(" ");
+    const [through, rest] = gatehouseCommand(flags);
+    const command = [through, ...rest].map(shellQuoted).join(" ");
     this.#child = spawn("script", ["-qefc", `exec ${command}`, "/dev/null"], {
       cwd: home,
       env: cleanEnvironment(home, env),

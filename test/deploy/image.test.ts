@@ -5,6 +5,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import * as z from "zod";
 import { temporaryHome } from "../kit/gateway.ts";
+import { nodeCommand } from "../kit/node.ts";
 import { cleanEnvironment } from "../kit/process.ts";
 import { deployed } from "./programs.ts";
 
@@ -73,7 +74,7 @@ async function startImage(t: Test): Promise<{ child: ChildProcess; port: string 
   const file = program.replace("/opt/gatehouse", directory);
   const flags = [...rest, ...listed(instructions("CMD")[0])];
   const local = flags.map((flag) => flag.replace("0.0.0.0", "127.0.0.1"));
-  const child = spawn(process.execPath, [file, ...local, "--port", "0"], {
+  const child = spawn(...nodeCommand([file, ...local, "--port", "0"]), {
     env: cleanEnvironment(temporaryHome(t)),
     cwd: directory,
     stdio: ["ignore", "pipe", "inherit"],

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
+import { nodeCommand } from "../kit/node.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { createTable, insert, query, selectAll, startOver, temporaryDirectory } from "./kit.ts";
 import { endlessSelect, fillForJoin, send } from "./stalled.ts";
@@ -21,7 +22,7 @@ const program = `
 async function spawnEngine(directory: string): Promise<{ engine: ChildProcess; address: string }> {
   const url = `sqlite:${join(directory, "data")}`;
   const listen = `unix:${join(directory, "engine.sock")}`;
-  const engine = spawn(process.execPath, ["--input-type=module", "-e", program, url, listen], {
+  const engine = spawn(...nodeCommand(["--input-type=module", "-e", program, url, listen]), {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [address] = await once(createInterface(engine.stdout), "line");

@@ -1,10 +1,19 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { childrenOf } from "../kit/process-info.ts";
-import { createTable, freshEngine, insert, selectAll } from "./kit.ts";
+import { createTable, freshEngine, insert, query, selectAll, startOver } from "./kit.ts";
 import { endlessSelect, fillForJoin, send } from "./stalled.ts";
+
+/** An engine with a limit in milliseconds, over tables that were filled without one. */
+async function limitedEngine(t: Test, queryTimeLimit: number) {
+  const { ask, engine, directory } = await freshEngine(t);
+  await fillForJoin(ask);
+  await engine.close();
+  const { address } = await startOver(t, directory, { queryTimeLimit });
+  return { directory, ask: (body: object) => query(address, body) };
+}
 
 const firstRow = selectAll("a", { limit: 1 });
 
@@ -50,18 +59,16 @@ t.test("a client that leaves takes its query along", async (t) => {
 });
 
 t.test("a query past the time limit is a 503, and the next one is answered", async (t) => {
-  const { ask } = await freshEngine(t, { queryTimeLimit: 4000 });
-  await fillForJoin(ask);
+  const { ask } = await limitedEngine(t, 3000);
   t.match(await ask(endlessSelect), {
     status: 503,
-    body: { code: "query_timeout", message: /longer than 4 seconds/ },
+    body: { code: "query_timeout", message: /longer than 3 seconds/ },
   });
   t.match(await ask(insert("a", [{ key: -1 }])), { status: 200 });
 });
 
 t.test("a Batch that is ended when half of it is on the disk leaves nothing of it", async (t) => {
-  const { ask, directory } = await freshEngine(t, { queryTimeLimit: 6000 });
-  await fillForJoin(ask);
+  const { ask, directory } = await limitedEngine(t, 4000);
   await ask({ CreateDatabase: { database: "copy" } });
   for (const database of ["main", "copy"]) {
     await ask(createTable("rows", { id: "int", text: "text" }, database));

@@ -5,6 +5,7 @@ import path from "node:path";
 import t from "tap";
 import { withLock } from "../../src/files/lock.ts";
 import { temporaryDirectory } from "../config/support.ts";
+import { nodeCommand } from "../kit/node.ts";
 
 const lockModule = JSON.stringify(new URL("../../src/files/lock.ts", import.meta.url).href);
 
@@ -18,7 +19,7 @@ function startHolder(file: string) {
       await once(process.stdin.resume(), "end");
       process.stdout.write("freed");
     });`;
-  return spawn(process.execPath, ["--input-type=module-typescript", "--eval", program], {
+  return spawn(...nodeCommand(["--input-type=module-typescript", "--eval", program]), {
     stdio: ["pipe", "pipe", "inherit"],
     timeout: 30_000,
   });

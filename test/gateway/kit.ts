@@ -3,6 +3,7 @@ import { writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import type { Test } from "tap";
+import { eventually } from "../kit/eventually.ts";
 import {
   type Answer,
   type RunOptions,
@@ -48,10 +49,7 @@ export async function edit({ gateway }: Setting, change: (text: string) => strin
   const version = async () => (await gateway.request("/readyz")).body.access_version;
   const before = await version();
   await gateway.edit(change);
-  const deadline = performance.now() + 5000;
-  while ((await version()) === before) {
-    if (performance.now() > deadline) throw new Error("the edit is not in force");
-  }
+  await eventually("the edit is in force", async () => (await version()) !== before);
 }
 
 /** An answer as it came over the wire. */

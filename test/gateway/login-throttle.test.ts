@@ -1,4 +1,5 @@
 import t from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, type Answer } from "../kit/gateway.ts";
 import { checkRefusal, openSetting, openSettingWith, type Setting, select } from "./kit.ts";
 
@@ -43,16 +44,14 @@ t.test("a success forgets the failures before it", async (t) => {
 });
 
 t.test("failures are forgotten when the window is over", async (t) => {
-  const auth = "max_failures_per_user_and_address = 1\nfailure_window = 1";
+  const auth = "max_failures_per_user_and_address = 1\nfailure_window = 3";
   const setting = await openSetting(t, { auth });
   await guess(setting, "admin");
   const answer = await logIn(setting, right);
   checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
-  t.equal(answer.headers.get("retry-after"), "1");
-  const deadline = performance.now() + 10_000;
-  let status = 429;
-  while (status === 429 && performance.now() < deadline) ({ status } = await logIn(setting, right));
-  t.equal(status, 200);
+  const seconds = Number(answer.headers.get("retry-after"));
+  t.ok(seconds >= 1 && seconds <= 3);
+  await eventually("it may try again", async () => (await logIn(setting, right)).status === 200);
 });
 
 t.test("of two hundred wrong guesses at one moment ten are looked at", async (t) => {

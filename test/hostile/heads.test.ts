@@ -1,6 +1,7 @@
 import t from "tap";
+import { freePort } from "../kit/free-port.ts";
 import { Wire } from "../kit/wire.ts";
-import { checkRefused, freePort, openSite, sendBytes, statusesOf, through } from "./kit.ts";
+import { checkRefused, openSite, sendBytes, statusesOf, through } from "./kit.ts";
 
 const figures = `127.0.0.1:${await freePort()}`;
 const site = await openSite(t, { config: `[metrics]\nlisten = "${figures}"\n` });

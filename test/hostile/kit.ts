@@ -1,22 +1,17 @@
-import { once } from "node:events";
-import { type AddressInfo, createServer } from "node:net";
 import type { Test } from "tap";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
+import { tables } from "../kit/tables.ts";
 import { Wire } from "../kit/wire.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { Witness } from "./witness.ts";
 
-const routes = `
-[[routes]]
-path = "/open"
-methods = ["GET", "POST"]
-access = "public"
-[[routes]]
-path = "/db/:database/stats"
-methods = ["GET", "POST"]
-access = "SELECT"
-`;
+const methods = ["GET", "POST"];
+const routes = tables("routes", [
+  { path: "/open", methods, access: "public" },
+  { path: "/db/:database/stats", methods, access: "SELECT" },
+]);
+const policy = tables("mcp.tools", [{ name: "look", permission: "SELECT", database: "main" }]);
 
 /** A way in that leads to the upstream, with a request that goes through. */
 export interface Door {
@@ -60,7 +55,7 @@ export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site
   const witness = new Witness();
   await witness.listen();
   t.teardown(() => witness.close());
-  const behind = `[mcp]\nupstream = "${witness.url}/mcp"\n[[mcp.tools]]\nname = "look"\npermission = "SELECT"\ndatabase = "main"\n`;
+  const behind = `[mcp]\nupstream = "${witness.url}/mcp"\n${policy}`;
   const gateway = await startGateway(t, {
     upstream: witness.url,
     config: `${config}${routes}${isEmbedded ? "" : behind}`,
@@ -122,14 +117,4 @@ export function checkRefused(t: Test, text: string, status: number, code: string
   t.match(head, new RegExp(`^X-Request-Id: ${JSON.parse(body).request_id}$`, "m"), what);
   t.match(head, /^X-Gatehouse-Decision: deny$/m, what);
   t.match(head, /^Connection: close$/m, what);
-}
-
-/** A port on which nothing listens. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address: AddressInfo | string | null = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" ? (address?.port ?? 0) : 0;
 }

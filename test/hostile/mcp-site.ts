@@ -3,6 +3,7 @@ import type { Test } from "tap";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { tables } from "../kit/tables.ts";
 import { postHeaders } from "../mcp/messages.ts";
 import { Witness } from "./witness.ts";
 
@@ -11,20 +12,11 @@ const grants = [
   "carol side ReadOnly",
 ];
 
-const policy = `
-[[mcp.tools]]
-name = "look"
-permission = "SELECT"
-database = "main"
-[[mcp.tools]]
-name = "ask"
-permission = "SELECT"
-database_argument = "database"
-[[mcp.tools]]
-name = "change"
-permission = "UPDATE"
-database = "main"
-`;
+const policy = tables("mcp.tools", [
+  { name: "look", permission: "SELECT", database: "main" },
+  { name: "ask", permission: "SELECT", database_argument: "database" },
+  { name: "change", permission: "UPDATE", database: "main" },
+]);
 
 /** What stands behind `/mcp`, and who knocks. */
 export interface McpSite {

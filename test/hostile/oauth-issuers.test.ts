@@ -54,7 +54,7 @@ async function refusalOf(
   const outcome = issuers.verify(url, token).then(({ username }) => username);
   const code = await Promise.race([
     outcome.catch((error: { code?: string }) => String(error.code)),
-    new Promise<string>((resolve) => setTimeout(resolve, 8000, "waited for too long").unref()),
+    new Promise<string>((resolve) => setTimeout(resolve, 15_000, "waited for too long").unref()),
   ]);
   return { code, asked };
 }

@@ -1,24 +1,17 @@
 import t from "tap";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { startGateway } from "../kit/gateway.ts";
+import { tables } from "../kit/tables.ts";
 import { Wire } from "../kit/wire.ts";
 import { statusesOf } from "./kit.ts";
 import { Witness } from "./witness.ts";
 
-const routes = `
-[[routes]]
-path = "/db/:database/files/:name"
-methods = ["GET", "POST", "DELETE"]
-access = "SELECT"
-[[routes]]
-path = "/export"
-methods = ["GET", "POST"]
-access = "SELECT"
-database_header = "X-Database"
-[[routes]]
-path = "/public/:name"
-access = "public"
-`;
+const reading = { methods: ["GET", "POST"], access: "SELECT" };
+const routes = tables("routes", [
+  { path: "/db/:database/files/:name", ...reading, methods: ["GET", "POST", "DELETE"] },
+  { path: "/export", ...reading, database_header: "X-Database" },
+  { path: "/public/:name", access: "public" },
+]);
 
 const witness = new Witness();
 await witness.listen();

@@ -1,23 +1,12 @@
-import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { checkRefusal, openSetting, select, sendRaw } from "../gateway/kit.ts";
+import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
 import { runCommand, Service } from "../kit/process.ts";
 
 const auth = "enabled = false";
-
-/** A port that nothing listens on. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address !== null ? address.port : 0;
-}
 
 /** Starts a gateway whose own address is not the one that it is reached by, and returns that. */
 async function startBehind(t: Test, server: string): Promise<string> {

@@ -46,13 +46,40 @@ async function openNotebook(t: Test, { url, served }: DocumentHost): Promise<Not
   return notebook;
 }
 
-function spoil(notebook: Notebook): void {
-  const tokens = notebook.tokens();
-  if (tokens !== undefined) notebook.saveTokens({ ...tokens, access_token: "gone.stale.bad" });
+interface Scene {
+  readonly host: DocumentHost;
+  readonly gateway: TestGateway;
+  readonly notebook: Notebook;
+  readonly endpoint: URL;
 }
 
-/** The app's tokens are those of its document, and end when it gives them back. */
-async function checkRevocation(t: Test, gateway: TestGateway, notebook: Notebook): Promise<void> {
+/** An app whose document the gateway may ask for. */
+async function openScene(t: Test): Promise<Scene> {
+  const host = await openDocumentHost(t);
+  const gateway = await openTrusting(t, host, [host.host]);
+  const endpoint = new URL(`${gateway.url}/mcp`);
+  return { host, gateway, notebook: await openNotebook(t, host), endpoint };
+}
+
+/** The answer of a person, who lets the app in that has sent them to the gateway. */
+async function permit(t: Test, { host, notebook }: Scene): Promise<URLSearchParams> {
+  const id = notebook.clientMetadataUrl;
+  t.equal(notebook.sentTo?.searchParams.get("client_id"), id);
+  return letIn(await launch(t), notebook, { reach: "Only read", sees: [host.host] });
+}
+
+/** The app's tokens are those of its document, renewed by it, and end when it gives them back. */
+async function checkTokens(
+  t: Test,
+  { gateway, notebook }: Scene,
+  call: () => Promise<object>,
+): Promise<void> {
+  const rows = { structuredContent: { rows: [], truncated: false } };
+  t.match(await call(), rows);
+  const tokens = notebook.tokens();
+  if (tokens !== undefined) notebook.saveTokens({ ...tokens, access_token: "gone.stale.bad" });
+  t.match(await call(), rows, "it refreshes by itself");
+
   const { access_token: token = "", refresh_token = "" } = notebook.tokens() ?? {};
   t.equal(refusalOf(await send(gateway, list, token)), undefined);
   const fields = { token: refresh_token, client_id: notebook.clientMetadataUrl ?? "" };
@@ -61,54 +88,35 @@ async function checkRevocation(t: Test, gateway: TestGateway, notebook: Notebook
 }
 
 t.test("an app is known by its document, and does all of it", { timeout: 110_000 }, async (t) => {
-  const host = await openDocumentHost(t);
-  const gateway = await openTrusting(t, host, [host.host]);
-  const notebook = await openNotebook(t, host);
-  const endpoint = new URL(`${gateway.url}/mcp`);
+  const scene = await openScene(t);
+  const { host, notebook, endpoint } = scene;
   const transport = () => new StreamableHTTPClientTransport(endpoint, { authProvider: notebook });
   const knocking = transport();
   await t.rejects(new Client(clientInfo).connect(knocking), UnauthorizedError);
   t.equal(notebook.clientInformation()?.client_id, notebook.clientMetadataUrl);
-  t.equal(notebook.sentTo?.searchParams.get("client_id"), notebook.clientMetadataUrl);
-  const permission = { reach: "Only read", sees: [host.host] } as const;
-  await knocking.finishAuth(await letIn(await launch(t), notebook, permission));
+  await knocking.finishAuth(await permit(t, scene));
   const client = new Client(clientInfo);
   await client.connect(transport());
   t.teardown(() => client.close());
-  const rows = { rows: [], truncated: false };
-  t.strictSame((await client.callTool(select)).structuredContent, rows);
-
-  spoil(notebook);
-  t.strictSame((await client.callTool(select)).structuredContent, rows, "it refreshes by itself");
-  await checkRevocation(t, gateway, notebook);
+  await checkTokens(t, scene, () => client.callTool(select));
   await t.rejects(client.callTool(select), UnauthorizedError);
   t.equal(host.reached(), 1, "its document was fetched once");
 });
 
 t.test("so does an app on the earlier library", { timeout: 110_000 }, async (t) => {
-  const host = await openDocumentHost(t);
-  const gateway = await openTrusting(t, host, [host.host]);
-  const notebook = await openNotebook(t, host);
-  const endpoint = new URL(`${gateway.url}/mcp`);
+  const scene = await openScene(t);
+  const { notebook, endpoint } = scene;
   const transport = () => new EarlierTransport(endpoint, { authProvider: notebook });
   const knocking = transport();
   const refusal: unknown = await new EarlierClient(clientInfo)
     .connect(knocking)
     .catch((error: unknown) => error);
   t.ok(refusal instanceof EarlierUnauthorizedError, "it has to ask its user");
-  t.equal(notebook.sentTo?.searchParams.get("client_id"), notebook.clientMetadataUrl);
-  const permission = { reach: "Only read", sees: [host.host] } as const;
-  const answer = await letIn(await launch(t), notebook, permission);
-  await knocking.finishAuth(answer.get("code") ?? "");
+  await knocking.finishAuth((await permit(t, scene)).get("code") ?? "");
   const client = new EarlierClient(clientInfo);
   await client.connect(transport());
   t.teardown(() => client.close());
-  const rows = { rows: [], truncated: false };
-  t.strictSame((await client.callTool(select)).structuredContent, rows);
-
-  spoil(notebook);
-  t.strictSame((await client.callTool(select)).structuredContent, rows, "it refreshes by itself");
-  await checkRevocation(t, gateway, notebook);
+  await checkTokens(t, scene, () => client.callTool(select));
 });
 
 t.test("no document of a host near the gateway that nobody named is asked for", async (t) => {

@@ -26,6 +26,13 @@ async function open(t: Test): Promise<{ gateway: TestGateway; root: string }> {
   return { gateway, root };
 }
 
+/** For tests that change nothing in it. */
+const kept = await open(t);
+/** For tests that write rows and make tables. */
+const changing = await open(t);
+/** Gives every call in `changing` names and ids of its own. */
+let number = 0;
+
 /** An operation, as a tool and as the key of a query; each number gives others of its kind. */
 interface Operation {
   readonly tool: string;
@@ -75,8 +82,7 @@ async function compare(
 
 for (const [client, connect] of clients) {
   t.test(`${client} may do by tools what its role may do by queries`, async (t) => {
-    const { gateway, root } = await open(t);
-    let number = 0;
+    const { gateway, root } = changing;
     for (const name of [...Object.keys(roles), "stranger", "root"]) {
       const token = await tokenOf(gateway, name);
       const mcp = await connect(t, `${gateway.url}/mcp`, token);
@@ -94,7 +100,7 @@ for (const [client, connect] of clients) {
   });
 
   t.test(`${client} is listed what its role can use`, async (t) => {
-    const { gateway } = await open(t);
+    const { gateway } = kept;
     const reading = ["describe_table", "list_databases", "list_tables", "select"];
     const writing = [...reading, "delete", "insert", "update"];
     const everything = [...writing, "create_table", "drop_table"];
@@ -109,7 +115,7 @@ for (const [client, connect] of clients) {
   });
 
   t.test(`${client} learns of what its role may read, and of nothing else`, async (t) => {
-    const { gateway } = await open(t);
+    const { gateway } = kept;
     const reader = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "reader"));
     t.strictSame((await reader.call("list_databases", {})).structured, { databases: ["main"] });
     t.strictSame((await reader.call("list_tables", { database })).structured, { tables: ["t"] });
@@ -128,7 +134,7 @@ for (const [client, connect] of clients) {
 }
 
 t.test("the audit says who called what, and by which right", async (t) => {
-  const { gateway } = await open(t);
+  const { gateway } = kept;
   const token = await tokenOf(gateway, "reader");
   const { jti: tokenId } = decodePart(token, 1);
   const who = { user: "reader", tokenId, path: "/mcp", method: "POST", status: 200 };
@@ -163,7 +169,7 @@ t.test("the audit says who called what, and by which right", async (t) => {
 });
 
 t.test("whatever the embedded server refuses is said to be denied, and why", async (t) => {
-  const { gateway, root } = await open(t);
+  const { gateway, root } = kept;
   const token = await tokenOf(gateway, "reader");
   for (const [reason, request] of Object.entries(malformed)) {
     await checkDenied(t, gateway, await send(gateway, request, token), reason);
@@ -223,7 +229,7 @@ t.test("a demotion in the file holds for the next call", async (t) => {
 });
 
 t.test("a token for one database opens no other by any tool", async (t) => {
-  const { gateway } = await open(t);
+  const { gateway } = kept;
   const token = await tokenOf(gateway, "root", "main");
   const select = (name: string) => ({ database: name, from: "t", columns: ["*"] });
   t.equal(refusalOf(await callTool(gateway, "select", select("main"), token)), undefined);

@@ -5,31 +5,21 @@ import { decodePart } from "../identity/forge.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { tables } from "../kit/tables.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { postForm } from "../oauth/kit.ts";
-import { type Loss, ways } from "./losses.ts";
+import { type Loss, type Way, ways } from "./losses.ts";
 import { auditOf, callTool, checkDenied, malformed, refusalOf, send } from "./mcp.ts";
 import { passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
 
-const policy = `
-[[mcp.tools]]
-name = "test_simple_text"
-permission = "SELECT"
-database = "main"
-
-[[mcp.tools]]
-name = "query_database"
-permission = "SELECT"
-database_argument = "database"
-
-[[mcp.tools]]
-name = "wait"
-permission = "UPDATE"
-database = "main"
-`;
+const policy = tables("mcp.tools", [
+  { name: "test_simple_text", permission: "SELECT", database: "main" },
+  { name: "query_database", permission: "SELECT", database_argument: "database" },
+  { name: "wait", permission: "UPDATE", database: "main" },
+]);
 
 interface Setting {
   readonly gateway: TestGateway;
@@ -213,12 +203,28 @@ async function openStream(
   return answer;
 }
 
+/** Holds that a call is cut, and the session's stream if it is the token that was lost. */
+async function checkCut(
+  t: Test,
+  { how, code }: Way,
+  call: IncomingMessage,
+  listening: IncomingMessage,
+): Promise<void> {
+  await soon(t, `the call is cut: ${how}`, () => call.destroyed);
+  t.notOk(call.complete, "it does not look as if it had ended");
+  const keepsToken = code === "no_grant" || code === "role_insufficient";
+  if (!keepsToken) await soon(t, "and so is the session's stream", () => listening.destroyed);
+  else t.notOk(listening.destroyed, "a stream that no grant opened stays");
+  listening.destroy();
+}
+
 t.test("an open stream is cut when its token or its right is lost", async (t) => {
   const names = ways.map((_, number) => `user-${number}`);
   const everybody = ["root * Owner", ...names.map((name) => `${name} main ReadWrite`)];
   const { gateway, fixture } = await open(t, everybody);
   const root = await tokenOf(gateway, "root");
   const wait = statelessCall("tools/call", { name: "wait", arguments: {} });
+  const cuts: Promise<void>[] = [];
   for (const [number, way] of ways.entries()) {
     const name = names[number] ?? "";
     const loss: Loss = { gateway, name, token: await tokenOf(gateway, name), root };
@@ -227,14 +233,10 @@ t.test("an open stream is cut when its token or its right is lost", async (t) =>
     const listening = await openStream(gateway, {}, loss.token, session);
     t.strictSame([call.statusCode, listening.statusCode], [200, 200]);
     await way.act(loss);
-    await soon(t, `the call is cut: ${way.how}`, () => call.destroyed);
-    t.notOk(call.complete, "it does not look as if it had ended");
-    const keepsToken = way.code === "no_grant" || way.code === "role_insufficient";
-    if (!keepsToken) await soon(t, "and so is the session's stream", () => listening.destroyed);
-    else t.notOk(listening.destroyed, "a stream that no grant opened stays");
-    listening.destroy();
-    await eventually("the server is told", () => fixture.cancelled === number + 1);
+    cuts.push(checkCut(t, way, call, listening));
   }
+  await Promise.all(cuts);
+  await eventually("the server is told", () => fixture.cancelled === ways.length);
   const cut = gateway.service.log.filter(({ msg }) => msg === "an open stream is cut");
   t.strictSame(
     [...new Set(cut.map(({ code }) => code))],

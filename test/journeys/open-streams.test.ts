@@ -1,27 +1,20 @@
 import type { ServerResponse } from "node:http";
-import t from "tap";
+import t, { type Test } from "tap";
 import type { Setting } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
+import { tables } from "../kit/tables.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { ways } from "./losses.ts";
 import { openStaffed, soon, succeed, tokenOf } from "./staff.ts";
 
-const config = `
-[[routes]]
-path = "/public/events"
-access = "public"
-[[routes]]
-path = "/events"
-access = "authenticated"
-[[routes]]
-path = "/admin/events"
-access = "administrator"
-[[routes]]
-path = "/db/:database/events"
-access = "INSERT"
-`;
+const config = tables("routes", [
+  { path: "/public/events", access: "public" },
+  { path: "/events", access: "authenticated" },
+  { path: "/admin/events", access: "administrator" },
+  { path: "/db/:database/events", access: "INSERT" },
+]);
 
 /** Lets the upstream answer with streams that it keeps open; returns them. */
 function keepOpen({ upstream }: Setting): ServerResponse[] {
@@ -48,6 +41,18 @@ function sendMore(streams: readonly ServerResponse[]): void {
   for (const stream of streams) stream.write("data: more\n\n");
 }
 
+/** Holds that a stream is cut on both sides, while other things go on. */
+async function checkCut(
+  t: Test,
+  how: string,
+  stream: Wire,
+  upstreamSide: ServerResponse | undefined,
+): Promise<void> {
+  await soon(t, `cut: ${how}`, () => stream.isClosed);
+  t.notMatch(stream.text, /\r\n0\r\n\r\n$/, "it does not look as if it had ended");
+  await eventually("the upstream sees it", () => upstreamSide?.destroyed === true);
+}
+
 t.test("a stream is cut when its right is lost, and no other stream is", async (t) => {
   const names = ways.map((_, number) => `user-${number}`);
   const grants = ["root * Owner", "eve main ReadWrite", ...names.map((n) => `${n} main ReadWrite`)];
@@ -60,21 +65,23 @@ t.test("a stream is cut when its right is lost, and no other stream is", async (
     await openStream(gateway, "/admin/events", root),
     await openStream(gateway, "/public/events"),
   ];
+  const cuts: Promise<void>[] = [];
   for (const [number, way] of ways.entries()) {
     const name = names[number] ?? "";
     const token = await tokenOf(gateway, name);
     const stream = await openStream(gateway, "/db/main/events", token);
     const upstreamSide = streams.at(-1);
     await way.act({ gateway, name, token, root });
-    await soon(t, `cut: ${way.how}`, () => stream.isClosed);
-    t.notMatch(stream.text, /\r\n0\r\n\r\n$/, "it does not look as if it had ended");
-    await eventually("the upstream sees it", () => upstreamSide?.destroyed === true);
+    cuts.push(checkCut(t, way.how, stream, upstreamSide));
   }
+  await Promise.all(cuts);
   const cut = () => gateway.service.log.filter(({ msg }) => msg === "an open stream is cut");
   await eventually("each is in the log", () => cut().length === ways.length);
   t.strictSame(
-    cut().map(({ code }) => code),
-    ways.map(({ code }) => code),
+    cut()
+      .map(({ code }) => code)
+      .sort(),
+    ways.map(({ code }) => code).sort(),
     "the log says why",
   );
   sendMore(streams);
@@ -97,7 +104,7 @@ t.test("a stream is cut when its token expires", async (t) => {
   await stream.untilClosed();
   const late = Date.now() / 1000 - exp;
   t.ok(late >= 0, "not before its time");
-  t.ok(late < 2, "and soon after");
+  t.ok(late < 10, "and soon after, however busy the machine is");
   sendMore(streams);
   await lasting.until(/data: more/);
   lasting.cut();

@@ -5,33 +5,18 @@ import { ask, open, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
+import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 
-const routes = `
-[[routes]]
-path = "/status"
-access = "public"
-[[routes]]
-path = "/me"
-access = "authenticated"
-[[routes]]
-path = "/backup"
-methods = ["POST"]
-access = "administrator"
-[[routes]]
-path = "/db/:database/stats"
-methods = ["GET", "POST"]
-access = "SELECT"
-[[routes]]
-path = "/db/:database/rows/:row"
-methods = ["PUT", "DELETE"]
-access = "DELETE"
-[[routes]]
-path = "/export"
-access = "INSERT"
-database_header = "X-Database"
-`;
+const routes = tables("routes", [
+  { path: "/status", access: "public" },
+  { path: "/me", access: "authenticated" },
+  { path: "/backup", methods: ["POST"], access: "administrator" },
+  { path: "/db/:database/stats", methods: ["GET", "POST"], access: "SELECT" },
+  { path: "/db/:database/rows/:row", methods: ["PUT", "DELETE"], access: "DELETE" },
+  { path: "/export", access: "INSERT", database_header: "X-Database" },
+]);
 
 interface Scene {
   upstream: RecordingUpstream;
@@ -58,12 +43,19 @@ async function askRaw(
   return { status: Number(text.slice(9, 12)), text };
 }
 
+const shared = await scene(t);
+const { answer: usual } = shared.upstream;
+t.beforeEach(() => {
+  shared.upstream.take();
+  shared.upstream.answer = usual;
+});
+
 function bearer(token: string): Record<string, string> {
   return { Authorization: `Bearer ${token}` };
 }
 
 t.test("each kind of access lets in whom it names and nobody else", async (t) => {
-  const { upstream, gateway, admin } = await scene(t);
+  const { upstream, gateway, admin } = shared;
   const reader = await gateway.addUser("reader", "ReadOnly");
   const writer = await gateway.addUser("writer", "ReadWrite");
   const limited = await gateway.login("admin", undefined, "main");
@@ -100,8 +92,8 @@ t.test("each kind of access lets in whom it names and nobody else", async (t) =>
 });
 
 t.test("the database may be named by a header", async (t) => {
-  const { upstream, gateway } = await scene(t);
-  const token = await gateway.addUser("writer", "ReadWrite");
+  const { upstream, gateway } = shared;
+  const token = await gateway.addUser("exporter", "ReadWrite");
   const exported = async (headers: Record<string, string>): Promise<PlainAnswer> =>
     ask(`${gateway.url}/export`, { headers: { ...bearer(token), ...headers } });
   t.equal((await exported({ "X-Database": "main" })).status, 200);
@@ -114,7 +106,7 @@ t.test("the database may be named by a header", async (t) => {
 });
 
 t.test("a path that could be read as another one is 400 and goes nowhere", async (t) => {
-  const { upstream, gateway, admin } = await scene(t);
+  const { upstream, gateway, admin } = shared;
   const spellings = [
     ...["/db/../stats", "/db/./stats", "/db/main/../other/stats", "/db/main/stats/.."],
     ...["/db//stats", "/db//main/stats", "/db/main;x/stats", "/db/main/stats;v=1"],
@@ -135,7 +127,7 @@ t.test("a path that could be read as another one is 400 and goes nowhere", async
 });
 
 t.test("all but what may not pass goes up, with the path and query string as sent", async (t) => {
-  const { upstream, gateway, admin } = await scene(t);
+  const { upstream, gateway, admin } = shared;
   const target = "/db/main/stats?a=%2e%2e%2f&b=//;c&d=?&e=caf%C3%A9|";
   await askRaw(gateway, `POST ${target}`, {
     ...bearer(admin),
@@ -178,7 +170,7 @@ t.test("all but what may not pass goes up, with the path and query string as sen
 });
 
 t.test("an answer comes back as it is, without what is not for clients", async (t) => {
-  const { upstream, gateway } = await scene(t);
+  const { upstream, gateway } = shared;
   upstream.answer = (_, response) => {
     response.writeHead(404, [
       ...["Set-Cookie", "a=1", "Set-Cookie", "b=2", "Connection", "X-Hop", "X-Hop", "1"],
@@ -197,7 +189,7 @@ t.test("an answer comes back as it is, without what is not for clients", async (
 });
 
 t.test("HEAD is answered where GET is, without a body", async (t) => {
-  const { upstream, gateway } = await scene(t);
+  const { upstream, gateway } = shared;
   upstream.answer = (_, response) => {
     response.writeHead(200, { "Content-Length": "1234" });
     response.end();
@@ -212,7 +204,7 @@ t.test("HEAD is answered where GET is, without a body", async (t) => {
 t.test(
   "an event arrives before the answer ends, and the head before the first event",
   async (t) => {
-    const { upstream, gateway } = await scene(t);
+    const { upstream, gateway } = shared;
     const { promise, resolve } = Promise.withResolvers<ServerResponse>();
     upstream.answer = (_, response) => {
       response.writeHead(200, { "Content-Type": "text/event-stream" });
@@ -231,8 +223,8 @@ t.test(
   },
 );
 
-t.test("a client that goes away ends its stream upstream", async (t) => {
-  const { upstream, gateway } = await scene(t);
+t.test("a client that goes away ends its stream upstream", async () => {
+  const { upstream, gateway } = shared;
   let closed = 0;
   upstream.answer = (_, response) => {
     response.once("close", () => closed++);
@@ -280,7 +272,7 @@ t.test("a route leads to a Unix socket as well", async (t) => {
 });
 
 t.test("beside routes a query is a query", async (t) => {
-  const { upstream, gateway, admin } = await scene(t);
+  const { upstream, gateway, admin } = shared;
   const headers = { ...queryHeaders(admin), "X-Kept": "no" };
   const answer = await ask(`${gateway.url}/query?x=1`, { method: "POST", headers, body: select });
   t.equal(answer.status, 200);

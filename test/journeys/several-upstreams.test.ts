@@ -8,6 +8,7 @@ import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { nodeCommand } from "../kit/node.ts";
 import { select } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -33,7 +34,7 @@ class Database {
 
   start(): void {
     const flags = [program, String(this.port), this.#record];
-    this.#process = spawn(process.execPath, flags, { stdio: "ignore" });
+    this.#process = spawn(...nodeCommand(flags), { stdio: "ignore" });
   }
 
   async kill(): Promise<void> {

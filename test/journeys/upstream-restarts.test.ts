@@ -5,8 +5,9 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
-import { RawUpstream } from "../kit/raw-upstream.ts";
+import { nodeCommand } from "../kit/node.ts";
 
 const program = fileURLToPath(new URL("../kit/upstream-program.ts", import.meta.url));
 const CLIENTS = 32;
@@ -25,7 +26,7 @@ t.test(
     const record = path.join(temporaryHome(t), "record");
     let database: ChildProcess | undefined;
     const start = () => {
-      database = spawn(process.execPath, [program, String(port), record], { stdio: "ignore" });
+      database = spawn(...nodeCommand([program, String(port), record]), { stdio: "ignore" });
     };
     const kill = async () => {
       if (database === undefined) return;
@@ -88,11 +89,3 @@ t.test(
     for (const code of failures) t.match(code, /^upstream_(unreachable|broken)$/);
   },
 );
-
-/** A port that was free a moment ago. */
-async function freePort(): Promise<number> {
-  const upstream = await new RawUpstream(() => {}).listen();
-  const { port } = new URL(upstream.url);
-  await upstream.close();
-  return Number(port);
-}

@@ -1,8 +1,8 @@
 import { once } from "node:events";
-import { createServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
@@ -53,16 +53,6 @@ async function sumOf(url: string, name: string): Promise<number> {
   const text = await (await fetch(url)).text();
   const values = text.split("\n").filter((line) => line.startsWith(`${name}{`));
   return values.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
-}
-
-/** A port that is free just now. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address !== null ? address.port : 0;
 }
 
 const figures = `127.0.0.1:${await freePort()}`;

@@ -1,21 +1,17 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
+import { type NodeStart, nodeCommand } from "./node.ts";
 
 const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
 const READY_TIMEOUT_MS = 30_000;
 
-/**
- * The command line of `gatehouse` without what the test runner would have each Node load first: it
- * would slow every start down, and write files of its own.
- */
-function commandLine(
+/** The command line of `gatehouse <flags>`. */
+export function gatehouseCommand(
   flags: readonly string[],
-  { NODE_OPTIONS: own }: NodeJS.ProcessEnv,
-  through: readonly string[] = [],
-): string[] {
-  const options = own === undefined ? ["-u", "NODE_OPTIONS"] : [`NODE_OPTIONS=${own}`];
-  return ["env", ...options, ...through, process.execPath, program, ...flags];
+  options: NodeStart = {},
+): [program: string, flags: string[]] {
+  return nodeCommand([program, ...flags], options);
 }
 
 /** What a command printed, and how it ended. */
@@ -28,7 +24,13 @@ export interface CommandResult {
 /** The environment of a command: this one's, without what would point it at real files. */
 export function cleanEnvironment(home: string, extra: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
   const { GATEHOUSE_CONFIG: _, GATEHOUSE_ADMIN_PASSWORD: __, ...rest } = process.env;
-  return { ...rest, HOME: home, GATEHOUSE_HOME: home, NO_COLOR: "1", ...extra };
+  return {
+    ...rest,
+    HOME: home,
+    GATEHOUSE_HOME: home,
+    NO_COLOR: "1",
+    ...extra,
+  };
 }
 
 /** How a command is run. */
@@ -46,10 +48,11 @@ export async function runCommand(
   flags: string[],
   options: CommandOptions = {},
 ): Promise<CommandResult> {
-  const [command = "", ...rest] = commandLine(flags, options.env ?? {}, options.through);
-  const child = spawn(command, rest, {
+  const { env = {}, through } = options;
+  const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through });
+  const child = spawn(...command, {
     cwd: options.cwd ?? home,
-    env: cleanEnvironment(home, options.env),
+    env: cleanEnvironment(home, env),
     timeout: READY_TIMEOUT_MS,
   });
   const result: CommandResult = { code: null, stdout: "", stderr: "" };
@@ -73,8 +76,9 @@ export class Service {
   /** @param openFiles how many files the process may have open; by default as many as this one */
   constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}, openFiles?: number) {
     const limit = ["sh", "-c", `ulimit -n ${openFiles}; exec "$0" "$@"`];
-    const [command = "", ...rest] = commandLine(flags, env, openFiles === undefined ? [] : limit);
-    this.child = spawn(command, rest, {
+    const through = openFiles === undefined ? [] : limit;
+    const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through });
+    this.child = spawn(...command, {
       cwd: home,
       env: cleanEnvironment(home, env),
       stdio: ["ignore", "pipe", "pipe"],

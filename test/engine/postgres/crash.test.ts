@@ -31,7 +31,7 @@ t.test("while PostgreSQL is killed and comes back, no query is carried out twice
   await server.start();
   const back = performance.now();
   await answeredWith(200, tag);
-  t.ok(performance.now() - back < 2000, "it is used again within two seconds");
+  t.ok(performance.now() - back < 8000, "it is used again soon, on however busy a machine");
   isOver = true;
   await Promise.all(writers);
 

@@ -1,8 +1,9 @@
-import { setTimeout as delay } from "node:timers/promises";
+import type { Socket } from "node:net";
 import * as fc from "fast-check";
 import t from "tap";
 import { ConnectionPool } from "../../../src/upstream/http1/pool.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
+import { eventually } from "../../kit/eventually.ts";
 import { wireAnswer } from "../../kit/raw-upstream.ts";
 import { ask, askNode, connected, Gathered } from "./kit.ts";
 
@@ -73,12 +74,15 @@ t.test("what comes behind an answer is no answer to the next request", async (t)
 });
 
 t.test("what comes on an idle connection ends it", async (t) => {
+  const sockets: Socket[] = [];
   const { upstream, pool } = await connected(t, (socket, _request, connection) => {
     socket.write(wireAnswer(`mine ${connection}`));
-    setTimeout(() => socket.write(wireAnswer("stray")), 20);
+    sockets.push(socket);
   });
   t.match(await ask(pool), { body: "mine 1" });
-  await delay(60);
+  const [first] = sockets;
+  first?.write(wireAnswer("stray"));
+  await eventually("it is closed", () => first?.closed === true);
   t.match(await ask(pool), { body: "mine 2" });
   t.equal(upstream.connections, 2);
 });
