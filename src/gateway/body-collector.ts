@@ -45,6 +45,20 @@ export class BodyBudget {
 const nothing = Buffer.alloc(0);
 /** Bytes of the first buffer for a body that comes in pieces. */
 const FIRST_BYTES = 4096;
+/** Bytes that are held ready for each that has come, at most. */
+const GROWTH = 8;
+/** Bytes of a piece whose memory is given back at once. */
+const LARGE_PIECE = 16 * 1024;
+
+/**
+ * Gives memory back that nobody looks at any more. Left to the collector it would count until that
+ * goes through the whole heap, and have it do so after every few large bodies.
+ */
+function giveBack(piece: Buffer): void {
+  const { buffer: memory, length } = piece;
+  if (length < LARGE_PIECE || memory.byteLength !== length) return;
+  if (memory instanceof ArrayBuffer) memory.transfer(0);
+}
 
 /**
  * Gathers a body in one buffer that grows as needed, so that a body in a million pieces costs no
@@ -81,14 +95,16 @@ export class BodyCollector {
     if (length > this.#buffer.length) this.#grow(length);
     piece.copy(this.#buffer, this.#length);
     this.#length = length;
+    giveBack(piece);
   }
 
   #grow(needed: number): void {
-    const doubled = Math.max(needed, 2 * this.#buffer.length, FIRST_BYTES);
-    const capacity = Math.max(needed, Math.min(doubled, this.#expected));
+    const ready = Math.max(GROWTH * this.#length, 2 * this.#buffer.length, FIRST_BYTES);
+    const capacity = Math.max(needed, Math.min(ready, this.#expected));
     this.#budget.take(this.#exchange, capacity - this.#buffer.length);
     const grown = Buffer.allocUnsafeSlow(capacity);
     this.#buffer.copy(grown, 0, 0, this.#length);
+    giveBack(this.#buffer);
     this.#buffer = grown;
   }
 
