@@ -1,8 +1,7 @@
 import path from "node:path";
 import { Command } from "commander";
-import { startEngine } from "../engine/engine.ts";
 import { endWithErrors } from "../observe/last-resort.ts";
-import { createLog } from "../observe/log.ts";
+import { createLog, openLogStream } from "../observe/log.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { withHouseStyle } from "./style.ts";
 
@@ -42,10 +41,13 @@ async function serve(options: EngineOptions): Promise<void> {
   // A server's URL may hold a password, and the command line is there for all to see.
   if (options.url?.startsWith("sqlite:") === false) process.title = "gatehouse engine";
   const end = whenToEnd();
-  const log = createLog({ isTerminal: process.stdout.isTTY, name: "engine" });
+  const isTerminal = process.stdout.isTTY ?? false;
+  const log = createLog({ isTerminal, name: "engine" }, await openLogStream(isTerminal));
   // On a terminal the gateway speaks for both, and the engine only of what goes wrong.
-  if (process.stdout.isTTY && process.send !== undefined) log.level = "warn";
+  if (isTerminal && process.send !== undefined) log.level = "warn";
   endWithErrors(log);
+  // Loaded here, since no other command has a use for all that speaks SQL.
+  const { startEngine } = await import("../engine/engine.ts");
   const engine = await startEngine({
     url: options.url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
     listen: options.listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,

@@ -1,7 +1,6 @@
 import { Command } from "commander";
 import { epochSeconds } from "../clock.ts";
-import { keysDirectoryOf } from "../gateway/open-identity.ts";
-import { readKeyFiles } from "../identity/key-file.ts";
+import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { print, printJson, printTable } from "./outcome.ts";

@@ -1,6 +1,5 @@
 import type { Key } from "node:readline";
 import { text } from "node:stream/consumers";
-import password from "@inquirer/password";
 import { requireUsablePassword } from "../identity/password.ts";
 import { Cancelled, UsageError } from "./outcome.ts";
 
@@ -28,6 +27,7 @@ async function askUnseen(
   message: string,
   validate: (candidate: string) => true | string = () => true,
 ): Promise<string> {
+  const { default: password } = await import("@inquirer/password");
   const cancel = new AbortController();
   const onEnd = () => cancel.abort();
   // The prompt itself would go on waiting for ever after a Ctrl-D.

@@ -113,7 +113,7 @@ async function run(options: ServeOptions): Promise<void> {
   const chosenPassword = takeChosenPassword();
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
-  const output = openLogStream(hasTerminal);
+  const output = await openLogStream(hasTerminal);
   const log = createLog({ isTerminal: hasTerminal }, output);
   warn(loaded, log);
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });

@@ -1,8 +1,8 @@
-import path from "node:path";
 import type { LiveAccess } from "../access/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
+import { keysDirectoryOf } from "../identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
@@ -23,11 +23,6 @@ export interface Identity {
 /** What an error may show in a log. */
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";
-}
-
-/** Where the signing keys lie. */
-export function keysDirectoryOf(serviceDirectory: string): string {
-  return path.join(serviceDirectory, "keys");
 }
 
 /** What identity rests on. */

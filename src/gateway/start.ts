@@ -1,6 +1,7 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
+import { keysDirectoryOf } from "../identity/key-file.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Figures, type Metrics } from "../observe/metrics.ts";
@@ -16,8 +17,7 @@ import { accessInStep } from "./in-step.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
 import type { Membership, SharedFile } from "./member.ts";
 import { openAccess } from "./open-access.ts";
-import { keysDirectoryOf, openIdentity } from "./open-identity.ts";
-import { openMcp } from "./open-mcp.ts";
+import { openIdentity } from "./open-identity.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
 import { openFront } from "./server.ts";
 import { createShared, type Shared } from "./shared.ts";
@@ -148,6 +148,8 @@ async function open(
   opened.defer(() => front.drain(server.shutdown_grace * 1000));
   if (configuration.mcp.enabled) {
     const isEngine = dataDirectory !== undefined;
+    // Loaded here, since it is nearly half of all code, and requests for queries can be taken now.
+    const { openMcp } = await import("./open-mcp.ts");
     mcp.resolve(await openMcp(gateway, loaded, front.originOf, isEngine, behindFront));
   }
   if (configuration.metrics.listen !== undefined && member === undefined) {

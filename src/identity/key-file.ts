@@ -9,6 +9,11 @@ import { giveToDirectoryOwner } from "../files/ownership.ts";
 import type { SigningAlgorithm } from "./signature.ts";
 import { canSign, type StoredKey, storedKeyShape } from "./stored-key.ts";
 
+/** Where the signing keys lie. */
+export function keysDirectoryOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "keys");
+}
+
 /** A file among the keys cannot be used. */
 export class KeyFileError extends Error {
   constructor(file: string, reason: string) {

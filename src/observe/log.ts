@@ -1,7 +1,6 @@
 import { type DestinationStream, type Logger, pino } from "pino";
 import { LineWriter } from "./line-writer.ts";
 import { loggedError } from "./logged-error.ts";
-import { terminalStream } from "./terminal.ts";
 
 export type Log = Logger;
 
@@ -12,7 +11,7 @@ export type Log = Logger;
  */
 export function createLog(
   options: { isTerminal: boolean; name?: string },
-  stream = openLogStream(options.isTerminal),
+  stream: DestinationStream,
 ): Log {
   return pino(
     {
@@ -29,13 +28,14 @@ export function createLog(
 const KEPT_BYTES = 1024 * 1024;
 
 /** Opens what a log's lines go to: standard output, or a terminal as people read it. */
-export function openLogStream(isTerminal: boolean): DestinationStream {
+export async function openLogStream(isTerminal: boolean): Promise<DestinationStream> {
   if (!isTerminal) {
     const stream = new LineWriter(1, KEPT_BYTES);
     // A full disk is no reason to drop requests; the lines follow when there is room again.
     stream.file.on("error", () => {});
     return stream;
   }
-  // Also knows NO_COLOR and terminals without colours.
+  // Loaded where there is one. Also knows NO_COLOR and terminals without colours.
+  const { terminalStream } = await import("./terminal.ts");
   return terminalStream({ hasColors: process.stdout.hasColors() });
 }

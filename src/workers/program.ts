@@ -2,7 +2,7 @@
 import type { Membership } from "../gateway/member.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
 import { outliveErrors } from "../observe/last-resort.ts";
-import { createLog } from "../observe/log.ts";
+import { createLog, openLogStream } from "../observe/log.ts";
 import type { MainCalls, WorkerCalls, WorkerSettings } from "./calls.ts";
 import { Channel, type Message } from "./channel.ts";
 import { remoteShared } from "./remote.ts";
@@ -31,7 +31,9 @@ function memberOf({ number, isFirst }: WorkerSettings): Membership {
 
 async function start(settings: WorkerSettings) {
   const { number, loaded, chosenPassword, hasTerminal } = settings;
-  const log = createLog({ isTerminal: process.stdout.isTTY }).child({ worker: number });
+  const isTerminal = process.stdout.isTTY ?? false;
+  const stream = await openLogStream(isTerminal);
+  const log = createLog({ isTerminal }, stream).child({ worker: number });
   const member = memberOf(settings);
   const gateway = await startGateway(loaded, { log, chosenPassword, hasTerminal, member });
   outliveErrors(log);
