@@ -20,6 +20,10 @@ function noteOperations(exchange: Exchange, query: Query, decisions: readonly De
 
 /** What the upstream is told: each database once, in the query's order, with the role there. */
 function identityOf(username: string, query: Query, decisions: readonly Decision[]): Identity {
+  const [access, ...others] = query.accesses;
+  if (access !== undefined && others.length === 0) {
+    return { username, roles: [decisions[0]?.role ?? ""], databases: [access.database] };
+  }
   const roles = new Map<string, string>();
   for (const [at, { database }] of query.accesses.entries()) {
     roles.set(database, decisions[at]?.role ?? "");

@@ -1,4 +1,5 @@
 import t from "tap";
+import { isForwardableHeader } from "../../src/config/headers.ts";
 import {
   answerHeaders,
   gatewayHeaders,
@@ -31,6 +32,14 @@ t.test("a query takes along what is on the list and nothing else", async (t) => 
   t.strictSame(Object.keys(kept), [
     ...["content-type", "accept", "accept-language", "traceparent", "x-tenant"],
   ]);
+});
+
+t.test("no header that the gateway adds may be let through from a client as well", async (t) => {
+  const identity = { username: "alice", roles: ["Owner"], databases: ["main"] };
+  const provenance = { requestId: "1", forwardedFor: "1.2.3.4", proto: "http", host: "a.test" };
+  const added = Object.keys(gatewayHeaders({ ...provenance, identity }));
+  t.ok(added.length >= 7);
+  for (const name of added) t.notOk(isForwardableHeader(name), name);
 });
 
 t.test("what Connection names is taken off, in any case and with any space", async (t) => {

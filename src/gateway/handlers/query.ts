@@ -23,16 +23,15 @@ function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, que
   const { request, requestId, peer } = exchange;
   const { forwardedFor, proto, host } = peer;
   exchange.forwardedAt = performance.now();
-  const headers = {
-    ...queryHeaders(request.headers, gateway.headers),
-    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
-  };
-  traceUpward(gateway, exchange, "POST", headers);
+  const taken = queryHeaders(request.headers, gateway.headers);
+  traceUpward(gateway, exchange, "POST", taken);
+  const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
   queries.forward({
     asker: exchange,
     user: payerOf(exchange),
     body: inForm(gateway.configuration.upstream.query_form, body, query),
-    fields: fieldLines(headers),
+    // No name is in both: the configuration lets none through that the gateway sets.
+    fields: fieldLines(taken) + fieldLines(added),
     isRead: isRead(query),
     answerHeaders: commonHeaders(exchange),
     fail: (error) => reject(gateway, exchange, error),

@@ -1,10 +1,20 @@
-const forbidden = /[^\t\x20-\x7e\x80-\xff]/;
+const TAB = 0x09;
+const DELETE = 0x7f;
 
 /** Fields as they are sent, a line each; a list is several lines. */
 export type RequestFields = Readonly<Record<string, string | readonly string[]>>;
 
+/** True for a value without control characters (RFC 9110, section 5.5), in Latin-1. */
+function isFieldValue(text: string): boolean {
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if ((code < 0x20 && code !== TAB) || code === DELETE || code > 0xff) return false;
+  }
+  return true;
+}
+
 function fieldLine(name: string, value: string): string {
-  if (forbidden.test(value)) throw new TypeError(`the field ${name} cannot be sent as it is`);
+  if (!isFieldValue(value)) throw new TypeError(`the field ${name} cannot be sent as it is`);
   return `${name}: ${value}\r\n`;
 }
 
