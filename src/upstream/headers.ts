@@ -162,8 +162,16 @@ function connectionOf(raw: readonly string[]): string | undefined {
   return values;
 }
 
+let latest: { readonly raw: readonly string[]; readonly kept: readonly string[] } | undefined;
+
 /** The headers of the upstream's answer that may reach the client: names and values in turn. */
-export function answerHeaders(raw: readonly string[]): string[] {
+export function answerHeaders(raw: readonly string[]): readonly string[] {
+  // A head that is the same again comes as the same list.
+  if (latest?.raw !== raw) latest = { raw, kept: keptOf(raw) };
+  return latest.kept;
+}
+
+function keptOf(raw: readonly string[]): string[] {
   const dropped = namedInConnection(connectionOf(raw));
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {

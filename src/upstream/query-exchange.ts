@@ -82,10 +82,8 @@ export class QueryExchange implements AnswerReceiver {
 
   onHead({ status, headers }: AnswerHead): void {
     this.#figures.answers.add((performance.now() - this.#startedAt) / 1000);
-    const answer = answerHeaders(headers);
-    for (const part of this.#query.answerHeaders) answer.push(part);
     try {
-      this.#response.writeHead(status, answer);
+      this.#response.writeHead(status, answerHeaders(headers).concat(this.#query.answerHeaders));
       this.#hasStarted = true;
     } catch (error) {
       // A status or header that cannot be passed on: the upstream's fault, not the client's.

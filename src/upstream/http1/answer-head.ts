@@ -10,7 +10,7 @@ export type Framing = "none" | "length" | "chunked" | "close";
 export interface AnswerHead {
   readonly status: number;
   /** Names and values in turn, as they came. */
-  readonly headers: string[];
+  readonly headers: readonly string[];
   readonly framing: Framing;
   /** Bytes of the body if `framing` is `length`. */
   readonly length: number;
@@ -69,13 +69,13 @@ function framingOf(fields: FramingFields, status: number, minor: string): Framin
   return length === undefined ? "close" : "length";
 }
 
-/**
- * The fields of the head that was read before. Heads of one upstream are much alike, and a name that
- * is the same string again costs less whoever looks it up.
- */
-let latest: readonly string[] = [];
+/** The head that was read before. Many are the same again, and most have the same names. */
+let latest: { readonly text: string; readonly head: AnswerHead } | undefined;
 
-/** The name of a field. @param before what stood in its place in the head before */
+/**
+ * The name of a field; the very string that stood in its place in the head before, if it is the same
+ * again: that costs less whoever looks it up.
+ */
 function nameIn(block: string, from: number, to: number, before: string | undefined): string {
   if (before?.length === to - from && block.startsWith(before, from)) return before;
   return block.slice(from, to);
@@ -101,6 +101,14 @@ function valueIn(block: string, from: number, to: number): string {
  * @throws BrokenAnswerError unless it follows RFC 9112 to the letter
  */
 export function parseAnswerHead(text: string): AnswerHead {
+  if (latest?.text === text) return latest.head;
+  const head = parse(text, latest?.head.headers ?? []);
+  latest = { text, head };
+  return head;
+}
+
+/** @param before the headers of another head */
+function parse(text: string, before: readonly string[]): AnswerHead {
   const line = statusLine.exec(text);
   if (line === null) throw new BrokenAnswerError("malformed status line");
   const [whole, minor = "", code] = line;
@@ -111,14 +119,13 @@ export function parseAnswerHead(text: string): AnswerHead {
   for (let at = 0; at < block.length; ) {
     const colon = block.indexOf(":", at);
     const end = block.indexOf("\r\n", colon);
-    const name = nameIn(block, at, colon, latest[headers.length]);
+    const name = nameIn(block, at, colon, before[headers.length]);
     const value = valueIn(block, colon + 1, end);
     headers.push(name, value);
     const isAny = name.length >= SHORTEST && name.length <= LONGEST;
     if (isAny) fields.note(name.toLowerCase(), value);
     at = end + 2;
   }
-  latest = headers;
   const status = Number(code);
   const framing = framingOf(fields, status, minor);
   return {
