@@ -39,7 +39,8 @@ const sizes = [
   { ...usual, users: 10_000 },
   { ...usual, users: 100_000 },
   { ...usual, tokens: 1 },
-  { ...usual, tokens: 5000 },
+  { ...usual, tokens: 10_000 },
+  { ...usual, connections: 10 },
   { ...usual, connections: 1000 },
   // With as many to the upstream, and some, they fit the usual limit of 20,000 open files.
   { ...usual, idle: 9000 },

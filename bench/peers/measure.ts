@@ -7,6 +7,9 @@ import type { World } from "./world.ts";
 /** Fresh tokens a second that are made for a round: more than any system serves. */
 const FRESH_PER_SECOND = 14_000;
 
+/** Seconds for which each system is loaded before it is measured: compilers need them. */
+const WARM_UP_SECONDS = 5;
+
 /** How long and how often is measured. */
 export interface Effort {
   readonly rounds: number;
@@ -50,7 +53,7 @@ async function sampleOf(
 
 /**
  * All rounds of one scenario, the systems in turn in each, so that what else the machine does meets
- * all alike. The first round warms up and does not count.
+ * all alike. A longer one comes before, which warms up and does not count.
  */
 export async function measure(
   scenario: Scenario,
@@ -61,7 +64,8 @@ export async function measure(
   const taken = systems.map(({ name }) => ({ name, samples: [] as Sample[] }));
   for (let round = 0; round <= rounds; round++) {
     for (const [at, system] of systems.entries()) {
-      const sample = await sampleOf(system, scenario, world, seconds);
+      const length = round === 0 ? WARM_UP_SECONDS : seconds;
+      const sample = await sampleOf(system, scenario, world, length);
       if (round > 0) taken[at]?.samples.push(sample);
     }
     console.error(`${scenario.name}: round ${round} of ${rounds}`);

@@ -5,8 +5,8 @@ import type { JsonObject } from "./compact-jws.ts";
 import { RecentTokens } from "./recent-tokens.ts";
 import { type Pin, verifyPinned } from "./verify-pinned.ts";
 
-/** Buckets of the tokens that are remembered: some 8,000 of them. */
-const BUCKETS = 1024;
+/** Buckets of the tokens that are remembered: 32,768 at most. */
+const BUCKETS = 4096;
 
 interface Remembered<T> {
   readonly content: T;
