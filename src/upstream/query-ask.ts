@@ -3,6 +3,7 @@ import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
 import type { Connection } from "./http1/connection.ts";
+import type { Release } from "./http1/read-buffer.ts";
 import type { AnswerReceiver } from "./http1/receiver.ts";
 
 /** An answer of the upstream that is held whole. */
@@ -58,14 +59,15 @@ export class HeldAnswer implements AnswerReceiver {
     this.#times.add((performance.now() - this.#startedAt) / 1000);
   }
 
-  onData(piece: Buffer): void {
+  onData(piece: Buffer, release: Release): void {
     this.#length += piece.length;
     if (this.#length > LARGEST_ANSWER_BYTES) {
       const detail = "the answer is too large to be held";
       this.#connection.abort(new Refusal("upstream_broken", { detail }));
       return;
     }
-    this.#pieces.push(piece);
+    this.#pieces.push(Buffer.from(piece));
+    release();
   }
 
   onEnd(last: Buffer | undefined): void {

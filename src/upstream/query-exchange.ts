@@ -4,6 +4,7 @@ import { asRefusal, isBrokenConnection } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
 import type { Connection } from "./http1/connection.ts";
+import type { Release } from "./http1/read-buffer.ts";
 import type { AnswerReceiver } from "./http1/receiver.ts";
 import type { QueryFigures } from "./query-figures.ts";
 import type { QueryForward } from "./query-forward.ts";
@@ -24,8 +25,6 @@ export type Outcome = "over" | "again" | Refusal;
 
 /** Interim answers (RFC 9110, section 15.2) that are read before one that counts. */
 const MAX_INTERIM = 100;
-/** Bytes up to which head and body of an answer are put together and sent with one call. */
-const SENT_AT_ONCE = 4096;
 
 /**
  * One attempt to send a query up and its answer back. Its outcome is `again` if it only reads, and
@@ -91,8 +90,8 @@ export class QueryExchange implements AnswerReceiver {
     }
   }
 
-  onData(piece: Buffer): void {
-    if (this.#response.write(piece) || this.#isStalled) return;
+  onData(piece: Buffer, release: Release): void {
+    if (this.#response.write(piece, release) || this.#isStalled) return;
     this.#isStalled = true;
     this.#connection.pause();
     this.#response.once("drain", this.#onDrain);
@@ -104,8 +103,7 @@ export class QueryExchange implements AnswerReceiver {
     this.#release();
     if (last === undefined) this.#response.end();
     // As text it goes out together with the head, byte for byte the same.
-    else if (last.length <= SENT_AT_ONCE) this.#response.end(last.toString("latin1"), "latin1");
-    else this.#response.end(last);
+    else this.#response.end(last.toString("latin1"), "latin1");
     this.#settle("over");
   }
 

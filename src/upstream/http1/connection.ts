@@ -2,13 +2,15 @@ import type { Socket } from "node:net";
 import { type AnswerHead, BrokenAnswerError, parseAnswerHead } from "./answer-head.ts";
 import { ChunkedBody } from "./chunked-body.ts";
 import { ConnectionError } from "./failure.ts";
-import type { ReadBuffer } from "./read-buffer.ts";
+import type { Loan, ReadBuffer } from "./read-buffer.ts";
 import type { AnswerReceiver } from "./receiver.ts";
 
 /** Bytes of the head of an answer, at most. */
 const LARGEST_HEAD = 16 * 1024;
 /** Bytes up to which head and body of a request are put together and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
+/** Bytes up to which the last piece of an answer is handed over with its end. */
+const SHORT_LAST = 4096;
 const SWITCHING_PROTOCOLS = 101;
 const headEnd = Buffer.from("\r\n\r\n");
 const nothing = Buffer.alloc(0);
@@ -65,7 +67,7 @@ export class Connection {
     socket.setTimeout(timeouts.connect);
     socket.on("timeout", () => this.#onTimeout());
     socket.once(ready, () => this.#onReady());
-    reads.take = (bytes) => this.#onBytes(bytes);
+    reads.take = (bytes, loan) => this.#onBytes(bytes, loan);
     socket.once("end", () => this.#onSocketEnd());
     socket.on("error", (error) => this.#fail(error));
     socket.once("close", () => this.#fail(new ConnectionError("closed")));
@@ -155,7 +157,7 @@ export class Connection {
     else this.#fail(new ConnectionError("closed"));
   }
 
-  #onBytes(bytes: Buffer): void {
+  #onBytes(bytes: Buffer, loan: Loan): void {
     const receiver = this.#receiver;
     if (receiver === undefined) {
       this.destroy();
@@ -166,14 +168,14 @@ export class Connection {
         this.#hasBytes = true;
         receiver.onBytes();
       }
-      if (this.#head === undefined) this.#readHead(bytes, receiver);
-      else this.#readBody(bytes, this.#head, receiver);
+      if (this.#head === undefined) this.#readHead(bytes, loan, receiver);
+      else this.#readBody(bytes, loan, this.#head, receiver);
     } catch (error) {
       this.#fail(error instanceof Error ? error : new BrokenAnswerError("unreadable"));
     }
   }
 
-  #readHead(bytes: Buffer, receiver: AnswerReceiver): void {
+  #readHead(bytes: Buffer, loan: Loan, receiver: AnswerReceiver): void {
     const known = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
     this.#pending = nothing;
     const end = known.indexOf(headEnd);
@@ -182,13 +184,13 @@ export class Connection {
     }
     if (end === -1) {
       this.#requireInTime();
-      this.#pending = known;
+      this.#pending = Buffer.from(known);
       return;
     }
     const head = parseAnswerHead(known.toString("latin1", 0, end + 2));
     const rest = known.subarray(end + headEnd.length);
-    if (head.status < 200) this.#skipInterim(head, rest, receiver);
-    else this.#startBody(head, rest, receiver);
+    if (head.status < 200) this.#skipInterim(head, rest, loan, receiver);
+    else this.#startBody(head, rest, loan, receiver);
   }
 
   /** A head that comes bit by bit, or after many others, never lets the connection stand still. */
@@ -198,14 +200,14 @@ export class Connection {
     }
   }
 
-  #skipInterim(head: AnswerHead, rest: Buffer, receiver: AnswerReceiver): void {
+  #skipInterim(head: AnswerHead, rest: Buffer, loan: Loan, receiver: AnswerReceiver): void {
     this.#requireInTime();
     if (head.status === SWITCHING_PROTOCOLS) throw new BrokenAnswerError("unasked for upgrade");
     receiver.onInterim();
-    if (rest.length > 0 && this.#receiver === receiver) this.#readHead(rest, receiver);
+    if (rest.length > 0 && this.#receiver === receiver) this.#readHead(rest, loan, receiver);
   }
 
-  #startBody(head: AnswerHead, rest: Buffer, receiver: AnswerReceiver): void {
+  #startBody(head: AnswerHead, rest: Buffer, loan: Loan, receiver: AnswerReceiver): void {
     this.#head = head;
     this.#left = head.length;
     this.#chunks = head.framing === "chunked" ? new ChunkedBody() : undefined;
@@ -213,24 +215,32 @@ export class Connection {
     if (this.#receiver !== receiver) return;
     const isEmpty = head.framing === "none" || (head.framing === "length" && head.length === 0);
     if (isEmpty) this.#end(undefined, rest.length);
-    else if (rest.length > 0) this.#readBody(rest, head, receiver);
+    else if (rest.length > 0) this.#readBody(rest, loan, head, receiver);
   }
 
-  #readBody(bytes: Buffer, { framing }: AnswerHead, receiver: AnswerReceiver): void {
+  #readBody(bytes: Buffer, loan: Loan, { framing }: AnswerHead, receiver: AnswerReceiver): void {
     if (framing === "length") {
-      if (bytes.length < this.#left) {
-        this.#left -= bytes.length;
-        receiver.onData(bytes);
-      } else {
-        const last = bytes.length === this.#left ? bytes : bytes.subarray(0, this.#left);
-        this.#end(last, bytes.length - this.#left);
-      }
+      this.#readMeasured(bytes, loan, receiver);
     } else if (this.#chunks !== undefined) {
-      const end = this.#chunks.read(bytes, (piece) => this.#receiver?.onData(piece));
+      const onData = (piece: Buffer) => this.#receiver?.onData(piece, loan.hold());
+      const end = this.#chunks.read(bytes, onData);
       if (end !== -1 && this.#receiver === receiver) this.#end(undefined, bytes.length - end);
     } else {
-      receiver.onData(bytes);
+      receiver.onData(bytes, loan.hold());
     }
+  }
+
+  /** Reads of a body whose length the head has told. */
+  #readMeasured(bytes: Buffer, loan: Loan, receiver: AnswerReceiver): void {
+    const surplus = bytes.length - this.#left;
+    const piece = surplus > 0 ? bytes.subarray(0, this.#left) : bytes;
+    if (surplus >= 0 && piece.length <= SHORT_LAST) {
+      this.#end(piece, surplus);
+      return;
+    }
+    this.#left -= piece.length;
+    receiver.onData(piece, loan.hold());
+    if (surplus >= 0 && this.#receiver === receiver) this.#end(undefined, surplus);
   }
 
   /** @param surplus bytes behind the answer, which nobody has asked for */

@@ -2,31 +2,79 @@ import type { OnReadOpts } from "node:net";
 
 /** Bytes that are read at once: what the stream of a socket takes, too. */
 const CAPACITY = 64 * 1024;
-/** Bytes from which on what was read is handed on as it lies, and not copied. */
-const HANDED_ON = 8 * 1024;
+/** Bytes from which on what was read is lent as it lies, and not copied. */
+const LENT_FROM = 8 * 1024;
+/** Buffers that are kept besides the one that is read to. */
+const SPARE = 2;
+
+/** What to call, once, when lent bytes are of no more use. */
+export type Release = () => void;
+
+/** What was read, for as long as the call that hands it over; whoever wants it longer holds it. */
+export interface Loan {
+  hold(): Release;
+}
+
+/** The loan of a buffer. */
+class BufferLoan implements Loan {
+  readonly #giveBack: Release;
+  #holders = 0;
+
+  constructor(giveBack: Release) {
+    this.#giveBack = giveBack;
+  }
+
+  /** Lends to one more. */
+  hold(): Release {
+    this.#holders++;
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      this.#holders--;
+      if (this.#holders === 0) this.#giveBack();
+    };
+  }
+}
+
+const nothing = (): void => {};
+/** Of bytes that belong to whoever gets them. */
+const owned: Loan = { hold: () => nothing };
 
 /**
- * Where one socket reads to. Memory for each read would cost a small answer more than all that is
- * done with it, so what is short is copied out and the buffer serves again.
+ * Where one socket reads to. New memory for each read would cost a small answer more than all that
+ * is done with it, and have the collector go through the whole heap after every few large ones. So
+ * what is short is copied out, and what is long is lent: the buffer serves again when all of it has
+ * been given back, and meanwhile another one is read to.
  */
 export class ReadBuffer {
-  #bytes = Buffer.allocUnsafeSlow(CAPACITY);
-  /** Takes what was read, for good. */
-  take: (bytes: Buffer) => void = () => {};
+  #bytes: Buffer<ArrayBuffer> = Buffer.allocUnsafeSlow(CAPACITY);
+  readonly #spare: Buffer<ArrayBuffer>[] = [];
+  /** Takes what was read. */
+  take: (bytes: Buffer, loan: Loan) => void = nothing;
 
   /** What the socket is to be made with. */
   readonly onread: OnReadOpts = {
     buffer: () => this.#bytes,
     callback: (length) => {
-      this.take(this.#taken(length));
+      this.#onRead(length);
       return true;
     },
   };
 
-  #taken(length: number): Buffer {
-    const read = this.#bytes.subarray(0, length);
-    if (length < HANDED_ON) return Buffer.from(read);
-    this.#bytes = Buffer.allocUnsafeSlow(CAPACITY);
-    return read;
+  #onRead(length: number): void {
+    const buffer = this.#bytes;
+    const read = buffer.subarray(0, length);
+    if (length < LENT_FROM) {
+      this.take(Buffer.from(read), owned);
+      return;
+    }
+    this.#bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(CAPACITY);
+    const loan = new BufferLoan(() => {
+      if (this.#spare.length < SPARE) this.#spare.push(buffer);
+    });
+    const release = loan.hold();
+    this.take(read, loan);
+    release();
   }
 }

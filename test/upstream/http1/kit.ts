@@ -40,8 +40,9 @@ export class Gathered implements AnswerReceiver {
     Object.assign(this.#so, { status, headers });
   }
 
-  onData(piece: Buffer): void {
+  onData(piece: Buffer, release: () => void): void {
     this.#so.body += piece.toString("latin1");
+    release();
   }
 
   onEnd(last: Buffer | undefined): void {

@@ -1,0 +1,108 @@
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { createServer, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { createQueryClient } from "../../src/upstream/query-client.ts";
+import { QueryFigures } from "../../src/upstream/query-figures.ts";
+import { QueryLink } from "../../src/upstream/query-link.ts";
+import { parseTarget } from "../../src/upstream/target.ts";
+import { open } from "../kit/client.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { queryFor } from "./asking.ts";
+
+/** An answer of so many bytes that no other one has at the same place. */
+function content(seed: number, length: number): Buffer {
+  const bytes = Buffer.allocUnsafeSlow(length);
+  let state = seed * 2_654_435_761 + 1;
+  for (let at = 0; at < length; at++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    bytes[at] = state >>> 24;
+  }
+  return bytes;
+}
+
+const digest = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
+
+/** A server that forwards to `upstream` on two connections. */
+async function forwarder(t: Test, upstream: RecordingUpstream): Promise<string> {
+  const options = {
+    target: parseTarget(upstream.url),
+    connections: 2,
+    connectTimeout: 5000,
+    responseTimeout: 20_000,
+  };
+  const link = new QueryLink(options, new QueryFigures());
+  const client = createQueryClient(link);
+  const server = createServer((request, response) => {
+    const body = Buffer.from(request.url ?? "");
+    client.forward({ ...queryFor(response), body, isRead: true });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    link.close();
+    server.close();
+    server.closeAllConnections();
+  });
+  const address: AddressInfo | string | null = server.address();
+  return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+}
+
+/** Reads an answer, now and then with a pause. */
+async function readSlowly(answer: IncomingMessage, pauseEvery: number): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  for await (const piece of answer) {
+    pieces.push(piece);
+    if (pieces.length % pauseEvery === 0) await delay(1);
+  }
+  return Buffer.concat(pieces);
+}
+
+/** Sizes about those at which pieces are copied, lent, or come with the end. */
+const sizes = [1, 4095, 4096, 4097, 8191, 8193, 65_535, 65_537, 200_000, 1_500_000];
+
+t.test("long answers that clients take at their own pace never get mixed up", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  upstream.answer = ({ body }, response) => {
+    const [seed = 0, length = 0, isChunked = 0] = body.toString().slice(1).split("-").map(Number);
+    if (isChunked === 0) response.setHeader("Content-Length", length);
+    const whole = content(seed, length);
+    for (let at = 0; at < length; at += 50_000) response.write(whole.subarray(at, at + 50_000));
+    response.end();
+  };
+  const url = await forwarder(t, upstream);
+  const asked = Array.from({ length: 60 }, async (_, seed) => {
+    const length = sizes[seed % sizes.length] ?? 0;
+    const answer = await open(`${url}/${seed}-${length}-${seed % 2}`);
+    const found = await readSlowly(answer, (seed % 7) + 1);
+    return found.length === length && digest(found) === digest(content(seed, length));
+  });
+  const results = await Promise.all(asked);
+  t.strictSame(
+    results,
+    asked.map(() => true),
+  );
+});
+
+t.test("what a client has not taken yet is not written over by what comes behind it", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const whole = content(1, 24_000_000);
+  upstream.answer = async (_, response) => {
+    response.setHeader("Content-Length", whole.length);
+    // Pieces that are lent, and short enough that the answer takes several before it is full.
+    for (let at = 0; at < whole.length; at += 10_000) {
+      const hasRoom = response.write(whole.subarray(at, at + 10_000));
+      if (!hasRoom) await once(response, "drain");
+      await nextTurn();
+    }
+    response.end();
+  };
+  const answer = await open(await forwarder(t, upstream));
+  // By then the buffers of the system are full.
+  await delay(400);
+  t.equal(digest(await readSlowly(answer, 50)), digest(whole));
+});
