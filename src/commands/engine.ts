@@ -66,7 +66,7 @@ export function engineCommand(): Command {
     .description("run the SQL adapter by itself; it trusts whoever reaches it")
     .option(
       "--url <url>",
-      "the database: sqlite:DIRECTORY (default: data in the service directory), or postgres://user@host:port/database",
+      "the database: sqlite:DIRECTORY (default: data in the service directory), postgres://user@host:port/database or mysql://user@host:port/",
     )
     .option(
       "--listen <address>",
@@ -75,6 +75,6 @@ export function engineCommand(): Command {
     .action(run)
     .addHelpText(
       "after",
-      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL.",
+      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL, and that of a MySQL user in $MYSQL_PWD.",
     );
 }

@@ -8,7 +8,10 @@ const defaultQueryTimeLimit = 30_000;
 
 /** How an engine is started. */
 export interface EngineOptions {
-  /** The database: `sqlite:DIRECTORY` or `postgres://user@host:port/database`. */
+  /**
+   * The database: `sqlite:DIRECTORY`, `postgres://user@host:port/database` or
+   * `mysql://user@host:port/`.
+   */
   readonly url: string;
   /** `unix:/path`, or a loopback `host:port` (port 0 takes a free one). */
   readonly listen: string;

@@ -1,4 +1,5 @@
 import type { Logger } from "pino";
+import { openMysqlStore } from "./mysql/open.ts";
 import { openPostgresStore } from "./postgres/open.ts";
 import { openSqliteStore } from "./sqlite/store.ts";
 import type { Store } from "./store.ts";
@@ -11,7 +12,8 @@ export interface StoreOptions {
 }
 
 /**
- * Opens the database that a URL names: `sqlite:DIRECTORY` or `postgres://host/database`.
+ * Opens the database that a URL names: `sqlite:DIRECTORY`,
+ * `postgres://host/database` or `mysql://host/`.
  *
  * Throws an `Error` whose message says what is wrong with the URL, the directory or the server,
  * and `DirectoryInUseError`.
@@ -24,9 +26,12 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
     case "postgres:":
     case "postgresql:":
       return openPostgresStore(url, options);
+    case "mysql:":
+    case "mariadb:":
+      return openMysqlStore(url, options);
     default:
       throw new Error(
-        `The engine cannot open a database of the kind "${scheme || url}": this version speaks sqlite (sqlite:DIRECTORY) and PostgreSQL (postgres://user@host:port/database).`,
+        `The engine cannot open a database of the kind "${scheme || url}": it speaks sqlite (sqlite:DIRECTORY), PostgreSQL (postgres://user@host:port/database) and MySQL (mysql://user@host:port/).`,
       );
   }
 }

@@ -3,6 +3,7 @@
 /** The engine's own codes with their HTTP status; the query grammar adds its own, all 400. */
 export const refusalStatuses = {
   ambiguous_column: 400,
+  batch_not_atomic: 400,
   duplicate_column: 400,
   invalid_name: 400,
   invalid_type: 400,

@@ -1,8 +1,8 @@
 import t from "tap";
 import { createTable, freshEngine, insert, selectAll } from "./kit.ts";
-import { overEach } from "./over-each.ts";
+import { overEach, overEachTransactional } from "./over-each.ts";
 
-overEach("a Batch answers each element in its place", async (t, freshEngine) => {
+overEachTransactional("a Batch answers each element in its place", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   const Batch = [
     createTable("users", { id: "int" }),
@@ -16,21 +16,24 @@ overEach("a Batch answers each element in its place", async (t, freshEngine) => 
   });
 });
 
-overEach("a Batch that fails leaves nothing and names the element", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
-  await ask(createTable("users", { id: "int" }));
-  const Batch = [
-    insert("users", [{ id: 1 }]),
-    createTable("orders", { id: "int" }),
-    insert("users", [{ id: 1 }]),
-  ];
-  t.match(await ask({ Batch }), {
-    status: 409,
-    body: { code: "constraint_violation", message: /^Batch\[2\]: / },
-  });
-  t.same((await ask(selectAll("users"))).body.data, []);
-  t.match(await ask(selectAll("orders")), { status: 404 });
-});
+overEachTransactional(
+  "a Batch that fails leaves nothing and names the element",
+  async (t, freshEngine) => {
+    const { ask } = await freshEngine(t);
+    await ask(createTable("users", { id: "int" }));
+    const Batch = [
+      insert("users", [{ id: 1 }]),
+      createTable("orders", { id: "int" }),
+      insert("users", [{ id: 1 }]),
+    ];
+    t.match(await ask({ Batch }), {
+      status: 409,
+      body: { code: "constraint_violation", message: /^Batch\[2\]: / },
+    });
+    t.same((await ask(selectAll("users"))).body.data, []);
+    t.match(await ask(selectAll("orders")), { status: 404 });
+  },
+);
 
 overEach("a Batch over two databases is one transaction", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { bodyLimit } from "../../src/engine/body.ts";
+import { typeWords as mysqlTypeWords } from "../../src/engine/mysql/type-words.ts";
 import { typeWords as postgresTypeWords } from "../../src/engine/postgres/type-words.ts";
 import { refusalStatuses } from "../../src/engine/refusal.ts";
 import { typeWords } from "../../src/engine/sqlite/kinds.ts";
@@ -42,6 +43,7 @@ t.test("the document lists every word that names a type, and no other", async (t
   );
   t.strictSame(documented.sort(), [...typeWords].sort());
   t.strictSame([...postgresTypeWords].sort(), [...typeWords].sort());
+  t.strictSame([...mysqlTypeWords].sort(), [...typeWords].sort());
 });
 
 t.test("the document says how long a body may be", async (t) => {

@@ -112,10 +112,10 @@ t.test(
     ]) {
       await t.rejects(startEngine({ url, listen, log }), /cannot listen/, listen);
     }
-    for (const url of ["mysql://localhost/x", "nothing"]) {
+    for (const url of ["oracle://localhost/x", "nothing"]) {
       await t.rejects(
         startEngine({ url, listen: "127.0.0.1:0", log }),
-        /speaks sqlite \(.*\) and PostgreSQL/,
+        /speaks sqlite \(.*\), PostgreSQL \(.*\) and MySQL/,
         url,
       );
     }

@@ -1,6 +1,7 @@
 import { sql } from "kysely";
-import { ExactNumber } from "../exact-number.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { likeBackslash } from "../sql/like.ts";
+import { numberText, placesOf } from "../sql/numbers.ts";
 import type { ColumnKind, PresentValue } from "../sql/scope.ts";
 import { arraysOf } from "./arrays.ts";
 import {
@@ -65,7 +66,7 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const plain = (value: PresentValue): Fragment | undefined =>
     castOf(codec.write(value), type.sqlName);
   const kind: PostgresKind = { store: plain, compare: plain, encode: codec.read, like };
-  if (textTypes.has(type.id)) return { ...kind, like: likeText };
+  if (textTypes.has(type.id)) return { ...kind, like: likeBackslash };
   if (codec === integers) return { ...kind, compare: (value) => compareInteger(plain, value) };
   if (codec === documents) return comparedAsBinary(kind, codec);
   if (codec === decimals) return { ...kind, store: (value) => storeDecimal(type, plain, value) };
@@ -89,9 +90,7 @@ function compareInteger(
 ): Fragment | undefined {
   const integer = plain(value);
   if (integer !== undefined) return integer;
-  const isNumber =
-    typeof value === "number" || typeof value === "bigint" || value instanceof ExactNumber;
-  return isNumber ? castOf(decimals.write(value), "numeric") : undefined;
+  return castOf(numberText(value), "numeric");
 }
 
 /** Only the binary form of JSON can be compared. */
@@ -113,20 +112,6 @@ function storeDecimal(
   return plain(value);
 }
 
-/** How many places after the point a number needs; fewer than none for one that ends in zeros. */
-function placesOf(number: string): number {
-  const [, whole = "", fraction = "", exponent = "0"] =
-    /^-?(\d*)\.?(\d*?)0*(?:e([+-]?\d+))?$/i.exec(number) ?? [];
-  const zeros = fraction === "" ? (/0*$/.exec(whole)?.[0].length ?? 0) : 0;
-  if (zeros === whole.length && fraction === "") return Number.NEGATIVE_INFINITY;
-  return fraction.length - zeros - Number(exponent);
-}
-
-/** A backslash in a pattern is a backslash; PostgreSQL would take it as an escape. */
-function likeText(column: Fragment, pattern: string): Fragment {
-  return sql`${column} like ${pattern.replaceAll("\\", "\\\\")}`;
-}
-
 function like(column: Fragment, pattern: string): Fragment {
-  return likeText(sql`cast(${column} as text)`, pattern);
+  return likeBackslash(sql`cast(${column} as text)`, pattern);
 }

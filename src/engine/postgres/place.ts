@@ -1,7 +1,5 @@
-import type { Session } from "./session.ts";
+import type { Place } from "../remote/place.ts";
+import type { PostgresSession } from "./session.ts";
 
-/** A database of queries as statements reach it: the schema of its name, in a session. */
-export interface Place {
-  readonly session: Session;
-  readonly schema: string;
-}
+/** A schema of PostgreSQL as statements reach it. */
+export type PostgresPlace = Place<PostgresSession>;

@@ -1,9 +1,9 @@
 import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
+import { databaseNotFound } from "../remote/refused.ts";
 import { foldCase } from "../sql/names.ts";
-import type { Session } from "./session.ts";
-import { databaseNotFound } from "./tables.ts";
+import type { PostgresSession } from "./session.ts";
 
 /** The schema of a database's name. Throws `database_not_found` for one of the server's own. */
 export function visibleSchema(database: string): string {
@@ -12,7 +12,7 @@ export function visibleSchema(database: string): string {
 }
 
 /** The schemas that a query can name, sorted. */
-export async function listSchemas(session: Session): Promise<string[]> {
+export async function listSchemas(session: PostgresSession): Promise<string[]> {
   const found = await session.rows(sql`select nspname from pg_catalog.pg_namespace`);
   return found
     .map(([name]) => name ?? "")
@@ -21,7 +21,7 @@ export async function listSchemas(session: Session): Promise<string[]> {
 }
 
 /** Makes a schema. Throws `database_exists` or `invalid_name`. */
-export async function createSchema(session: Session, database: string): Promise<void> {
+export async function createSchema(session: PostgresSession, database: string): Promise<void> {
   if (isReserved(database)) {
     throw new EngineRefusal("invalid_name", `PostgreSQL keeps the name ${database} for itself`);
   }
@@ -41,7 +41,7 @@ export async function createSchema(session: Session, database: string): Promise<
  *
  * Throws `database_not_found`, or PostgreSQL's error if something other than tables is left.
  */
-export async function dropSchema(session: Session, database: string): Promise<void> {
+export async function dropSchema(session: PostgresSession, database: string): Promise<void> {
   const schema = visibleSchema(database);
   const found = await session.rows(
     sql`select class.relname from pg_catalog.pg_namespace as namespace

@@ -5,7 +5,7 @@ import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { columnSql } from "../sql/scope.ts";
 import { type SelectDialect, selectedColumns, selectSql, tablesOf } from "../sql/select.ts";
-import type { Place } from "./place.ts";
+import type { PostgresPlace } from "./place.ts";
 import { type PostgresColumn, type PostgresTable, readTable } from "./tables.ts";
 
 /** Characters of an answer that are asked for at a time. */
@@ -35,7 +35,7 @@ function dialectOf({ join }: Select): SelectDialect<PostgresColumn> {
  *
  * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
  */
-export async function select(place: Place, query: Select, spool: Spool): Promise<void> {
+export async function select(place: PostgresPlace, query: Select, spool: Spool): Promise<void> {
   const scope: PostgresTable[] = [];
   for (const name of tablesOf(query)) scope.push(await readTable(place, name));
   const columns = selectedColumns(scope, query.columns);

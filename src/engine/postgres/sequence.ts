@@ -1,13 +1,13 @@
 import { sql } from "kysely";
 import type { CellValue } from "../../query/shape.ts";
-import type { Place } from "./place.ts";
+import type { PostgresPlace } from "./place.ts";
 
 /**
  * Moves the sequence of an identity column past the numbers that rows have given to it, so that the next
  * one is not taken already. Without the right to, it stays where it is.
  */
 export async function moveSequence(
-  { session, schema }: Place,
+  { session, schema }: PostgresPlace,
   table: string,
   column: string,
   numbers: readonly (CellValue | undefined)[],

@@ -1,7 +1,9 @@
 import { DatabaseError, type PoolClient } from "pg";
 import Cursor from "pg-cursor";
+import { ConnectionLost } from "../remote/connection-lost.ts";
+import type { Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { ConnectionLost } from "./failures.ts";
+
 import { compile } from "./statements.ts";
 
 /** A row, its values PostgreSQL's text, in the order of the columns. */
@@ -16,11 +18,8 @@ export interface RowCursor {
   read(count: number): Promise<Row[]>;
 }
 
-/**
- * A connection that is lent for one transaction. Its methods throw PostgreSQL's `DatabaseError`,
- * and `ConnectionLost` for whatever else happens on the way there.
- */
-export class Session {
+/** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
+export class PostgresSession implements Session {
   readonly #client: PoolClient;
 
   constructor(client: PoolClient) {

@@ -1,16 +1,14 @@
 import { sql } from "kysely";
-import { EngineRefusal } from "../refusal.ts";
-import type { Column, Table } from "../sql/scope.ts";
+import type { RemoteColumn } from "../remote/dialect.ts";
+import type { InsertColumn } from "../remote/insert.ts";
+import { databaseNotFound, tableNotFound } from "../remote/refused.ts";
+import type { Table } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
-import type { Place } from "./place.ts";
+import type { PostgresPlace } from "./place.ts";
 
 /** A column of an existing table. */
-export interface PostgresColumn extends Column<PostgresKind> {
-  readonly isNullable: boolean;
-  /** True for a column that numbers itself and may be given a number. */
-  readonly isIdentity: boolean;
-  /** True for a part of the primary key. */
-  readonly isKey: boolean;
+export interface PostgresColumn extends RemoteColumn, InsertColumn {
+  readonly kind: PostgresKind;
 }
 
 /** An existing table or view. */
@@ -25,7 +23,7 @@ export interface PostgresTable extends Table<PostgresColumn> {
  *
  * Throws `database_not_found` or `table_not_found`.
  */
-export async function readTable(place: Place, name: string): Promise<PostgresTable> {
+export async function readTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
   const found = await place.session.rows(sql`
     select class.relkind, attribute.attname,
       pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
@@ -47,17 +45,10 @@ export async function readTable(place: Place, name: string): Promise<PostgresTab
   const [first] = found;
   if (first === undefined) throw databaseNotFound(place.schema);
   const [relationKind] = first;
-  if (relationKind == null) {
-    throw new EngineRefusal("table_not_found", `There is no table ${name} in ${place.schema}`);
-  }
+  if (relationKind == null) throw tableNotFound(name, place.schema);
   const columns = found.map(columnOf).filter((column) => column.name !== "");
   const isTable = ["r", "p", "f"].includes(relationKind);
   return { name, isTable, columns: new Map(columns.map((column) => [column.name, column])) };
-}
-
-/** The refusal of a database that is not there. */
-export function databaseNotFound(name: string): EngineRefusal {
-  return new EngineRefusal("database_not_found", `There is no database ${name}`);
 }
 
 function columnOf(row: readonly (string | null)[]): PostgresColumn {

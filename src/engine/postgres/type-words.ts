@@ -1,4 +1,5 @@
 import { sql } from "kysely";
+import { readDeclaredType, words } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /** What the words that name a type in a CreateTable become. */
@@ -48,15 +49,11 @@ export interface ColumnType {
 
 /** The type that a word with its length or precision names; undefined if it is not known. */
 export function columnType(type: string): ColumnType | undefined {
-  const [, word = "", size = ""] = /^(\w+)(\(\d+(?:,\d+)?\))?$/.exec(type) ?? [];
-  const found = types.get(word.toLowerCase());
+  const { word, size } = readDeclaredType(type);
+  const found = types.get(word);
   if (found === undefined) return undefined;
   const { isText = false, isSerial = false } = found;
   // PostgreSQL's `char(n)` pads what it stores, and its `text` takes no length.
   const sized = isText && size !== "" ? `varchar${size}` : found.name;
   return { sql: sql.raw(found.isSized ? found.name + size : sized), isSerial, isText };
-}
-
-function words(type: NewType, ...names: string[]): [string, NewType][] {
-  return names.map((name) => [name, type]);
 }

@@ -14,3 +14,8 @@ export function cellText(value: CellValue): string {
   }
   return JSON.stringify(value);
 }
+
+/** JSON text without the white space between its tokens. */
+export function withoutSpace(json: string): string {
+  return json.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1");
+}

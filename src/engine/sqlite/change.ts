@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import type { Delete, Update } from "../../query/shape.ts";
+import { assignmentsSql } from "../sql/assignments.ts";
 import { whereSql } from "../sql/conditions.ts";
-import { requireDistinct, resolveColumn, storedValue } from "../sql/scope.ts";
 import type { DatabaseHandle } from "./handle.ts";
 import { run } from "./statements.ts";
 import { readTable } from "./tables.ts";
@@ -13,18 +13,10 @@ import { readTable } from "./tables.ts";
  */
 export function update(handle: DatabaseHandle, query: Update): number {
   const table = readTable(handle, query.table);
-  const changes = Object.entries(query.set).map(([name, value]) => ({
-    column: resolveColumn([table], name).column,
-    value,
-  }));
-  requireDistinct(changes.map(({ column }) => column));
-  const assignments = changes.map(
-    ({ column, value }) => sql`${sql.id(column.name)} = ${storedValue(column, value)}`,
-  );
   const target = sql.id(handle.schema, table.name);
   return run(
     handle.connection,
-    sql`update ${target} set ${sql.join(assignments)}${whereSql([table], query.where)}`,
+    sql`update ${target} set ${assignmentsSql(table, query.set)}${whereSql([table], query.where)}`,
   );
 }
 

@@ -1,59 +1,17 @@
 import t from "tap";
-import { type Answer, createTable, insert, query, selectAll } from "../kit.ts";
+import { crashUnderLoad, waitForServer } from "../crash.ts";
 import { startOn } from "./kit.ts";
 import { startPostgres } from "./server.ts";
 
 t.test("while PostgreSQL is killed and comes back, no query is carried out twice", async (t) => {
   const server = await startPostgres(t);
   const { address } = await startOn(t, server.url());
-  await query(address, { CreateDatabase: { database: "main" } });
-  await query(address, createTable("rows", { id: "serial", tag: "int" }));
-
-  let tag = 0;
-  let isOver = false;
-  const answers = new Map<number, Answer>();
-  const write = async (): Promise<void> => {
-    while (!isOver) {
-      tag += 1;
-      const mine = tag;
-      answers.set(mine, await query(address, { Batch: [insert("rows", [{ tag: mine }])] }));
-    }
-  };
-  const writers = Array.from({ length: 8 }, write);
-  const answeredWith = async (status: number, since: number): Promise<void> => {
-    while (![...answers].some(([at, answer]) => at > since && answer.status === status)) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
-  };
-  await answeredWith(200, 50);
-  await server.crash();
-  await answeredWith(503, tag);
-  await server.start();
-  const back = performance.now();
-  await answeredWith(200, tag);
-  t.ok(performance.now() - back < 8000, "it is used again soon, on however busy a machine");
-  isOver = true;
-  await Promise.all(writers);
-
-  const { body } = await query(address, selectAll("rows", { columns: ["tag"] }));
-  const stored = (body.data ?? []).map((row) => Number(Object.values(row ?? {})[0]));
-  t.equal(new Set(stored).size, stored.length, "nothing is there twice");
-  const kept = new Set(stored);
-  for (const [at, { status, body }] of answers) {
-    if (status === 200) t.ok(kept.has(at), `${at} was acknowledged`);
-    else t.match(body, { code: "database_unavailable" });
-    if (status !== 200 && !/not known/.test(body.message ?? "")) t.notOk(kept.has(at));
-  }
+  await crashUnderLoad(t, server, address);
 });
 
 t.test("an engine that is started before PostgreSQL waits for it", async (t) => {
   const server = await startPostgres(t);
   await server.stop();
   const { address } = await startOn(t, server.url());
-  t.match(await query(address, selectAll("rows")), {
-    status: 503,
-    body: { code: "database_unavailable" },
-  });
-  await server.start();
-  t.match(await query(address, selectAll("rows")), { status: 404 });
+  await waitForServer(t, server, address);
 });

@@ -1,22 +1,27 @@
 import type { Logger } from "pino";
 
-/** Tells the log when PostgreSQL is lost and when it is back, once each. */
+/** Tells the log when the server is lost and when it is back, once each. */
 export class Reachability {
+  readonly #server: string;
   readonly #log: Logger;
   #isLost = false;
 
-  constructor(log: Logger) {
+  /** `server` is the name of its kind, such as `PostgreSQL`. */
+  constructor(server: string, log: Logger) {
+    this.#server = server;
     this.#log = log;
   }
 
   noteSuccess(): void {
-    if (this.#isLost) this.#log.info("PostgreSQL is back");
+    if (this.#isLost) this.#log.info(`${this.#server} is back`);
     this.#isLost = false;
   }
 
   /** `error` is one of the connection, whose words hold nothing of a query. */
   noteFailure(error: unknown): void {
-    if (!this.#isLost) this.#log.error({ reason: reasonOf(error) }, "PostgreSQL cannot be used");
+    if (!this.#isLost) {
+      this.#log.error({ reason: reasonOf(error) }, `${this.#server} cannot be used`);
+    }
     this.#isLost = true;
   }
 }

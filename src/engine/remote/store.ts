@@ -3,45 +3,48 @@ import { parseBodyExactly } from "../parse.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
-import { describeTable, listTables } from "./catalog.ts";
-import { refusalOf, withoutWords } from "./failures.ts";
+import type { Dialect, Mode, RemoteColumn } from "./dialect.ts";
+import type { ConnectionPool } from "./loan.ts";
 import { performAll, type Work } from "./operations.ts";
-import type { ConnectionPool } from "./pool.ts";
 import { Reachability } from "./reachability.ts";
-import { createSchema, dropSchema, listSchemas, visibleSchema } from "./schemas.ts";
 import type { Session } from "./session.ts";
 import { Slots } from "./slots.ts";
-import { type Mode, transaction } from "./transaction.ts";
+import { Transactions } from "./transaction.ts";
 
-/** What a store over PostgreSQL is made of. */
-export interface PostgresStoreOptions {
-  readonly pool: ConnectionPool;
-  /** How many queries are carried out at a time; the others wait in turn. */
-  readonly connectionLimit: number;
+/** How many queries are carried out at a time, each on a connection; the others wait in turn. */
+export const connectionLimit = 16;
+
+/** What a store over a server is made of. */
+export interface RemoteStoreOptions<Lent extends Session> {
+  readonly dialect: Dialect<Lent>;
+  readonly pool: ConnectionPool<Lent>;
   /** How long a query may take in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
 }
 
 /**
- * The schemas of one PostgreSQL database. Every query is one transaction, whose answer is whole
- * before a byte of it is sent.
+ * The databases of one server. Every query is one transaction, whose answer is whole before a byte
+ * of it is sent.
  */
-export class PostgresStore implements Store {
-  readonly #pool: ConnectionPool;
+export class RemoteStore<Lent extends Session> implements Store {
+  readonly #dialect: Dialect<Lent>;
+  readonly #pool: ConnectionPool<Lent>;
+  readonly #transactions: Transactions<Lent>;
   readonly #slots: Slots;
-  readonly #timeLimit: number;
   readonly #reachability: Reachability;
 
-  constructor({ pool, connectionLimit, timeLimit, log }: PostgresStoreOptions) {
+  constructor({ dialect, pool, timeLimit, log }: RemoteStoreOptions<Lent>) {
+    this.#dialect = dialect;
     this.#pool = pool;
+    this.#transactions = new Transactions(pool, dialect, timeLimit);
     this.#slots = new Slots(connectionLimit);
-    this.#timeLimit = timeLimit;
-    this.#reachability = new Reachability(log);
+    this.#reachability = new Reachability(dialect.name, log);
   }
 
   async execute({ body }: QueryRequest, signal: AbortSignal): Promise<Answer> {
     const query = parseBodyExactly(body);
+    if ("Batch" in query) this.#dialect.requireAtomic?.(query.Batch);
     return this.#hold(signal, async () => {
       if ("CreateDatabase" in query) return this.#create(query.CreateDatabase.database, signal);
       if ("DropDatabase" in query) return this.#drop(query.DropDatabase.database, signal);
@@ -53,7 +56,9 @@ export class PostgresStore implements Store {
 
   async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
     return this.#hold(signal, async () => {
-      const data = await this.#transact("read only", signal, (session) => describe(session, place));
+      const data = await this.#transactions.run("read only", signal, (session) =>
+        this.#describe(session, place),
+      );
       return jsonAnswer({ status: "success", data });
     });
   }
@@ -64,6 +69,7 @@ export class PostgresStore implements Store {
 
   /** Does the work when it is its turn; only refusals, and errors that may be logged, leave it. */
   async #hold(signal: AbortSignal, work: () => Promise<Answer>): Promise<Answer> {
+    const { refusalOf, withoutWords } = this.#dialect.failures;
     return this.#slots.hold(signal, async () => {
       try {
         const answer = await work();
@@ -78,23 +84,27 @@ export class PostgresStore implements Store {
   }
 
   async #create(name: string, signal: AbortSignal): Promise<Answer> {
-    await this.#transact("read committed", signal, (session) => createSchema(session, name));
+    await this.#transactions.run("read committed", signal, (session) =>
+      this.#dialect.createDatabase(session, name),
+    );
     return jsonAnswer({ status: "success", message: `Database ${name} created` });
   }
 
   async #drop(name: string, signal: AbortSignal): Promise<Answer> {
-    await this.#transact("read committed", signal, (session) => dropSchema(session, name));
+    await this.#transactions.run("read committed", signal, (session) =>
+      this.#dialect.dropDatabase(session, name),
+    );
     return jsonAnswer({ status: "success", message: `Database ${name} dropped` });
   }
 
   async #perform(work: Work, signal: AbortSignal): Promise<Answer> {
     let spool = new Spool(openUnnamedFile);
     try {
-      await this.#transact(modeOf(work), signal, async (session) => {
+      await this.#transactions.run(modeOf(work), signal, async (session) => {
         // What an earlier attempt has written is not what this one finds.
         spool.close();
         spool = new Spool(openUnnamedFile);
-        await performAll(session, work, spool);
+        await performAll(this.#dialect, session, work, spool);
         // Its room is taken before the commit: no committed query is reported as failed for it.
         spool.flush();
       });
@@ -104,20 +114,17 @@ export class PostgresStore implements Store {
     }
   }
 
-  async #transact<Result>(
-    mode: Mode,
-    signal: AbortSignal,
-    work: (session: Session) => Promise<Result>,
-  ): Promise<Result> {
-    return transaction(this.#pool, { mode, timeLimit: this.#timeLimit, signal }, work);
+  async #describe(session: Lent, { database, table }: SchemaPlace): Promise<object> {
+    if (database === undefined) return { databases: await this.#dialect.listDatabases(session) };
+    const place = { session, schema: this.#dialect.visibleSchema(database) };
+    if (table === undefined) return { tables: await this.#dialect.listTables(place) };
+    const { columns } = await this.#dialect.readTable(place, table);
+    return { columns: Array.from(columns.values(), describeColumn) };
   }
 }
 
-async function describe(session: Session, { database, table }: SchemaPlace): Promise<object> {
-  if (database === undefined) return { databases: await listSchemas(session) };
-  const place = { session, schema: visibleSchema(database) };
-  if (table === undefined) return { tables: await listTables(place) };
-  return { columns: await describeTable(place, table) };
+function describeColumn({ name, type, isKey, isNullable }: RemoteColumn): object {
+  return { name, type, primary_key: isKey, nullable: isNullable };
 }
 
 /** A Batch sees one state throughout, as if no other query ran beside it. */

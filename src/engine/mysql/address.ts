@@ -1,0 +1,95 @@
+import { readFileSync } from "node:fs";
+import { isIP } from "node:net";
+import type { SslOptions } from "mysql2";
+
+/** How a server is reached, and as whom. */
+export interface ServerAddress {
+  readonly host: string;
+  readonly port: number;
+  /** The path of a Unix socket, which is taken instead of host and port. */
+  readonly socketPath: string | undefined;
+  readonly user: string;
+  readonly password: string | undefined;
+  readonly ssl: SslOptions | undefined;
+}
+
+/** The words of `ssl-mode`, as MySQL's own clients have them. `PREFERRED` would protect nothing. */
+const sslModes: ReadonlyMap<string, SslOptions | undefined> = new Map([
+  ["DISABLED", undefined],
+  ["REQUIRED", { rejectUnauthorized: false }],
+  ["VERIFY_CA", { rejectUnauthorized: true }],
+  ["VERIFY_IDENTITY", { rejectUnauthorized: true, verifyIdentity: true }],
+]);
+
+const parameters = ["socket", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"];
+
+/** The port that MySQL and MariaDB listen on. */
+const usualPort = 3306;
+
+/**
+ * Reads `mysql://user:password@host:port/?ssl-mode=VERIFY_IDENTITY`. A password that it leaves out
+ * comes from `$MYSQL_PWD`.
+ *
+ * Throws an `Error` that does not repeat the URL, which may hold the password.
+ */
+export function parseAddress(url: string): ServerAddress {
+  const parsed = URL.parse(url);
+  if (parsed === null) throw wrong("cannot be read: it is written mysql://user@host:port/");
+  const { pathname, searchParams } = parsed;
+  const [user, password] = [parsed.username, parsed.password].map(decode);
+  if (!user) throw wrong("names no user: mysql://user@host:port/");
+  if (pathname.length > 1) {
+    throw wrong("names a database, but every query names its own: leave it out");
+  }
+  const unknown = [...searchParams.keys()].find((name) => !parameters.includes(name));
+  if (unknown !== undefined) {
+    throw wrong(`has an unknown parameter "${unknown}"; known are ${parameters.join(", ")}`);
+  }
+  const host = parsed.hostname.replace(/^\[(.*)\]$/, "$1") || "localhost";
+  return {
+    host,
+    port: parsed.port === "" ? usualPort : Number(parsed.port),
+    socketPath: searchParams.get("socket") ?? undefined,
+    user,
+    password: password || process.env.MYSQL_PWD,
+    ssl: readSsl(host, searchParams),
+  };
+}
+
+function readSsl(host: string, parameters: URLSearchParams): SslOptions | undefined {
+  const file = (name: string) => readFile(name, parameters.get(name));
+  const files = { ca: file("ssl-ca"), cert: file("ssl-cert"), key: file("ssl-key") };
+  const given = Object.entries(files).filter(([, content]) => content !== undefined);
+  const usual = given.length > 0 ? "VERIFY_IDENTITY" : "DISABLED";
+  const mode = (parameters.get("ssl-mode") ?? usual).toUpperCase();
+  if (!sslModes.has(mode)) {
+    throw wrong(`has an unknown ssl-mode; known are ${[...sslModes.keys()].join(", ")}`);
+  }
+  const options = sslModes.get(mode);
+  // The driver judges the name alone: with an address there would be none to judge.
+  if (options?.verifyIdentity && isIP(host) !== 0) {
+    throw wrong("asks for ssl-mode=VERIFY_IDENTITY, which needs a host name, no address");
+  }
+  return options && { ...options, ...Object.fromEntries(given) };
+}
+
+function readFile(name: string, path: string | null): string | undefined {
+  if (path === null) return undefined;
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    throw wrong(`names a file that cannot be read: ${name}=${path}`);
+  }
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw wrong("has a % in the user or password that is not percent-encoded (%25)");
+  }
+}
+
+function wrong(what: string): Error {
+  return new Error(`The engine's URL ${what}.`);
+}

@@ -1,0 +1,108 @@
+import type { Socket } from "node:net";
+import type { Connection as Client, RowDataPacket } from "mysql2";
+import type { Connection } from "../remote/loan.ts";
+import type { ServerAddress } from "./address.ts";
+import { answered } from "./answered.ts";
+import { type Opened, open } from "./client.ts";
+import { MysqlSession } from "./session.ts";
+import { readTraits, settings, traitsQuestion } from "./set-up.ts";
+
+/** How long the server may take to take a connection and to hear its settings, in milliseconds. */
+const connectTimeout = 5000;
+
+/** How long the server may take to take a request to end a statement, in milliseconds. */
+const patience = 2000;
+
+/** A connection to MySQL. */
+export class MysqlConnection implements Connection<MysqlSession> {
+  readonly session: MysqlSession;
+  readonly #address: ServerAddress;
+  readonly #client: Client;
+  readonly #socket: Socket;
+  readonly #onRelease: (connection: MysqlConnection) => void;
+  #isBroken = false;
+
+  private constructor(
+    address: ServerAddress,
+    { client, socket }: Opened,
+    session: MysqlSession,
+    onRelease: (connection: MysqlConnection) => void,
+  ) {
+    this.#address = address;
+    this.#client = client;
+    this.#socket = socket;
+    this.session = session;
+    this.#onRelease = onRelease;
+    socket.once("close", () => {
+      this.#isBroken = true;
+    });
+  }
+
+  /**
+   * Makes a connection whose statements take `timeLimit` milliseconds at the most. `onRelease` is
+   * called each time that it is not needed any more.
+   *
+   * Throws `ConnectionLost`, or the server's error if it refuses the connection.
+   */
+  static async open(
+    address: ServerAddress,
+    timeLimit: number,
+    onRelease: (connection: MysqlConnection) => void,
+  ): Promise<MysqlConnection> {
+    const opened = open(address, connectTimeout);
+    try {
+      await opened.ready;
+      const [row = []] = await answered<RowDataPacket[][]>((done) =>
+        opened.client.query(traitsQuestion, done),
+      );
+      const server = readTraits(row);
+      const session = new MysqlSession(opened.client, server);
+      for (const words of settings(server, timeLimit)) await session.command(words);
+      return new MysqlConnection(address, opened, session, onRelease);
+    } catch (error) {
+      opened.socket.destroy();
+      throw error;
+    } finally {
+      opened.stopTimer();
+    }
+  }
+
+  /** False once the server or the network has ended it. */
+  get isUsable(): boolean {
+    return !this.#isBroken;
+  }
+
+  /** By its number, on a connection of its own; what was begun is taken back with it. */
+  async cancel(): Promise<void> {
+    if (this.#isBroken) return;
+    const { client, socket, ready, stopTimer } = open(this.#address, patience);
+    try {
+      await ready;
+      await answered((done) => client.query(`kill ${this.#client.threadId}`, done));
+    } catch {
+      // The connection is cut in any case, and a read ends by its time limit.
+    } finally {
+      stopTimer();
+      socket.destroy();
+    }
+  }
+
+  cut(): void {
+    this.#isBroken = true;
+    this.#socket.destroy();
+  }
+
+  release(isBroken: boolean): void {
+    if (isBroken) this.cut();
+    this.#onRelease(this);
+  }
+
+  /** Takes leave of the server. */
+  async end(): Promise<void> {
+    if (this.#socket.closed) return;
+    await new Promise<void>((resolve) => {
+      this.#socket.once("close", () => resolve());
+      this.#client.end(() => this.#socket.destroy());
+    });
+  }
+}

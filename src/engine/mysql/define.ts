@@ -1,0 +1,98 @@
+import { sql } from "kysely";
+import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { isNoTable, tableNotFound } from "../remote/refused.ts";
+import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { requireDistinctNames } from "../sql/names.ts";
+import { requireDatabase, requireKeptName } from "./databases.ts";
+import type { MysqlPlace } from "./place.ts";
+import { commentOf, newType, typeWords } from "./type-words.ts";
+
+/** The longest name of a column, in characters. */
+const longestName = 64;
+
+/** What a key holds at the most, with some bytes to spare for the lengths of its parts. */
+const keyBytes = 3000;
+
+/**
+ * Creates a table.
+ *
+ * Throws `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
+ * `duplicate_column`.
+ */
+export async function createTable(
+  place: MysqlPlace,
+  { table, columns }: CreateTable,
+): Promise<void> {
+  const { session, schema } = place;
+  requireDistinctNames(columns);
+  for (const { name } of columns) requireKeepable(name);
+  requireKeptName(session, table);
+  await requireDatabase(session, schema);
+  await requireFreeName(place, table);
+  const collation = sql.raw(session.server.collation);
+  const key = columns.filter((column) => column.primary_key === true);
+  const parts = columns.map((column) => columnSql(column, key, collation));
+  if (key.length > 0) {
+    parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
+  }
+  await session.define(sql`create table ${sql.id(schema, table)} (${sql.join(parts)})
+    engine = InnoDB default character set utf8mb4 collate ${collation}`);
+}
+
+/** Drops a table. Throws `database_not_found` or `table_not_found`. */
+export async function dropTable(
+  { session, schema }: MysqlPlace,
+  { table }: DropTable,
+): Promise<void> {
+  const found = await session.rows(sql`select table_name, table_type
+    from information_schema.tables where table_schema = ${schema} and table_name = ${table}`);
+  const type = found.find(([name]) => name === table)?.[1];
+  if (type === undefined) {
+    await requireDatabase(session, schema);
+    throw tableNotFound(table, schema);
+  }
+  if (type === "VIEW" || type === "SEQUENCE") throw isNoTable(table, schema);
+  await session.define(sql`drop table ${sql.id(schema, table)}`);
+}
+
+async function requireFreeName({ session, schema }: MysqlPlace, table: string): Promise<void> {
+  const [[taken] = []] = await session.rows(sql`select table_name from information_schema.tables
+    where table_schema = ${schema} and lower(table_name) = lower(${table})`);
+  if (taken === undefined) return;
+  throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${schema}`);
+}
+
+/** Names are of the first 65,536 characters, and a space at the end is none of theirs. */
+function requireKeepable(name: string): void {
+  if (name.length <= longestName && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
+  throw new EngineRefusal(
+    "invalid_name",
+    `Column "${name}" cannot be kept by MySQL: it takes ${longestName} characters, none beyond U+FFFF and no space at the end`,
+  );
+}
+
+function columnSql(
+  column: ColumnDefinition,
+  key: readonly ColumnDefinition[],
+  collation: Fragment,
+): Fragment {
+  const type = newType(column.type);
+  if (type === undefined) throw unknownType(column.name, typeWords);
+  const partOfKey = key.includes(column);
+  if (type.isSerial) requireSoleKey(column, key);
+  const parts = Math.max(column.unique === true ? 1 : 0, partOfKey ? key.length : 0);
+  const keyName = parts > 0 ? type.keyName?.(Math.floor(keyBytes / parts)) : undefined;
+  const id = sql.id(column.name);
+  const words = [
+    sql`${id} ${sql.raw(keyName ?? type.name)}`,
+    type.isText ? sql`character set utf8mb4 collate ${collation}` : sql``,
+    partOfKey || column.nullable === false ? sql`not null` : sql`null`,
+    type.isSerial ? sql`auto_increment` : sql``,
+    column.unique === true ? sql`unique` : sql``,
+    type.mark === undefined ? sql`` : sql`comment ${sql.lit(commentOf(type.mark))}`,
+    type.mark === "json" ? sql`check (json_valid(${id}))` : sql``,
+  ];
+  return sql.join(words, sql` `);
+}

@@ -1,0 +1,99 @@
+import { failuresOf } from "../remote/failures.ts";
+import { type Refused, refused, violations } from "../remote/refused.ts";
+import { ServerError } from "./server-error.ts";
+
+/** What to say of the numbers of errors that MySQL and MariaDB share, and of those of one of them. */
+const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
+  ...numbers(refused.unfit, 1292, 1366, 1411, 1525, 1267, 1270, 1271, 3140, 3141, 3988, 4078),
+  ...numbers(refused.tooLong, 1406),
+  ...numbers(refused.outOfRange, 1264, 1690, 1916),
+  ...numbers(refused.computed, 1906, 3105),
+  ...numbers(refused.lastNumber, 1467),
+  ...numbers(refused.tooComplex, 1038, 1074, 1104, 1117, 1118, 1153, 1301, 1390, 1436, 1463, 3170),
+  ...numbers(refused.inUse, 1020, 1205, 1206, 1213, 1412, 1461, 1615),
+  ...numbers(refused.storage, 1021, 1026, 1114),
+  ...numbers(refused.readOnly, 1036, 1290, 1792, 1836),
+  ...numbers(refused.depended, 1217, 3730),
+  ...numbers(refused.byTrigger, 1644),
+  ...numbers(refused.byView, 1369),
+  ...numbers(refused.ofView, 1288, 1348, 1393, 1394, 1395, 1471),
+  ...numbers(refused.forbidden, 1044, 1142, 1143, 1227, 1370, 1419),
+  ...numbers(refused.noDatabase, 1008, 1049),
+  ...numbers(refused.noTable, 1051, 1146, 1356),
+  ...numbers(refused.noColumn, 1054),
+  ...numbers(refused.twoColumns, 1060),
+  ...numbers(refused.notForKeys, 1071, 1170, 3152),
+  ...numbers(refused.databaseExists, 1007),
+  ...numbers(refused.tableExists, 1050),
+  ...numbers(refused.tooSlow, 1317, 1969, 3024),
+  ...numbers(["invalid_name", "A column cannot have this name"], 1059, 1166, 1300),
+  ...numbers(["invalid_type", "A number's length or precision is out of range"], 1425, 1426, 1427),
+  ...numbers(["constraint_violation", "The database wants a primary key in each table"], 3750),
+]);
+
+/** The server ends, starts, is full, or does not take this user any more. */
+const unavailable = new Set([
+  1040, 1041, 1043, 1045, 1047, 1053, 1077, 1079, 1129, 1130, 1152, 1158, 1159, 1160, 1161, 1203,
+  1226, 1698, 1927, 3118, 4031,
+]);
+
+/** Those among them after which it is of use to wait for the server. */
+const refusesUser = new Set([1045, 1130, 1698, 3118]);
+
+/** The whole transaction is tried again: it lost against another one, or against a definition. */
+const transient = new Set([1020, 1205, 1213, 1412, 1615]);
+
+const ofTime = new Set([1317, 1969, 3024]);
+
+/** What the errors of MySQL and MariaDB mean. */
+export const failures = failuresOf<ServerError>({
+  isAnswer: (error) => error instanceof ServerError,
+  read(error) {
+    if (unavailable.has(error.number)) return refused.unavailable;
+    return violationOf(error) ?? refusals.get(error.number);
+  },
+  concernsStatement: ({ number }) =>
+    !(unavailable.has(number) || transient.has(number) || ofTime.has(number)),
+  isTransient: ({ number }) => transient.has(number),
+  isUnavailable: ({ number }) => unavailable.has(number) && !refusesUser.has(number),
+  describe: ({ number }) => ({
+    code: String(number),
+    message: `MySQL refused a statement: error ${number}`,
+  }),
+});
+
+/** A row that breaks a rule. Of the server's words only the names are taken, from fixed places. */
+function violationOf({ number, words }: ServerError): Refused | undefined {
+  switch (number) {
+    case 1048:
+    case 1364:
+      return violated(violations.required("A table", /^\w+ '([^']+)'/.exec(words)?.[1] ?? ""));
+    case 1062:
+    case 1586:
+      return violated(violations.unique("A table", named(/ for key '([^']+)'$/.exec(words))));
+    case 1216:
+    case 1451:
+    case 1452:
+      return violated(
+        violations.reference("A table", named(/, CONSTRAINT `([^`]+)` FOREIGN/.exec(words))),
+      );
+    case 3819:
+      return violated(violations.other("A table", named(/^\w+ \w+ '([^']+)'/.exec(words))));
+    case 4025:
+      return violated(violations.other("A table", named(/^CONSTRAINT `([^`]+)`/.exec(words))));
+    default:
+      return undefined;
+  }
+}
+
+function violated(sentence: string): Refused {
+  return ["constraint_violation", sentence];
+}
+
+function named(found: RegExpExecArray | null): string {
+  return found === null ? "" : ` (constraint "${found[1]}")`;
+}
+
+function numbers(what: Refused, ...all: number[]): [number, Refused][] {
+  return all.map((number) => [number, what]);
+}

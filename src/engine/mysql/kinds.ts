@@ -1,0 +1,86 @@
+import { sql } from "kysely";
+import type { Fragment } from "../sql/fragment.ts";
+import { likeBackslash } from "../sql/like.ts";
+import type { ColumnKind } from "../sql/scope.ts";
+import type { Codec } from "./codec.ts";
+import { booleans, bytes, formed, nativeDocuments } from "./codecs.ts";
+import { bits, decimals, doubles, floats, integers, years } from "./number-codecs.ts";
+import type { Raw } from "./session.ts";
+import { textCodecOf } from "./text-codecs.ts";
+import { readDay, readInstant, readLocal, readSpan, writeTime } from "./times.ts";
+import type { TypeDescription } from "./type-description.ts";
+
+/** How the values of a column are stored, compared and written. */
+export interface MysqlKind extends ColumnKind {
+  /** JSON text of a value other than null. */
+  encode(raw: Raw): string;
+}
+
+/** The types whose name says all. */
+const plainCodecs: ReadonlyMap<string, Codec> = new Map([
+  ["float", floats],
+  ["double", doubles],
+  ["bit", bits],
+  ["year", years],
+  ["json", nativeDocuments],
+  ["varbinary", bytes()],
+  ["tinyblob", bytes()],
+  ["blob", bytes()],
+  ["mediumblob", bytes()],
+  ["longblob", bytes()],
+]);
+
+/** The kind of a column. A type that is not known here travels as MySQL's own text. */
+export function kindOf(type: TypeDescription): MysqlKind {
+  const codec = codecOf(type);
+  return {
+    store: codec.store,
+    compare: codec.compare ?? codec.store,
+    encode: codec.encode,
+    like: isText(type.dataType) ? likeBackslash : like,
+  };
+}
+
+/** A pattern meets other values as MySQL writes them. */
+function like(column: Fragment, pattern: string): Fragment {
+  return likeBackslash(sql`cast(${column} as char)`, pattern);
+}
+
+function isText(dataType: string): boolean {
+  return /^(var)?char$|text$/.test(dataType);
+}
+
+function codecOf(type: TypeDescription): Codec {
+  const { dataType, columnType, mark, precision } = type;
+  const moments = sql`datetime(6)`;
+  switch (dataType) {
+    case "tinyint":
+    case "smallint":
+    case "mediumint":
+    case "int":
+    case "bigint":
+      if (/^tinyint\(1\)(?! unsigned)/.test(columnType)) return booleans;
+      return integers(/unsigned/.test(columnType));
+    case "decimal":
+      return decimals(type.scale, mark === "numeric");
+    case "date":
+      return formed(readDay, sql`date`);
+    case "time":
+      return formed((text) => readSpan(text, precision), sql`time(6)`, writeTime);
+    case "timestamp":
+      return formed((text) => readInstant(text, precision), moments, writeInstant);
+    case "datetime":
+      if (mark === "timestamp") {
+        return formed((text) => readInstant(text, precision), moments, writeInstant);
+      }
+      return formed((text) => readLocal(text, precision), moments, writeTime);
+    case "binary":
+      return bytes(type.length);
+    default:
+      return plainCodecs.get(dataType) ?? textCodecOf(type);
+  }
+}
+
+function writeInstant(text: string): string {
+  return `${writeTime(text)}Z`;
+}

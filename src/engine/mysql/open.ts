@@ -1,0 +1,18 @@
+import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
+import type { Store } from "../store.ts";
+import { parseAddress } from "./address.ts";
+import { mysql } from "./dialect.ts";
+import { MysqlPool } from "./pool.ts";
+
+/**
+ * Opens the MySQL or MariaDB server that a URL names. A server that is not there yet is waited for
+ * by answering 503.
+ *
+ * Throws an `Error` that says why the server refuses the engine, without the password.
+ */
+export async function openMysqlStore(url: string, options: RemoteOptions): Promise<Store> {
+  const address = parseAddress(url);
+  const { host, port, user } = address;
+  const pool = new MysqlPool(address, options.timeLimit);
+  return openRemoteStore({ dialect: mysql, pool, host, port, wanted: user }, options);
+}

@@ -1,0 +1,112 @@
+import type { Connection, ExecuteValues, Query, ResultSetHeader, RowDataPacket } from "mysql2";
+import { EngineRefusal } from "../refusal.ts";
+import { ConnectionLost } from "../remote/connection-lost.ts";
+import { refused, unknownOutcome } from "../remote/refused.ts";
+import type { Session } from "../remote/session.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { answered } from "./answered.ts";
+import { readError } from "./server-error.ts";
+import type { ServerTraits } from "./set-up.ts";
+import { compile } from "./statements.ts";
+
+/** A value other than null, as the driver gives it: 64-bit integers, decimals and times as text. */
+export type Raw = string | number | Buffer | object;
+
+/** A row, in the order of the columns. */
+export type Row = readonly (Raw | null)[];
+
+/** Rows that the driver reads ahead while others are written. */
+const rowsAhead = 256;
+
+/** Warnings that a value was stored as something else, which strictness does not make errors. */
+const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);
+
+/**
+ * Its methods throw `ServerError` or `ConnectionLost`. Statements with values are prepared, so that
+ * the server gets them apart from the words and with their types: nothing is escaped, and no
+ * setting of the server's changes what a value is.
+ */
+export class MysqlSession implements Session {
+  readonly server: ServerTraits;
+  readonly #connection: Connection;
+
+  constructor(connection: Connection, server: ServerTraits) {
+    this.#connection = connection;
+    this.server = server;
+  }
+
+  /** Runs a fragment and returns all of its rows. */
+  async rows(fragment: Fragment): Promise<Row[]> {
+    const { sql, values } = compile(fragment, this.server.largestPacket);
+    return answered<RowDataPacket[][]>((done) => this.#connection.execute(sql, values, done));
+  }
+
+  /** Refuses, with `invalid_value`, what the server has done but for a value that it changed. */
+  async run(fragment: Fragment): Promise<number> {
+    const { sql, values } = compile(fragment, this.server.largestPacket);
+    const result = await answered<ResultSetHeader>((done) =>
+      this.#connection.execute(sql, values, done),
+    );
+    if (result.warningStatus > 0) await this.#requireUnchanged();
+    return result.affectedRows;
+  }
+
+  async command(words: string): Promise<void> {
+    await answered((done) => this.#connection.query(words, done));
+  }
+
+  /** Runs words of our own and returns their rows. */
+  async ask(words: string): Promise<Row[]> {
+    return answered<RowDataPacket[][]>((done) => this.#connection.query(words, done));
+  }
+
+  /**
+   * Runs a definition, which is committed by itself. Throws `database_unavailable` if nobody can
+   * say whether it was.
+   */
+  async define(fragment: Fragment): Promise<void> {
+    const { sql } = compile(fragment, this.server.largestPacket);
+    try {
+      await this.command(sql);
+    } catch (error) {
+      throw error instanceof ConnectionLost ? unknownOutcome() : error;
+    }
+  }
+
+  /** A fragment's rows as they come; nothing else is run before they have been read. */
+  async *stream(fragment: Fragment): AsyncGenerator<Row> {
+    const { sql, values } = compile(fragment, this.server.largestPacket);
+    const stream = this.#execute(sql, values).stream({ highWaterMark: rowsAhead });
+    // A statement without a callback does not hear of a connection that breaks.
+    const onError = (error: Error): void => void stream.destroy(error);
+    this.#connection.on("error", onError);
+    try {
+      for await (const row of readRows(stream)) yield row;
+    } finally {
+      this.#connection.off("error", onError);
+    }
+  }
+
+  #execute(sql: string, values: ExecuteValues[]): Query {
+    try {
+      return this.#connection.execute(sql, values);
+    } catch (error) {
+      throw readError(error);
+    }
+  }
+
+  async #requireUnchanged(): Promise<void> {
+    const warnings = await this.ask("show warnings");
+    if (warnings.some(([, number]) => silentChanges.has(Number(number)))) {
+      throw new EngineRefusal(...refused.unfit);
+    }
+  }
+}
+
+async function* readRows(stream: AsyncIterable<Row>): AsyncGenerator<Row> {
+  try {
+    yield* stream;
+  } catch (error) {
+    throw readError(error);
+  }
+}

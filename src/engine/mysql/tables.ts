@@ -1,0 +1,97 @@
+import { sql } from "kysely";
+import { EngineRefusal } from "../refusal.ts";
+import type { RemoteColumn } from "../remote/dialect.ts";
+import type { InsertColumn } from "../remote/insert.ts";
+import { tableNotFound } from "../remote/refused.ts";
+import type { Table } from "../sql/scope.ts";
+import { requireDatabase } from "./databases.ts";
+import { kindOf, type MysqlKind } from "./kinds.ts";
+import type { MysqlPlace } from "./place.ts";
+import type { Row } from "./session.ts";
+import { markOf } from "./type-words.ts";
+
+/** A column of an existing table. */
+export interface MysqlColumn extends RemoteColumn, InsertColumn {
+  readonly kind: MysqlKind;
+}
+
+/** An existing table or view. */
+export type MysqlTable = Table<MysqlColumn>;
+
+/**
+ * Reads what a table looks like now. Names are compared exactly, so that a table is reached by one
+ * spelling only. Columns that the server hides are left out.
+ *
+ * Throws `database_not_found` or `table_not_found`.
+ */
+export async function readTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
+  const { session, schema } = place;
+  const found = await session.rows(sql`
+    select table_schema, table_name, column_name, data_type, column_type, is_nullable, column_key,
+      extra, character_maximum_length, numeric_scale, datetime_precision, column_comment
+    from information_schema.columns where table_schema = ${schema} and table_name = ${name}
+    order by ordinal_position`);
+  const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
+  if (rows.length === 0) {
+    await requireDatabase(session, schema);
+    throw tableNotFound(name, schema);
+  }
+  const documents = session.server.isMariaDb ? await readDocuments(place, name) : [];
+  const columns = rows
+    .filter(([, , , , , , , extra]) => !/\binvisible\b/i.test(String(extra)))
+    .map((row) => columnOf(row, documents));
+  return { name, columns: new Map(columns.map((column) => [column.name, column])) };
+}
+
+/**
+ * The same for a table that is to be changed: by an engine that cannot take a change back, half of
+ * a query could stay.
+ *
+ * Throws `permission_denied` for a table of such an engine.
+ */
+export async function readChangedTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
+  const { session, schema } = place;
+  const table = await readTable(place, name);
+  const [[transactions] = []] = await session.rows(sql`
+    select engines.transactions from information_schema.tables
+    join information_schema.engines on engines.engine = tables.engine
+    where tables.table_schema = ${schema} and tables.table_name = ${name}`);
+  if (transactions === undefined || transactions === "YES") return table;
+  throw new EngineRefusal(
+    "permission_denied",
+    `Table ${name} has a storage engine without transactions, so it can only be read`,
+  );
+}
+
+/** The columns that MariaDB's word JSON has made: text with a condition (MariaDB, "JSON Data Type"). */
+async function readDocuments({ session, schema }: MysqlPlace, name: string): Promise<string[]> {
+  const found = await session.rows(sql`
+    select check_clause from information_schema.check_constraints
+    where constraint_schema = ${schema} and table_name = ${name}
+      and check_clause like 'json_valid(%)'`);
+  return found.flatMap(([clause]) => {
+    const column = /^json_valid\(`([^`]+)`\)$/.exec(String(clause))?.[1];
+    return column === undefined ? [] : [column];
+  });
+}
+
+function columnOf(row: Row, documents: readonly string[]): MysqlColumn {
+  const [, , name, dataType, type, nullable, key, extra, length, scale, precision, comment] =
+    row.map((value) => (value === null ? undefined : String(value)));
+  const kind = kindOf({
+    dataType: dataType ?? "",
+    columnType: type ?? "",
+    mark: documents.includes(name ?? "") ? "json" : markOf(comment ?? ""),
+    length: Number(length),
+    scale: Number(scale),
+    precision: Number(precision ?? 0),
+  });
+  return {
+    name: name ?? "",
+    type: type ?? "",
+    kind,
+    isNullable: nullable === "YES",
+    isKey: key === "PRI",
+    isIdentity: /\bauto_increment\b/i.test(extra ?? ""),
+  };
+}

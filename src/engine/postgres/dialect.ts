@@ -1,0 +1,28 @@
+import type { Dialect } from "../remote/dialect.ts";
+import { begin } from "./begin.ts";
+import { listTables } from "./catalog.ts";
+import { createTable, dropTable } from "./define.ts";
+import { failures } from "./failures.ts";
+import { insert } from "./insert.ts";
+import { createSchema, dropSchema, listSchemas, visibleSchema } from "./schemas.ts";
+import { select } from "./select.ts";
+import type { PostgresSession } from "./session.ts";
+import { readTable } from "./tables.ts";
+
+/** PostgreSQL, whose schemas are the databases of queries. */
+export const postgres: Dialect<PostgresSession> = {
+  name: "PostgreSQL",
+  failures,
+  begin,
+  visibleSchema,
+  listDatabases: listSchemas,
+  createDatabase: createSchema,
+  dropDatabase: dropSchema,
+  listTables,
+  readTable,
+  readChangedTable: readTable,
+  createTable,
+  dropTable,
+  select,
+  insert,
+};

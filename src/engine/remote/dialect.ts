@@ -1,0 +1,68 @@
+import type { CreateTable, DropTable, Insert, Select, TableOperation } from "../../query/shape.ts";
+import type { EngineRefusal } from "../refusal.ts";
+import type { Spool } from "../spool.ts";
+import type { Column, Table } from "../sql/scope.ts";
+import type { Place } from "./place.ts";
+import type { Session } from "./session.ts";
+
+/** How a transaction sees the others that run beside it. */
+export type Mode = "read only" | "read committed" | "snapshot, read only" | "serializable";
+
+/** What a server's errors mean. */
+export interface Failures {
+  /** What to tell the client about an error; undefined if it is not the client's. */
+  refusalOf(error: unknown): EngineRefusal | undefined;
+  /** True for an error of one statement, not of the server, the connection or the time. */
+  concernsStatement(error: unknown): boolean;
+  /** True for an error that the same transaction may not meet when it is run again. */
+  isTransient(error: unknown): boolean;
+  /**
+   * True for an error that leaves the connection fit for another statement: the server has refused
+   * one, or none was under way. Anything else may have come in the middle of an answer.
+   */
+  isSettled(error: unknown): boolean;
+  /** True for an error of a server that is down, about to start, or full of connections. */
+  isUnavailable(error: unknown): boolean;
+  /** An error that may be logged: what the server says in words stays out of it. */
+  withoutWords(error: unknown): unknown;
+}
+
+/** A column of an existing table, its type in the server's words. */
+export interface RemoteColumn extends Column {
+  readonly isNullable: boolean;
+  /** True for a part of the primary key. */
+  readonly isKey: boolean;
+}
+
+/** What one kind of server does in its own way. All methods throw `EngineRefusal` and what the session throws. */
+export interface Dialect<Lent extends Session> {
+  /** The server's name, for the log and for messages. */
+  readonly name: string;
+  readonly failures: Failures;
+
+  /** Begins a transaction whose statements take `timeLimit` milliseconds at the most. */
+  begin(session: Lent, mode: Mode, timeLimit: number): Promise<void>;
+  /** Refuses a Batch that cannot be one transaction, before anything of it is done. */
+  requireAtomic?(operations: readonly TableOperation[]): void;
+
+  /** The schema of a database's name. Throws `database_not_found` for one of the server's own. */
+  visibleSchema(database: string): string;
+  /** The databases that a query can name, sorted. */
+  listDatabases(session: Lent): Promise<string[]>;
+  createDatabase(session: Lent, database: string): Promise<void>;
+  dropDatabase(session: Lent, database: string): Promise<void>;
+
+  /** The tables and views that a query can name, sorted. */
+  listTables(place: Place<Lent>): Promise<string[]>;
+  /** Reads what a table looks like now. Throws `database_not_found` or `table_not_found`. */
+  readTable(place: Place<Lent>, table: string): Promise<Table<RemoteColumn>>;
+  /** The same for a table that is to be changed. */
+  readChangedTable(place: Place<Lent>, table: string): Promise<Table>;
+  createTable(place: Place<Lent>, query: CreateTable): Promise<void>;
+  dropTable(place: Place<Lent>, query: DropTable): Promise<void>;
+
+  /** Writes the rows to the spool as one JSON array. */
+  select(place: Place<Lent>, query: Select, spool: Spool): Promise<void>;
+  /** Returns the number of rows. */
+  insert(place: Place<Lent>, query: Insert): Promise<number>;
+}

@@ -1,0 +1,51 @@
+import type { Logger } from "pino";
+import type { Store } from "../store.ts";
+import type { Dialect } from "./dialect.ts";
+import type { ConnectionPool } from "./loan.ts";
+import { reasonOf } from "./reachability.ts";
+import type { Session } from "./session.ts";
+import { RemoteStore } from "./store.ts";
+import { Transactions } from "./transaction.ts";
+
+/** How a store over a server is opened. */
+export interface RemoteOptions {
+  /** How long a query may take in the database, in milliseconds. */
+  readonly timeLimit: number;
+  readonly log: Logger;
+}
+
+/** A server, and how it is spoken to. */
+export interface Server<Lent extends Session> {
+  readonly dialect: Dialect<Lent>;
+  readonly pool: ConnectionPool<Lent>;
+  readonly host: string;
+  readonly port: number;
+  /** Whom or what the server is asked for, for the message of a refusal. */
+  readonly wanted: string;
+}
+
+/**
+ * Opens a store over a server. One that is not there yet is waited for by answering 503.
+ *
+ * Throws an `Error` that says why the server refuses the engine, without the password.
+ */
+export async function openRemoteStore<Lent extends Session>(
+  server: Server<Lent>,
+  options: RemoteOptions,
+): Promise<Store> {
+  const { dialect, pool, host, port, wanted } = server;
+  const { timeLimit, log } = options;
+  const { signal } = new AbortController();
+  try {
+    await new Transactions(pool, dialect, timeLimit).run("read only", signal, async () => {});
+  } catch (error) {
+    if (!dialect.failures.isUnavailable(error)) {
+      await pool.close();
+      throw new Error(
+        `${dialect.name} on ${host}:${port} refuses the engine for ${wanted}: ${reasonOf(error)}`,
+      );
+    }
+    log.warn({ host, port, reason: reasonOf(error) }, `${dialect.name} cannot be reached yet`);
+  }
+  return new RemoteStore({ dialect, pool, timeLimit, log });
+}

@@ -1,0 +1,73 @@
+import type { TableOperation } from "../../query/shape.ts";
+import type { Spool } from "../spool.ts";
+import { type Change, databaseOf, sentenceOf } from "../sql/operations.ts";
+import { deleteRows, update } from "./change.ts";
+import type { Dialect } from "./dialect.ts";
+import type { Place } from "./place.ts";
+import type { Session } from "./session.ts";
+
+/** What one transaction does, and how its answer looks. */
+export interface Work {
+  readonly isBatch: boolean;
+  readonly operations: readonly TableOperation[];
+}
+
+/**
+ * Carries out the operations in their order and writes the JSON answer to the spool.
+ *
+ * Throws `EngineRefusal`, which names the element of a Batch that it is about, or the server's
+ * error.
+ */
+export async function performAll<Lent extends Session>(
+  dialect: Dialect<Lent>,
+  session: Lent,
+  { isBatch, operations }: Work,
+  spool: Spool,
+): Promise<void> {
+  const { refusalOf, concernsStatement } = dialect.failures;
+  const isRead = isBatch || operations.some((operation) => "Select" in operation);
+  spool.write(`{"status":"success",${isRead ? '"data"' : '"message"'}:${isBatch ? "[" : ""}`);
+  for (const [index, operation] of operations.entries()) {
+    if (index > 0) spool.write(",");
+    try {
+      const place = { session, schema: dialect.visibleSchema(databaseOf(operation)) };
+      await perform(dialect, place, operation, spool);
+    } catch (error) {
+      throw isBatch && concernsStatement(error)
+        ? (refusalOf(error)?.at(`Batch[${index}]`) ?? error)
+        : error;
+    }
+  }
+  spool.write(isBatch ? "]}" : "}");
+}
+
+async function perform<Lent extends Session>(
+  dialect: Dialect<Lent>,
+  place: Place<Lent>,
+  operation: TableOperation,
+  spool: Spool,
+): Promise<void> {
+  if ("Select" in operation) return dialect.select(place, operation.Select, spool);
+  const count = await change(dialect, place, operation);
+  spool.write(JSON.stringify(sentenceOf(operation, count)));
+}
+
+/** Returns how many rows were changed; none where tables are. */
+async function change<Lent extends Session>(
+  dialect: Dialect<Lent>,
+  place: Place<Lent>,
+  operation: Change,
+): Promise<number> {
+  if ("Insert" in operation) return dialect.insert(place, operation.Insert);
+  if ("Update" in operation) {
+    const table = await dialect.readChangedTable(place, operation.Update.table);
+    return update(place, table, operation.Update);
+  }
+  if ("Delete" in operation) {
+    const table = await dialect.readChangedTable(place, operation.Delete.table);
+    return deleteRows(place, table, operation.Delete);
+  }
+  if ("CreateTable" in operation) await dialect.createTable(place, operation.CreateTable);
+  else await dialect.dropTable(place, operation.DropTable);
+  return 0;
+}

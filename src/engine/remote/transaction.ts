@@ -1,0 +1,117 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { tooSlow } from "../refusal.ts";
+import { ConnectionLost } from "./connection-lost.ts";
+import type { Dialect, Mode } from "./dialect.ts";
+import { type ConnectionPool, lend } from "./loan.ts";
+import { unknownOutcome } from "./refused.ts";
+import type { Session } from "./session.ts";
+import { Slots } from "./slots.ts";
+
+/** How often a transaction that has lost against another one is run again at the most. */
+const attemptLimit = 5;
+
+/** How long the first pause before another attempt is at the most, in milliseconds. */
+const firstPause = 10;
+
+/** How often a connection is asked for that turns out to have been closed by the server. */
+const connectionLimit = 3;
+
+/** The transactions on one server. */
+export class Transactions<Lent extends Session> {
+  readonly #pool: ConnectionPool<Lent>;
+  readonly #dialect: Dialect<Lent>;
+  readonly #timeLimit: number;
+  /** The place of the one transaction that is run again, so that such ones meet no other such. */
+  readonly #again = new Slots(1);
+
+  /** `timeLimit` is how long a transaction may take over all attempts, in milliseconds. */
+  constructor(pool: ConnectionPool<Lent>, dialect: Dialect<Lent>, timeLimit: number) {
+    this.#pool = pool;
+    this.#dialect = dialect;
+    this.#timeLimit = timeLimit;
+  }
+
+  /**
+   * Runs `work` as one transaction: all of it is durable when this resolves, and none of it stays
+   * when it rejects. It is run again if it lost against another transaction, and only then, so
+   * nothing is done twice.
+   *
+   * Throws `query_timeout` after the time limit, the reason of `signal`, `database_unavailable` if
+   * nobody can say whether it was committed, or what the work throws.
+   */
+  async run<Result>(
+    mode: Mode,
+    callerSignal: AbortSignal,
+    work: (session: Lent) => Promise<Result>,
+  ): Promise<Result> {
+    const limit = new AbortController();
+    const timer = setTimeout(() => limit.abort(tooSlow(this.#timeLimit)), this.#timeLimit);
+    const signal = AbortSignal.any([callerSignal, limit.signal]);
+    try {
+      const runOnce = () => this.#runOnce(mode, signal, work);
+      return await runOnce().catch((error) => {
+        if (!this.#dialect.failures.isTransient(error)) throw error;
+        return this.#again.hold(signal, () => this.#runAgain(runOnce));
+      });
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Runs what has lost once, a few times at the most, each after a longer pause. */
+  async #runAgain<Result>(run: () => Promise<Result>): Promise<Result> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await run();
+      } catch (error) {
+        const isFinal = !this.#dialect.failures.isTransient(error) || attempt === attemptLimit;
+        if (isFinal) throw error;
+      }
+      await delay(Math.random() * firstPause * 2 ** attempt);
+    }
+  }
+
+  async #runOnce<Result>(
+    mode: Mode,
+    signal: AbortSignal,
+    work: (session: Lent) => Promise<Result>,
+  ): Promise<Result> {
+    const { isSettled } = this.#dialect.failures;
+    for (let attempt = 1; ; attempt += 1) {
+      let isBegun = false;
+      try {
+        return await lend(this.#pool, { signal, isSettled }, async (session) => {
+          await this.#dialect.begin(session, mode, this.#timeLimit);
+          isBegun = true;
+          return await this.#finish(session, mode, work);
+        });
+      } catch (error) {
+        // The server may have closed the connection while it was idle: then nothing was done.
+        const isStale = error instanceof ConnectionLost && !isBegun;
+        if (!isStale || attempt === connectionLimit) throw error;
+      }
+    }
+  }
+
+  async #finish<Result>(
+    session: Lent,
+    mode: Mode,
+    work: (session: Lent) => Promise<Result>,
+  ): Promise<Result> {
+    const { isSettled, concernsStatement, isTransient } = this.#dialect.failures;
+    let result: Result;
+    try {
+      result = await work(session);
+    } catch (error) {
+      if (isSettled(error)) await session.command("rollback");
+      throw error;
+    }
+    try {
+      await session.command("commit");
+    } catch (error) {
+      const isAnswer = concernsStatement(error) || isTransient(error);
+      throw isAnswer || mode.endsWith("read only") ? error : unknownOutcome();
+    }
+    return result;
+  }
+}

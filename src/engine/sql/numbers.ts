@@ -1,0 +1,54 @@
+import { ExactNumber } from "../exact-number.ts";
+import type { PresentValue } from "./scope.ts";
+
+const smallestInteger = -(2n ** 63n);
+const largestInteger = 2n ** 63n - 1n;
+
+/** A whole number of 64 bits, digit for digit; undefined for any other value. */
+export function integerOf(value: PresentValue): bigint | undefined {
+  if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : undefined;
+  if (value instanceof ExactNumber) return wholeNumber(value.source);
+  if (typeof value !== "bigint") return undefined;
+  return value >= smallestInteger && value <= largestInteger ? value : undefined;
+}
+
+/** A number's digits as they were written; undefined for what is no number. */
+export function numberText(value: PresentValue): string | undefined {
+  if (typeof value === "number" || typeof value === "bigint") return String(value);
+  return value instanceof ExactNumber ? value.source : undefined;
+}
+
+/** How many places after the point a number needs; fewer than none for one that ends in zeros. */
+export function placesOf(number: string): number {
+  const [, whole = "", fraction = "", exponent = "0"] =
+    /^-?(\d*)\.?(\d*?)0*(?:e([+-]?\d+))?$/i.exec(number) ?? [];
+  const zeros = fraction === "" ? (/0*$/.exec(whole)?.[0].length ?? 0) : 0;
+  if (zeros === whole.length && fraction === "") return Number.NEGATIVE_INFINITY;
+  return fraction.length - zeros - Number(exponent);
+}
+
+/** True for a whole number that a double would give back with other digits. */
+export function isRoundedInteger(value: PresentValue): boolean {
+  if (typeof value === "bigint") return isRounded(value.toString());
+  return value instanceof ExactNumber && /^-?\d+$/.test(value.source) && isRounded(value.source);
+}
+
+/** A whole number that was written like `1e3` or `1.0`, of few enough digits to be exact. */
+function wholeNumber(source: string): bigint | undefined {
+  const value = Number(source);
+  const digits = source.replace(/e.*$/i, "").replace(/\D/g, "");
+  const isTiny = value === 0 && /[1-9]/.test(digits);
+  return Number.isSafeInteger(value) && digits.length <= 15 && !isTiny ? BigInt(value) : undefined;
+}
+
+/** The longest integers that a double can hold have 309 digits. */
+function isRounded(digits: string): boolean {
+  const double = Number(digits);
+  if (String(double) === digits) return false;
+  return digits.length > 310 || !Number.isFinite(double) || BigInt(double) !== BigInt(digits);
+}
+
+/** Digits without the zeros that end the places after a point. */
+export function trimPlaces(digits: string): string {
+  return digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
+}

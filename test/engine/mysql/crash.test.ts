@@ -1,0 +1,36 @@
+import t from "tap";
+import { eventually } from "../../kit/eventually.ts";
+import { crashUnderLoad, waitForServer } from "../crash.ts";
+import { query, selectAll } from "../kit.ts";
+import { startOn } from "../postgres/kit.ts";
+import { sharedServer } from "./kit.ts";
+
+t.test("an engine that is started before MySQL waits for it", async (t) => {
+  const server = await sharedServer();
+  await server.stop();
+  const { address } = await startOn(t, server.url);
+  await waitForServer(t, server, address);
+});
+
+t.test("while MySQL is killed and comes back, no query is carried out twice", async (t) => {
+  const server = await sharedServer();
+  const { address } = await startOn(t, server.url);
+  await crashUnderLoad(t, server, address);
+});
+
+t.test("a read that is under way when MySQL is killed is a 503", async (t) => {
+  const server = await sharedServer();
+  const { address } = await startOn(t, server.url);
+  await server.sql(
+    "create view main.stuck as select 1 as id, sleep(0) as pause union all select 2, sleep(60)",
+  );
+  const reading = query(address, selectAll("stuck"));
+  await eventually("it is under way", async () => {
+    const rows = await server.sql(
+      "select 1 from information_schema.processlist where state = 'User sleep'",
+    );
+    return rows.length === 1;
+  });
+  await server.crash();
+  t.match(await reading, { status: 503, body: { code: "database_unavailable" } });
+});

@@ -1,0 +1,158 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { createConnection } from "mysql2/promise";
+import { makeCertificate } from "../../kit/certificate.ts";
+import { eventually } from "../../kit/eventually.ts";
+import { freePort } from "../../kit/free-port.ts";
+
+/** A commit outlives the server but not the machine, so that nothing waits for the disk. */
+const settings = [
+  "--bind-address=127.0.0.1",
+  "--innodb-buffer-pool-size=32M",
+  "--innodb-log-file-size=8M",
+  "--innodb-flush-log-at-trx-commit=2",
+  "--innodb-flush-method=nosync",
+  "--key-buffer-size=1M",
+  "--skip-log-bin",
+  "--skip-name-resolve",
+];
+
+/** Ends the server when its standard input closes, which it does however this process ends. */
+const guard = `"$0" "$@" & server=$!; echo $server; cat > /dev/null; kill -KILL $server; wait $server`;
+
+interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+/** A MariaDB server of a test's own, over a temporary directory. */
+export class MysqlServer {
+  readonly port: number;
+  readonly #directory: string;
+  #guard: ChildProcess | undefined;
+  #pid = 0;
+
+  constructor(directory: string, port: number) {
+    this.#directory = directory;
+    this.port = port;
+  }
+
+  /** The address of the server, as its superuser. */
+  get url(): string {
+    return `mysql://root@127.0.0.1:${this.port}/`;
+  }
+
+  /** The same by the server's Unix socket. */
+  get socketUrl(): string {
+    return `mysql://root@localhost/?socket=${this.#socket}`;
+  }
+
+  /** The same by TLS, with the certificate judged. */
+  get tlsUrl(): string {
+    const ca = path.join(this.#directory, "server.crt");
+    return `mysql://root@localhost:${this.port}/?ssl-mode=VERIFY_IDENTITY&ssl-ca=${ca}`;
+  }
+
+  /** Lays out the directory. */
+  async initialize(): Promise<void> {
+    const flags = ["--no-defaults", `--datadir=${this.#data}`, "--skip-test-db"];
+    const child = spawn(
+      findProgram("mariadb-install-db"),
+      [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
+      { stdio: ["ignore", "pipe", "pipe"] },
+    );
+    const [output, errors, [code]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, "exit"),
+    ]);
+    if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
+    const { cert, key } = makeCertificate("localhost");
+    for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
+      writeFileSync(path.join(this.#directory, name), content, { mode: 0o600 });
+    }
+  }
+
+  /** Starts the server and resolves when it takes connections. */
+  async start(): Promise<void> {
+    const file = (name: string) => path.join(this.#directory, name);
+    const flags = [
+      ...["--no-defaults", `--datadir=${this.#data}`, `--port=${this.port}`],
+      ...[`--socket=${this.#socket}`, `--pid-file=${file("pid")}`],
+      ...[`--ssl-cert=${file("server.crt")}`, `--ssl-key=${file("server.key")}`],
+      // Only what was started by root says so, and may then run as root.
+      ...(process.getuid?.() === 0 ? ["--user=root"] : []),
+      ...settings,
+    ];
+    const child = spawn("sh", ["-c", guard, findProgram("mariadbd"), ...flags], {
+      stdio: ["pipe", "pipe", "ignore"],
+    });
+    this.#guard = child;
+    const [pid] = await once(child.stdout, "data");
+    this.#pid = Number(String(pid));
+    await eventually("the server takes connections", () =>
+      this.sql("select 1").then(
+        () => true,
+        () => false,
+      ),
+    );
+  }
+
+  /** Kills the server at once. */
+  async crash(): Promise<void> {
+    process.kill(this.#pid, "SIGKILL");
+    await this.stop();
+  }
+
+  /** Ends the server without waiting for its clients. */
+  async stop(): Promise<void> {
+    const child = this.#guard;
+    this.#guard = undefined;
+    if (child === undefined || child.exitCode !== null) return;
+    const exited = once(child, "exit");
+    child.stdin?.end();
+    await exited;
+  }
+
+  /** Runs statements of the test's own and returns the rows of the last one. */
+  async sql(...statements: string[]): Promise<Record<string, unknown>[]> {
+    const connection = await createConnection({ socketPath: this.#socket, user: "root" });
+    try {
+      let rows: unknown = [];
+      for (const statement of statements) [rows] = await connection.query(statement);
+      return Array.isArray(rows) ? rows : [];
+    } finally {
+      connection.destroy();
+    }
+  }
+
+  get #data(): string {
+    return path.join(this.#directory, "data");
+  }
+
+  get #socket(): string {
+    return path.join(this.#directory, "mysql.sock");
+  }
+}
+
+/** Starts a server that ends with the test. */
+export async function startMysql(test: Teardown): Promise<MysqlServer> {
+  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-mysql-"));
+  test.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  const server = new MysqlServer(directory, await freePort());
+  test.teardown(() => server.stop());
+  await server.initialize();
+  await server.start();
+  return server;
+}
+
+/** Where a program of the server is. Throws an `Error` that names the package which has it. */
+function findProgram(name: string): string {
+  const directories = [...(process.env.PATH ?? "").split(":"), "/usr/sbin", "/usr/bin"];
+  const found = directories.map((at) => path.join(at, name)).find(existsSync);
+  if (found !== undefined) return found;
+  throw new Error(`There is no ${name}: install the package mariadb-server`);
+}
