@@ -3,6 +3,8 @@ const BUCKET_SIZE = 8;
 
 interface Entry<T> {
   readonly token: string;
+  /** Compared first: tokens of one gateway begin alike. */
+  readonly hash: number;
   readonly value: T;
 }
 
@@ -27,10 +29,11 @@ export class RecentTokens<T> {
   }
 
   get(token: string): T | undefined {
-    const bucket = this.#bucketOf(token);
+    const hash = hashOf(token);
+    const bucket = this.#bucketOf(hash);
     for (let at = 0; at < bucket.length; at++) {
       const entry = bucket[at];
-      if (entry?.token !== token) continue;
+      if (entry?.hash !== hash || entry.token !== token) continue;
       if (at > 0) moveToFront(bucket, at);
       return entry.value;
     }
@@ -39,24 +42,29 @@ export class RecentTokens<T> {
 
   /** Takes a token in that is not known. */
   add(token: string, value: T): void {
-    const bucket = this.#bucketOf(token);
-    bucket.unshift({ token, value });
+    const hash = hashOf(token);
+    const bucket = this.#bucketOf(hash);
+    bucket.unshift({ token, hash, value });
     if (bucket.length > BUCKET_SIZE) bucket.pop();
   }
 
   delete(token: string): void {
-    const bucket = this.#bucketOf(token);
+    const bucket = this.#bucketOf(hashOf(token));
     const at = bucket.findIndex((entry) => entry.token === token);
     if (at !== -1) bucket.splice(at, 1);
   }
 
-  #bucketOf(token: string): Entry<T>[] {
-    // The very last character may hold as little as two bits.
-    const end = token.length - 1;
-    let hash = 0;
-    for (let at = end - 3; at < end; at++) hash = hash * 97 + (token.charCodeAt(at) || 0);
+  #bucketOf(hash: number): Entry<T>[] {
     return this.#buckets[hash % this.#buckets.length] ?? [];
   }
+}
+
+/** Of the end of the signature; its very last character may hold as little as two bits. */
+function hashOf(token: string): number {
+  const end = token.length - 1;
+  let hash = 0;
+  for (let at = end - 3; at < end; at++) hash = hash * 97 + (token.charCodeAt(at) || 0);
+  return hash;
 }
 
 function moveToFront<T>(list: T[], at: number): void {

@@ -15,17 +15,19 @@ class Answer {
   onRequestStart() {}
 
   onResponseStart(controller, status) {
+    const response = this.#response;
     // Nobody would ever ask for more of it, and its connection would never be free again.
-    if (this.#response.destroyed) {
-      controller.abort(new Error("the client has gone"));
+    const abandon = () => controller.abort(new Error("the client has gone"));
+    if (response.destroyed) {
+      abandon();
       return;
     }
-    this.#response.writeHead(
+    response.writeHead(
       status,
       controller.rawHeaders.map((part) => part.toString("latin1")),
     );
-    this.#response.once("close", () => controller.resume());
-    this.#response.on("drain", () => controller.resume());
+    response.once("close", () => response.writableFinished || abandon());
+    response.on("drain", () => controller.resume());
   }
 
   onResponseData(controller, chunk) {
