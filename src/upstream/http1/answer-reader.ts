@@ -1,0 +1,115 @@
+import { type AnswerHead, BrokenAnswerError, parseAnswerHead } from "./answer-head.ts";
+import { ChunkedBody } from "./chunked-body.ts";
+import type { Loan } from "./read-buffer.ts";
+import type { AnswerReceiver } from "./receiver.ts";
+
+/** Bytes of the head of an answer, at most. */
+const LARGEST_HEAD = 16 * 1024;
+/** Bytes up to which the last piece of an answer is handed over with its end. */
+const SHORT_LAST = 4096;
+const SWITCHING_PROTOCOLS = 101;
+const headEnd = Buffer.from("\r\n\r\n");
+const nothing = Buffer.alloc(0);
+
+/** How an answer ended. */
+export interface AnswerEnd {
+  /** The last piece, if it is short and came with the end. */
+  readonly last: Buffer | undefined;
+  /** Bytes behind the answer, which nobody has asked for. */
+  readonly surplus: number;
+}
+
+/** Reads one answer out of the bytes of its connection, and hands it on as it comes. */
+export class AnswerReader {
+  readonly receiver: AnswerReceiver;
+  /** Undefined until it has come. */
+  head: AnswerHead | undefined;
+  /** What has come of a head that is not complete. */
+  #pending: Buffer = nothing;
+  /** Bytes of a measured body that are still to come. */
+  #left = 0;
+  #chunks: ChunkedBody | undefined;
+  #hasBytes = false;
+  #isStopped = false;
+
+  constructor(receiver: AnswerReceiver) {
+    this.receiver = receiver;
+  }
+
+  /** Hands nothing more on, also not of what is read just now. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /**
+   * Reads on.
+   *
+   * @returns how the answer ended; undefined if more of it is to come
+   * @throws BrokenAnswerError
+   */
+  read(bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+    if (!this.#hasBytes) {
+      this.#hasBytes = true;
+      this.receiver.onBytes();
+    }
+    return this.head === undefined
+      ? this.#readHead(bytes, loan)
+      : this.#readBody(bytes, loan, this.head);
+  }
+
+  #readHead(bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+    const known = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
+    this.#pending = nothing;
+    const end = known.indexOf(headEnd);
+    if (end > LARGEST_HEAD || (end === -1 && known.length > LARGEST_HEAD)) {
+      throw new BrokenAnswerError("the head of the answer is too large");
+    }
+    if (end === -1) {
+      this.#pending = Buffer.from(known);
+      return undefined;
+    }
+    const head = parseAnswerHead(known.toString("latin1", 0, end + 2));
+    const rest = known.subarray(end + headEnd.length);
+    return head.status < 200 ? this.#skipInterim(head, rest, loan) : this.#start(head, rest, loan);
+  }
+
+  #skipInterim(head: AnswerHead, rest: Buffer, loan: Loan): AnswerEnd | undefined {
+    if (head.status === SWITCHING_PROTOCOLS) throw new BrokenAnswerError("unasked for upgrade");
+    this.receiver.onInterim();
+    return rest.length === 0 || this.#isStopped ? undefined : this.#readHead(rest, loan);
+  }
+
+  #start(head: AnswerHead, rest: Buffer, loan: Loan): AnswerEnd | undefined {
+    this.head = head;
+    this.#left = head.length;
+    this.#chunks = head.framing === "chunked" ? new ChunkedBody() : undefined;
+    this.receiver.onHead(head);
+    if (this.#isStopped) return undefined;
+    const isEmpty = head.framing === "none" || (head.framing === "length" && head.length === 0);
+    if (isEmpty) return { last: undefined, surplus: rest.length };
+    return rest.length === 0 ? undefined : this.#readBody(rest, loan, head);
+  }
+
+  #readBody(bytes: Buffer, loan: Loan, { framing }: AnswerHead): AnswerEnd | undefined {
+    if (framing === "length") return this.#readMeasured(bytes, loan);
+    if (this.#chunks !== undefined) return this.#readChunks(this.#chunks, bytes, loan);
+    this.receiver.onData(bytes, loan.hold());
+    return undefined;
+  }
+
+  #readMeasured(bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+    const surplus = bytes.length - this.#left;
+    const piece = surplus > 0 ? bytes.subarray(0, this.#left) : bytes;
+    if (surplus >= 0 && piece.length <= SHORT_LAST) return { last: piece, surplus };
+    this.#left -= piece.length;
+    this.receiver.onData(piece, loan.hold());
+    return surplus >= 0 ? { last: undefined, surplus } : undefined;
+  }
+
+  #readChunks(chunks: ChunkedBody, bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+    const end = chunks.read(bytes, (piece) => {
+      if (!this.#isStopped) this.receiver.onData(piece, loan.hold());
+    });
+    return end === -1 ? undefined : { last: undefined, surplus: bytes.length - end };
+  }
+}
