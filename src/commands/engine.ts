@@ -1,12 +1,15 @@
 import path from "node:path";
-import { Command } from "commander";
+import { Command, Option } from "commander";
+import type { PostgresDatabases } from "../engine/postgres/open.ts";
 import { endWithErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+import { UsageError } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
 
 interface EngineOptions extends CommonOptions {
   readonly url?: string;
+  readonly databases?: PostgresDatabases;
   readonly listen?: string;
 }
 
@@ -25,8 +28,15 @@ function whenToEnd(): Promise<void> {
   });
 }
 
+/** @throws UsageError if a choice is made that the database does not leave */
+function requireChoice({ url, databases }: EngineOptions): void {
+  if (databases === undefined || /^postgres(ql)?:/.test(url ?? "")) return;
+  throw new UsageError("--databases is for PostgreSQL alone, whose --url begins with postgres:");
+}
+
 async function run(options: EngineOptions): Promise<void> {
   try {
+    requireChoice(options);
     await serve(options);
   } catch (error) {
     // The open channel to its gateway would keep an engine alive that never started.
@@ -50,6 +60,7 @@ async function serve(options: EngineOptions): Promise<void> {
   const { startEngine } = await import("../engine/engine.ts");
   const engine = await startEngine({
     url: options.url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
+    ...(options.databases === undefined ? {} : { databases: options.databases }),
     listen: options.listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,
     ...(authorization === undefined ? {} : { authorization }),
     log,
@@ -67,6 +78,12 @@ export function engineCommand(): Command {
     .option(
       "--url <url>",
       "the database: sqlite:DIRECTORY (default: data in the service directory), postgres://user@host:port/database or mysql://user@host:port/",
+    )
+    .addOption(
+      new Option(
+        "--databases <kind>",
+        "what a database of queries is over PostgreSQL: a schema of the one that --url names, or a database of the server (default: schemas)",
+      ).choices(["schemas", "databases"]),
     )
     .option(
       "--listen <address>",

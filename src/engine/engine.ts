@@ -1,6 +1,7 @@
 import type { Logger } from "pino";
 import { listen, parseEndpoint } from "./listen.ts";
 import { openStore } from "./open-store.ts";
+import type { PostgresDatabases } from "./postgres/open.ts";
 import { createEngineServer } from "./server.ts";
 
 /** How long a query may take unless the options say otherwise, in milliseconds. */
@@ -13,6 +14,8 @@ export interface EngineOptions {
    * `mysql://user@host:port/`.
    */
   readonly url: string;
+  /** What the databases of queries are over PostgreSQL; by default schemas of the URL's database. */
+  readonly databases?: PostgresDatabases;
   /** `unix:/path`, or a loopback `host:port` (port 0 takes a free one). */
   readonly listen: string;
   /** The `Authorization` header that every request must carry; absent: none is asked for. */
@@ -40,7 +43,8 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
   if (options.authorization === "") throw new Error("The engine's authorization is empty.");
   const timeLimit = options.queryTimeLimit ?? defaultQueryTimeLimit;
-  const store = await openStore(options.url, { timeLimit, log: options.log });
+  const { url, log, databases = "schemas" } = options;
+  const store = await openStore(url, { timeLimit, log, databases });
   const { server, drain } = createEngineServer({
     store,
     log: options.log,

@@ -1,6 +1,6 @@
 import type { Logger } from "pino";
 import { openMysqlStore } from "./mysql/open.ts";
-import { openPostgresStore } from "./postgres/open.ts";
+import { openPostgresStore, type PostgresDatabases } from "./postgres/open.ts";
 import { openSqliteStore } from "./sqlite/store.ts";
 import type { Store } from "./store.ts";
 
@@ -9,6 +9,8 @@ export interface StoreOptions {
   /** How long a query may take in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
+  /** What the databases of queries are over PostgreSQL, which alone leaves the choice. */
+  readonly databases: PostgresDatabases;
 }
 
 /**

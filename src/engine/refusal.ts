@@ -22,6 +22,7 @@ export const refusalStatuses = {
   method_not_allowed: 405,
   constraint_violation: 409,
   database_exists: 409,
+  database_in_use: 409,
   database_protected: 409,
   table_exists: 409,
   body_too_large: 413,

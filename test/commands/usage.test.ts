@@ -23,7 +23,8 @@ t.test("help is asked for and given on standard output", async (t) => {
     "serve --help":
       /--host <host>.*\(default:\s+server\.host,\s+else\s+127\.0\.0\.1\).*--port <port>.*else\s+8080\)/s,
     "token issue --help": /--expires <time>.*\(default: 90d\)/s,
-    "engine --help": /--url <url>.*--listen <address>.*\$GATEHOUSE_ENGINE_AUTHORIZATION/s,
+    "engine --help":
+      /--url <url>.*--databases <kind>.*"schemas", "databases".*--listen <address>.*\$GATEHOUSE_ENGINE_AUTHORIZATION/s,
   };
   const results = await gatehouse.runAll(Object.keys(helps));
   for (const [index, [flags, text]] of Object.entries(helps).entries()) {
@@ -68,6 +69,10 @@ t.test("a command line that makes no sense ends with 2 and says what is allowed"
     "serve --port 70000": /^gatehouse: --port: .*; allowed: a whole number from 0 to 65535/,
     "serve --port x": /^gatehouse: .*'x' is invalid\. .*\n\(add --help for what is allowed\)\n$/,
     "user list --config": /option '--config <file>' argument missing/,
+    "engine --databases schemas --url sqlite:x":
+      /^gatehouse: --databases is for PostgreSQL alone, whose --url begins with postgres:\n$/,
+    "engine --databases databases --url mysql://app@h/":
+      /^gatehouse: --databases is for PostgreSQL alone/,
     "access list --jsno": /unknown option '--jsno'/,
   };
   for (const [flags, text] of Object.entries(senseless)) {

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Connection as Client, RowDataPacket } from "mysql2";
-import type { Connection } from "../remote/loan.ts";
+import type { Connection } from "../remote/connection.ts";
 import type { ServerAddress } from "./address.ts";
 import { answered } from "./answered.ts";
 import { type Opened, open } from "./client.ts";
@@ -19,36 +19,24 @@ export class MysqlConnection implements Connection<MysqlSession> {
   readonly #address: ServerAddress;
   readonly #client: Client;
   readonly #socket: Socket;
-  readonly #onRelease: (connection: MysqlConnection) => void;
   #isBroken = false;
 
-  private constructor(
-    address: ServerAddress,
-    { client, socket }: Opened,
-    session: MysqlSession,
-    onRelease: (connection: MysqlConnection) => void,
-  ) {
+  private constructor(address: ServerAddress, { client, socket }: Opened, session: MysqlSession) {
     this.#address = address;
     this.#client = client;
     this.#socket = socket;
     this.session = session;
-    this.#onRelease = onRelease;
     socket.once("close", () => {
       this.#isBroken = true;
     });
   }
 
   /**
-   * Makes a connection whose statements take `timeLimit` milliseconds at the most. `onRelease` is
-   * called each time that it is not needed any more.
+   * Makes a connection whose statements take `timeLimit` milliseconds at the most.
    *
    * Throws `ConnectionLost`, or the server's error if it refuses the connection.
    */
-  static async open(
-    address: ServerAddress,
-    timeLimit: number,
-    onRelease: (connection: MysqlConnection) => void,
-  ): Promise<MysqlConnection> {
+  static async open(address: ServerAddress, timeLimit: number): Promise<MysqlConnection> {
     const opened = open(address, connectTimeout);
     try {
       await opened.ready;
@@ -58,7 +46,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
       const server = readTraits(row);
       const session = new MysqlSession(opened.client, server);
       for (const words of settings(server, timeLimit)) await session.command(words);
-      return new MysqlConnection(address, opened, session, onRelease);
+      return new MysqlConnection(address, opened, session);
     } catch (error) {
       opened.socket.destroy();
       throw error;
@@ -67,7 +55,6 @@ export class MysqlConnection implements Connection<MysqlSession> {
     }
   }
 
-  /** False once the server or the network has ended it. */
   get isUsable(): boolean {
     return !this.#isBroken;
   }
@@ -92,12 +79,6 @@ export class MysqlConnection implements Connection<MysqlSession> {
     this.#socket.destroy();
   }
 
-  release(isBroken: boolean): void {
-    if (isBroken) this.cut();
-    this.#onRelease(this);
-  }
-
-  /** Takes leave of the server. */
   async end(): Promise<void> {
     if (this.#socket.closed) return;
     await new Promise<void>((resolve) => {

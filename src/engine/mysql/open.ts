@@ -1,8 +1,8 @@
 import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
+import { MysqlConnection } from "./connection.ts";
 import { mysql } from "./dialect.ts";
-import { MysqlPool } from "./pool.ts";
 
 /**
  * Opens the MySQL or MariaDB server that a URL names. A server that is not there yet is waited for
@@ -13,6 +13,10 @@ import { MysqlPool } from "./pool.ts";
 export async function openMysqlStore(url: string, options: RemoteOptions): Promise<Store> {
   const address = parseAddress(url);
   const { host, port, user } = address;
-  const pool = new MysqlPool(address, options.timeLimit);
-  return openRemoteStore({ dialect: mysql, pool, host, port, wanted: user }, options);
+  const connections = {
+    // A connection leads to all databases of the server.
+    targetOf: () => "",
+    open: () => MysqlConnection.open(address, options.timeLimit),
+  };
+  return openRemoteStore({ dialect: mysql, connections, host, port, wanted: user }, options);
 }

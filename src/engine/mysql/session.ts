@@ -1,7 +1,7 @@
 import type { Connection, ExecuteValues, Query, ResultSetHeader, RowDataPacket } from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
 import { ConnectionLost } from "../remote/connection-lost.ts";
-import { refused, unknownOutcome } from "../remote/refused.ts";
+import { refused, UnknownOutcome } from "../remote/refused.ts";
 import type { Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { answered } from "./answered.ts";
@@ -69,7 +69,7 @@ export class MysqlSession implements Session {
     try {
       await this.command(sql);
     } catch (error) {
-      throw error instanceof ConnectionLost ? unknownOutcome() : error;
+      throw error instanceof ConnectionLost ? new UnknownOutcome() : error;
     }
   }
 

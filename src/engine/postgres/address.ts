@@ -11,10 +11,10 @@ export interface ServerAddress {
   readonly database: string;
   readonly ssl: boolean | ConnectionOptions;
   /**
-   * Looked up at each connection that is asked for one, so that a new password needs no restart.
-   * Throws `PasswordMissing`.
+   * The password for a database. Looked up at each connection that is asked for one, so that a new
+   * one needs no restart. Throws `PasswordMissing`.
    */
-  password(): Promise<string>;
+  password(database: string): Promise<string>;
 }
 
 /**
@@ -29,11 +29,12 @@ export function parseAddress(url: string): ServerAddress {
   if (user === undefined || database === undefined) {
     throw new Error("The engine's URL names no user: postgres://user@host:port/database.");
   }
-  const place = { host, port, user, database };
+  const login = { host, port, user };
   return {
-    ...place,
+    ...login,
+    database,
     ssl,
-    password: async () => password || (await findPassword(place)),
+    password: async (database) => password || (await findPassword({ ...login, database })),
   };
 }
 

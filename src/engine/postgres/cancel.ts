@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect as connectSocket, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import type { PoolClient } from "pg";
+import type { Client } from "pg";
 import type { ServerAddress } from "./address.ts";
 
 /** How long the server may take to take the request, in milliseconds. */
@@ -15,7 +15,7 @@ const tlsCode = 80_877_103;
  * Asks the server to end what a connection of ours is doing, on a connection of its own, as the
  * protocol wants it. It is a request: nobody says whether it came in time.
  */
-export async function requestCancel(address: ServerAddress, client: PoolClient): Promise<void> {
+export async function requestCancel(address: ServerAddress, client: Client): Promise<void> {
   const key = keyOf(client);
   if (key === undefined) return;
   const socket = open(address);
@@ -34,7 +34,7 @@ export async function requestCancel(address: ServerAddress, client: PoolClient):
 }
 
 /** What the server has told the driver to show with such a request. */
-function keyOf(client: PoolClient): [number, number] | undefined {
+function keyOf(client: Client): [number, number] | undefined {
   const id = "processID" in client ? client.processID : undefined;
   const secret = "secretKey" in client ? client.secretKey : undefined;
   return typeof id === "number" && typeof secret === "number" ? [id, secret] : undefined;

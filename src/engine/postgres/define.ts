@@ -26,7 +26,7 @@ export async function createTable(
   for (const { name } of columns) requireShort(name);
   const { taken, hasBytewiseOrder } = await readSurroundings(place, table);
   if (taken !== null) {
-    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${place.schema}`);
+    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${place.database}`);
   }
   const collation = hasBytewiseOrder ? sql` collate "C"` : sql``;
   const key = columns.filter((column) => column.primary_key === true);
@@ -40,7 +40,7 @@ export async function createTable(
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */
 export async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<void> {
   const { isTable } = await readTable(place, table);
-  if (!isTable) throw isNoTable(table, place.schema);
+  if (!isTable) throw isNoTable(table, place.database);
   await place.session.run(sql`drop table ${sql.id(place.schema, table)}`);
 }
 
@@ -49,7 +49,7 @@ export async function dropTable(place: PostgresPlace, { table }: DropTable): Pro
  * PostgreSQL's name for it. One that does not orders by bytes anyway.
  */
 async function readSurroundings(
-  { session, schema }: PostgresPlace,
+  { session, database, schema }: PostgresPlace,
   table: string,
 ): Promise<{ taken: string | null; hasBytewiseOrder: boolean }> {
   const [row] = await session.rows(sql`
@@ -58,7 +58,7 @@ async function readSurroundings(
           and pg_catalog.lower(class.relname) = pg_catalog.lower(${table}) limit 1),
       exists (select 1 from pg_catalog.pg_collation where collname = 'C')
     from pg_catalog.pg_namespace as namespace where namespace.nspname = ${schema}`);
-  if (row === undefined) throw databaseNotFound(schema);
+  if (row === undefined) throw databaseNotFound(database);
   const [taken = null, hasBytewiseOrder] = row;
   return { taken, hasBytewiseOrder: hasBytewiseOrder === "t" || hasBytewiseOrder === "true" };
 }

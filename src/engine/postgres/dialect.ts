@@ -1,6 +1,14 @@
 import type { Dialect } from "../remote/dialect.ts";
+import { requireOneDatabase } from "./atomic.ts";
 import { begin } from "./begin.ts";
 import { listTables } from "./catalog.ts";
+import {
+  createDatabase,
+  dropDatabase,
+  listDatabases,
+  publicSchemaOf,
+  requireDroppable,
+} from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
 import { insert } from "./insert.ts";
@@ -10,7 +18,7 @@ import type { PostgresSession } from "./session.ts";
 import { readTable } from "./tables.ts";
 
 /** PostgreSQL, whose schemas are the databases of queries. */
-export const postgres: Dialect<PostgresSession> = {
+export const ofSchemas: Dialect<PostgresSession> = {
   name: "PostgreSQL",
   failures,
   begin,
@@ -25,4 +33,15 @@ export const postgres: Dialect<PostgresSession> = {
   dropTable,
   select,
   insert,
+};
+
+/** PostgreSQL, whose databases are those of queries; a connection leads to one of them. */
+export const ofDatabases: Dialect<PostgresSession> = {
+  ...ofSchemas,
+  requireAtomic: requireOneDatabase,
+  visibleSchema: publicSchemaOf,
+  listDatabases,
+  createDatabase,
+  dropDatabase,
+  requireDroppable,
 };

@@ -25,6 +25,7 @@ const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["42883", refused.unfit],
   ["428C9", refused.computed],
   ["42P01", refused.noTable],
+  ["42P04", refused.databaseExists],
   ["42P06", refused.databaseExists],
   ["42P07", refused.tableExists],
   ["42809", refused.ofView],

@@ -1,9 +1,9 @@
-import { DatabaseError, type PoolClient } from "pg";
+import { type Client, DatabaseError } from "pg";
 import Cursor from "pg-cursor";
 import { ConnectionLost } from "../remote/connection-lost.ts";
+import { UnknownOutcome } from "../remote/refused.ts";
 import type { Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
-
 import { compile } from "./statements.ts";
 
 /** A row, its values PostgreSQL's text, in the order of the columns. */
@@ -20,9 +20,9 @@ export interface RowCursor {
 
 /** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
 export class PostgresSession implements Session {
-  readonly #client: PoolClient;
+  readonly #client: Client;
 
-  constructor(client: PoolClient) {
+  constructor(client: Client) {
     this.#client = client;
   }
 
@@ -42,6 +42,19 @@ export class PostgresSession implements Session {
   /** Runs words of our own, which hold no values. */
   async command(words: string): Promise<void> {
     await answered(this.#client.query(words));
+  }
+
+  /**
+   * Ends the transaction and runs a definition that PostgreSQL takes outside of one alone. Throws
+   * `database_unavailable` if nobody can say whether it was carried out.
+   */
+  async define(fragment: Fragment): Promise<void> {
+    await this.command("commit");
+    try {
+      await this.run(fragment);
+    } catch (error) {
+      throw error instanceof ConnectionLost ? new UnknownOutcome() : error;
+    }
   }
 
   /** Opens a fragment's rows; nothing else is run before they have been read to their end. */

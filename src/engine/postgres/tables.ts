@@ -43,9 +43,9 @@ export async function readTable(place: PostgresPlace, name: string): Promise<Pos
     where namespace.nspname = ${place.schema}
     order by attribute.attnum`);
   const [first] = found;
-  if (first === undefined) throw databaseNotFound(place.schema);
+  if (first === undefined) throw databaseNotFound(place.database);
   const [relationKind] = first;
-  if (relationKind == null) throw tableNotFound(name, place.schema);
+  if (relationKind == null) throw tableNotFound(name, place.database);
   const columns = found.map(columnOf).filter((column) => column.name !== "");
   const isTable = ["r", "p", "f"].includes(relationKind);
   return { name, isTable, columns: new Map(columns.map((column) => [column.name, column])) };

@@ -51,6 +51,11 @@ export interface Dialect<Lent extends Session> {
   listDatabases(session: Lent): Promise<string[]>;
   createDatabase(session: Lent, database: string): Promise<void>;
   dropDatabase(session: Lent, database: string): Promise<void>;
+  /**
+   * Where a connection leads to one database alone: refuses to drop the one that it leads to, for
+   * what is in it.
+   */
+  requireDroppable?(session: Lent): Promise<void>;
 
   /** The tables and views that a query can name, sorted. */
   listTables(place: Place<Lent>): Promise<string[]>;

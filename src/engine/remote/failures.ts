@@ -1,7 +1,7 @@
 import { EngineRefusal } from "../refusal.ts";
 import { ConnectionLost } from "./connection-lost.ts";
 import type { Failures } from "./dialect.ts";
-import { type Refused, refusalOfDisk, refused } from "./refused.ts";
+import { type Refused, refusalOfDisk, refused, UnknownOutcome } from "./refused.ts";
 
 /** How the errors of one kind of server are read. */
 export interface ErrorReader<ServerError> {
@@ -40,7 +40,10 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
       return reader.isAnswer(error) && reader.concernsStatement(error);
     },
     isTransient: (error) => reader.isAnswer(error) && reader.isTransient(error),
-    isSettled: (error) => reader.isAnswer(error) || error instanceof EngineRefusal,
+    isSettled(error) {
+      if (error instanceof UnknownOutcome) return false;
+      return reader.isAnswer(error) || error instanceof EngineRefusal;
+    },
     isUnavailable(error) {
       if (error instanceof ConnectionLost) return true;
       return reader.isAnswer(error) && reader.isUnavailable(error);

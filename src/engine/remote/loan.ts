@@ -1,29 +1,17 @@
 import { EngineRefusal } from "../refusal.ts";
+import type { Connection } from "./connection.ts";
+import type { ConnectionPool } from "./pool.ts";
 
 /** How long a statement may take to end once it is cancelled, in milliseconds. */
 const cancelTime = 1000;
 
-/** A connection that is taken out of a pool for one transaction. */
-export interface Connection<Lent> {
-  readonly session: Lent;
-  /** Asks the server, by another connection, to end what it does for this one. Never rejects. */
-  cancel(): Promise<void>;
-  /** Breaks the connection at once. */
-  cut(): void;
-  /** Puts it back into the pool, which throws a broken one away. */
-  release(isBroken: boolean): void;
-}
-
-/** The connections to one server. */
-export interface ConnectionPool<Lent> {
-  /**
-   * Takes out a connection, or makes one.
-   *
-   * Throws `ConnectionLost`, or the server's error if it refuses the connection.
-   */
-  connect(): Promise<Connection<Lent>>;
-  /** Closes the connections once none of them is taken out. */
-  close(): Promise<void>;
+/** What is lent, and until when. */
+export interface Terms {
+  /** The database of the query; undefined for what is about none. */
+  readonly database: string | undefined;
+  readonly signal: AbortSignal;
+  /** True for an error after which the connection is fit for another transaction. */
+  isSettled(error: unknown): boolean;
 }
 
 /**
@@ -35,10 +23,10 @@ export interface ConnectionPool<Lent> {
  */
 export async function lend<Lent, Result>(
   pool: ConnectionPool<Lent>,
-  { signal, isSettled }: { signal: AbortSignal; isSettled(error: unknown): boolean },
+  { database, signal, isSettled }: Terms,
   work: (session: Lent) => Promise<Result>,
 ): Promise<Result> {
-  const connection = await pool.connect();
+  const connection = await pool.connect(database);
   const loan = new Loan(connection);
   signal.addEventListener("abort", loan.interrupt);
   try {
@@ -49,7 +37,7 @@ export async function lend<Lent, Result>(
     throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
   } finally {
     signal.removeEventListener("abort", loan.interrupt);
-    await loan.end();
+    pool.release(connection, await loan.end());
   }
 }
 
@@ -81,10 +69,13 @@ class Loan {
     this.#isBroken = true;
   }
 
-  /** Gives the connection back, after a request to cancel it, which must meet nobody else's work. */
-  async end(): Promise<void> {
+  /**
+   * Waits for a request to cancel, which must meet nobody else's work. Returns whether the
+   * connection is broken.
+   */
+  async end(): Promise<boolean> {
     await this.#cancelling;
     clearTimeout(this.#timer);
-    this.#connection.release(this.#isBroken);
+    return this.#isBroken;
   }
 }

@@ -1,10 +1,10 @@
 import type { Logger } from "pino";
 import type { Store } from "../store.ts";
 import type { Dialect } from "./dialect.ts";
-import type { ConnectionPool } from "./loan.ts";
+import { ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { reasonOf } from "./reachability.ts";
 import type { Session } from "./session.ts";
-import { RemoteStore } from "./store.ts";
+import { connectionLimit, RemoteStore } from "./store.ts";
 import { Transactions } from "./transaction.ts";
 
 /** How a store over a server is opened. */
@@ -17,7 +17,7 @@ export interface RemoteOptions {
 /** A server, and how it is spoken to. */
 export interface Server<Lent extends Session> {
   readonly dialect: Dialect<Lent>;
-  readonly pool: ConnectionPool<Lent>;
+  readonly connections: ConnectionSource<Lent>;
   readonly host: string;
   readonly port: number;
   /** Whom or what the server is asked for, for the message of a refusal. */
@@ -33,11 +33,16 @@ export async function openRemoteStore<Lent extends Session>(
   server: Server<Lent>,
   options: RemoteOptions,
 ): Promise<Store> {
-  const { dialect, pool, host, port, wanted } = server;
+  const { dialect, connections, host, port, wanted } = server;
   const { timeLimit, log } = options;
+  const pool = new ConnectionPool(connections, connectionLimit);
   const { signal } = new AbortController();
   try {
-    await new Transactions(pool, dialect, timeLimit).run("read only", signal, async () => {});
+    await new Transactions(pool, dialect, timeLimit).run(
+      { mode: "read only" },
+      signal,
+      async () => {},
+    );
   } catch (error) {
     if (!dialect.failures.isUnavailable(error)) {
       await pool.close();

@@ -30,7 +30,7 @@ export async function performAll<Lent extends Session>(
   for (const [index, operation] of operations.entries()) {
     if (index > 0) spool.write(",");
     try {
-      const place = { session, schema: dialect.visibleSchema(databaseOf(operation)) };
+      const place = placeOf(dialect, session, databaseOf(operation));
       await perform(dialect, place, operation, spool);
     } catch (error) {
       throw isBatch && concernsStatement(error)
@@ -39,6 +39,15 @@ export async function performAll<Lent extends Session>(
     }
   }
   spool.write(isBatch ? "]}" : "}");
+}
+
+/** A database in a session. Throws `database_not_found` for one that no query can name. */
+export function placeOf<Lent extends Session>(
+  dialect: Dialect<Lent>,
+  session: Lent,
+  database: string,
+): Place<Lent> {
+  return { session, database, schema: dialect.visibleSchema(database) };
 }
 
 async function perform<Lent extends Session>(

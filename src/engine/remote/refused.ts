@@ -56,11 +56,13 @@ export function isNoTable(name: string, database: string): EngineRefusal {
 }
 
 /** The refusal when the connection broke at the moment that decides. */
-export function unknownOutcome(): EngineRefusal {
-  return new EngineRefusal(
-    "database_unavailable",
-    "The connection to the database was lost at the end of the query; whether it was carried out is not known",
-  );
+export class UnknownOutcome extends EngineRefusal {
+  constructor() {
+    super(
+      "database_unavailable",
+      "The connection to the database was lost at the end of the query; whether it was carried out is not known",
+    );
+  }
 }
 
 /** The three ways in which a row breaks a rule; names are the schema's, never values. */

@@ -2,14 +2,15 @@ import type { Logger } from "pino";
 import { parseBodyExactly } from "../parse.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
+import { databaseOf } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import type { Dialect, Mode, RemoteColumn } from "./dialect.ts";
-import type { ConnectionPool } from "./loan.ts";
-import { performAll, type Work } from "./operations.ts";
+import { performAll, placeOf, type Work } from "./operations.ts";
+import type { ConnectionPool } from "./pool.ts";
 import { Reachability } from "./reachability.ts";
 import type { Session } from "./session.ts";
 import { Slots } from "./slots.ts";
-import { Transactions } from "./transaction.ts";
+import { type Conditions, Transactions } from "./transaction.ts";
 
 /** How many queries are carried out at a time, each on a connection; the others wait in turn. */
 export const connectionLimit = 16;
@@ -56,7 +57,8 @@ export class RemoteStore<Lent extends Session> implements Store {
 
   async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
     return this.#hold(signal, async () => {
-      const data = await this.#transactions.run("read only", signal, (session) =>
+      const conditions = { mode: "read only", database: place.database } as const;
+      const data = await this.#transactions.run(conditions, signal, (session) =>
         this.#describe(session, place),
       );
       return jsonAnswer({ status: "success", data });
@@ -84,23 +86,31 @@ export class RemoteStore<Lent extends Session> implements Store {
   }
 
   async #create(name: string, signal: AbortSignal): Promise<Answer> {
-    await this.#transactions.run("read committed", signal, (session) =>
+    await this.#transactions.run({ mode: "read committed" }, signal, (session) =>
       this.#dialect.createDatabase(session, name),
     );
     return jsonAnswer({ status: "success", message: `Database ${name} created` });
   }
 
   async #drop(name: string, signal: AbortSignal): Promise<Answer> {
-    await this.#transactions.run("read committed", signal, (session) =>
-      this.#dialect.dropDatabase(session, name),
-    );
+    const { dropDatabase, requireDroppable } = this.#dialect;
+    const drop = () =>
+      this.#transactions.run({ mode: "read committed" }, signal, (session) =>
+        dropDatabase(session, name),
+      );
+    if (requireDroppable === undefined) await drop();
+    else {
+      const conditions = { mode: "read only", database: name } as const;
+      await this.#transactions.run(conditions, signal, requireDroppable);
+      await this.#pool.without(name, drop);
+    }
     return jsonAnswer({ status: "success", message: `Database ${name} dropped` });
   }
 
   async #perform(work: Work, signal: AbortSignal): Promise<Answer> {
     let spool = new Spool(openUnnamedFile);
     try {
-      await this.#transactions.run(modeOf(work), signal, async (session) => {
+      await this.#transactions.run(conditionsOf(work), signal, async (session) => {
         // What an earlier attempt has written is not what this one finds.
         spool.close();
         spool = new Spool(openUnnamedFile);
@@ -116,7 +126,7 @@ export class RemoteStore<Lent extends Session> implements Store {
 
   async #describe(session: Lent, { database, table }: SchemaPlace): Promise<object> {
     if (database === undefined) return { databases: await this.#dialect.listDatabases(session) };
-    const place = { session, schema: this.#dialect.visibleSchema(database) };
+    const place = placeOf(this.#dialect, session, database);
     if (table === undefined) return { tables: await this.#dialect.listTables(place) };
     const { columns } = await this.#dialect.readTable(place, table);
     return { columns: Array.from(columns.values(), describeColumn) };
@@ -132,4 +142,10 @@ function modeOf({ isBatch, operations }: Work): Mode {
   const onlyReads = operations.every((operation) => "Select" in operation);
   if (isBatch) return onlyReads ? "snapshot, read only" : "serializable";
   return onlyReads ? "read only" : "read committed";
+}
+
+/** Where it matters which database it is, all operations are about the same. */
+function conditionsOf(work: Work): Conditions {
+  const [first] = work.operations;
+  return { mode: modeOf(work), database: first && databaseOf(first) };
 }

@@ -2,8 +2,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { tooSlow } from "../refusal.ts";
 import { ConnectionLost } from "./connection-lost.ts";
 import type { Dialect, Mode } from "./dialect.ts";
-import { type ConnectionPool, lend } from "./loan.ts";
-import { unknownOutcome } from "./refused.ts";
+import { lend } from "./loan.ts";
+import type { ConnectionPool } from "./pool.ts";
+import { UnknownOutcome } from "./refused.ts";
 import type { Session } from "./session.ts";
 import { Slots } from "./slots.ts";
 
@@ -15,6 +16,13 @@ const firstPause = 10;
 
 /** How often a connection is asked for that turns out to have been closed by the server. */
 const connectionLimit = 3;
+
+/** What a transaction is to be. */
+export interface Conditions {
+  readonly mode: Mode;
+  /** The database that it is about; absent: none, or all of them. */
+  readonly database?: string | undefined;
+}
 
 /** The transactions on one server. */
 export class Transactions<Lent extends Session> {
@@ -40,7 +48,7 @@ export class Transactions<Lent extends Session> {
    * nobody can say whether it was committed, or what the work throws.
    */
   async run<Result>(
-    mode: Mode,
+    conditions: Conditions,
     callerSignal: AbortSignal,
     work: (session: Lent) => Promise<Result>,
   ): Promise<Result> {
@@ -48,7 +56,7 @@ export class Transactions<Lent extends Session> {
     const timer = setTimeout(() => limit.abort(tooSlow(this.#timeLimit)), this.#timeLimit);
     const signal = AbortSignal.any([callerSignal, limit.signal]);
     try {
-      const runOnce = () => this.#runOnce(mode, signal, work);
+      const runOnce = () => this.#runOnce(conditions, signal, work);
       return await runOnce().catch((error) => {
         if (!this.#dialect.failures.isTransient(error)) throw error;
         return this.#again.hold(signal, () => this.#runAgain(runOnce));
@@ -72,7 +80,7 @@ export class Transactions<Lent extends Session> {
   }
 
   async #runOnce<Result>(
-    mode: Mode,
+    { mode, database }: Conditions,
     signal: AbortSignal,
     work: (session: Lent) => Promise<Result>,
   ): Promise<Result> {
@@ -80,7 +88,7 @@ export class Transactions<Lent extends Session> {
     for (let attempt = 1; ; attempt += 1) {
       let isBegun = false;
       try {
-        return await lend(this.#pool, { signal, isSettled }, async (session) => {
+        return await lend(this.#pool, { database, signal, isSettled }, async (session) => {
           await this.#dialect.begin(session, mode, this.#timeLimit);
           isBegun = true;
           return await this.#finish(session, mode, work);
@@ -110,7 +118,7 @@ export class Transactions<Lent extends Session> {
       await session.command("commit");
     } catch (error) {
       const isAnswer = concernsStatement(error) || isTransient(error);
-      throw isAnswer || mode.endsWith("read only") ? error : unknownOutcome();
+      throw isAnswer || mode.endsWith("read only") ? error : new UnknownOutcome();
     }
     return result;
   }

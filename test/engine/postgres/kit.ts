@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import t from "tap";
-import { type Engine, startEngine } from "../../../src/engine/engine.ts";
+import { type Engine, type EngineOptions, startEngine } from "../../../src/engine/engine.ts";
 import { type Answer, query } from "../kit.ts";
 import { type PostgresServer, startPostgres } from "./server.ts";
 
@@ -37,7 +37,7 @@ export async function freshPostgres(
 export async function startOn(
   test: { teardown(work: () => unknown): void },
   url: string,
-  options: { queryTimeLimit?: number } = {},
+  options: Pick<EngineOptions, "queryTimeLimit" | "databases"> = {},
 ): Promise<Engine> {
   const log = pino({ level: "silent" });
   const engine = await startEngine({ url, listen: "127.0.0.1:0", log, ...options });

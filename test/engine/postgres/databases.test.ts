@@ -1,0 +1,233 @@
+import { Client } from "pg";
+import t, { type Test } from "tap";
+import { eventually } from "../../kit/eventually.ts";
+import { type Answer, createTable, insert, query, selectAll, send } from "../kit.ts";
+import { sharedServer, startOn } from "./kit.ts";
+import { startService } from "./service.ts";
+
+/** An engine whose databases are the server's; it asks for them in a database of its own. */
+async function scene(t: Test, { user = "gatehouse", queryTimeLimit = 30_000 } = {}) {
+  const server = await sharedServer();
+  const home = await server.createDatabase();
+  const url = server.url(home).replace("gatehouse@", `${user}@`);
+  const { address } = await startOn(t, url, { queryTimeLimit, databases: "databases" });
+  const ask = (body: object): Promise<Answer> => query(address, body);
+  /** Makes databases of these names, each with an empty table `rows`. */
+  const make = async (...names: string[]): Promise<void> => {
+    for (const database of names) {
+      t.match(await ask({ CreateDatabase: { database } }), { status: 200 }, database);
+      t.match(await ask(createTable("rows", { id: "int" }, database)), { status: 200 });
+    }
+  };
+  /** How many connections of engines fulfil a condition. */
+  const connections = async (condition: string): Promise<number> => {
+    const rows = await server.sql(
+      `select 1 from pg_stat_activity where application_name = 'gatehouse' and ${condition}`,
+    );
+    return rows.length;
+  };
+  return { server, home, address, ask, make, connections };
+}
+
+function refused(t: Test, answer: Answer, status: number, code: string, message?: RegExp): void {
+  t.match(answer, { status, body: { status: "error", code } });
+  if (message !== undefined) t.match(answer.body.message, message);
+}
+
+const drop = (database: string) => ({ DropDatabase: { database } });
+const create = (database: string) => ({ CreateDatabase: { database } });
+
+t.test("a server that is killed and comes back has all of its databases again", async (t) => {
+  const { server, ask, make } = await scene(t);
+  await make("left", "right");
+  await ask(insert("rows", [{ id: 1 }], "left"));
+  const guest = new Client({ connectionString: server.url("template1") });
+  guest.on("error", () => {});
+  await guest.connect();
+  const making = ask(create("late"));
+  await eventually("PostgreSQL waits for the guest", async () => {
+    const rows = await server.sql(`select 1 from pg_stat_activity
+      where query like 'create database "late"' and state = 'active'`);
+    return rows.length === 1;
+  });
+  await server.crash();
+  refused(t, await making, 503, "database_unavailable", /not known/);
+  refused(t, await ask(selectAll("rows", {}, "left")), 503, "database_unavailable", /reached/);
+  await server.start();
+  t.same((await ask(selectAll("rows", {}, "left"))).body.data, [{ id: 1 }]);
+  t.same((await ask(selectAll("rows", {}, "right"))).body.data, []);
+});
+
+// PostgreSQL waits five seconds for others to leave a database: meanwhile the rest is run.
+t.jobs = 6;
+
+t.test("a database in use by others is not dropped, and stays in use", async (t) => {
+  const { server, ask, make } = await scene(t);
+  await make("busy");
+  const other = new Client({ connectionString: server.url("busy") });
+  await other.connect();
+  refused(t, await ask(drop("busy")), 409, "database_in_use", /busy is in use/);
+  t.match(await ask(selectAll("rows", {}, "busy")), { status: 200 });
+  await other.end();
+  t.match(await ask(drop("busy")), { status: 200 });
+});
+
+t.test("databases of the server are made, listed, filled and dropped", async (t) => {
+  const { server, home, address, ask, make } = await scene(t);
+  await make("shop", "Blog-1");
+  t.match(await ask(insert("rows", [{ id: 1 }], "shop")), { status: 200 });
+  t.match(await ask(insert("rows", [{ id: 2 }], home)), { status: 404 });
+  t.same((await ask(selectAll("rows", {}, "shop"))).body.data, [{ id: 1 }]);
+  t.same((await ask(selectAll("rows", {}, "Blog-1"))).body.data, []);
+  t.same(await server.sql("select id from public.rows", "shop"), [{ id: "1" }]);
+
+  const { text } = await send(address, { path: "/schema" });
+  for (const name of ["shop", "Blog-1", home]) t.match(text, `"${name}"`);
+  t.notMatch(text, /template|"postgres"/);
+  const tables = await send(address, { path: "/schema/shop" });
+  t.same(tables.body.data, { tables: ["rows"] });
+
+  refused(t, await ask(create("SHOP")), 409, "database_exists", /shop/);
+  refused(t, await ask(createTable("rows", { id: "int" }, "shop")), 409, "table_exists", /in shop/);
+  refused(t, await ask(selectAll("none", {}, "shop")), 404, "table_not_found", /in shop/);
+  t.match(await ask(drop("shop")), { status: 200, body: { message: "Database shop dropped" } });
+  t.match(await ask(drop("Blog-1")), { status: 200 });
+  for (const body of [drop("shop"), selectAll("rows", {}, "shop")]) {
+    refused(t, await ask(body), 404, "database_not_found", /shop/);
+  }
+  refused(t, await send(address, { path: "/schema/shop" }), 404, "database_not_found");
+});
+
+t.test("databases that are used at a time share as many connections as one has", async (t) => {
+  const server = await sharedServer();
+  await server.sql("create role sharer superuser login");
+  const { ask, make, connections } = await scene(t, { user: "sharer" });
+  const names = ["a", "b", "c", "d", "e"];
+  await make(...names);
+  const read = (name = "") => ask(selectAll("rows", {}, name));
+  await Promise.all(Array.from({ length: 40 }, () => read("a")));
+
+  let isOver = false;
+  let most = 0;
+  const watch = async (): Promise<void> => {
+    while (!isOver) most = Math.max(most, await connections("usename = 'sharer'"));
+  };
+  const watching = watch();
+  const answers = await Promise.all(
+    Array.from({ length: 100 }, (_, id) => ask(insert("rows", [{ id }], names[id % 5]))),
+  );
+  isOver = true;
+  await watching;
+  t.ok(answers.every(({ status }) => status === 200));
+  t.ok(most > 8 && most <= 16, `${most} connections at the most`);
+  for (const name of names) t.equal((await read(name)).body.data?.length, 20, name);
+});
+
+t.test("a database is dropped once the engine's own queries on it have ended", async (t) => {
+  const { server, ask, make, connections } = await scene(t);
+  await make("ours");
+  await server.sql("alter table rows add pause text default pg_sleep(0.5)::text", "ours");
+  const writing = ask(insert("rows", [{ id: 1 }], "ours"));
+  await eventually("it is under way", async () => {
+    const rows = await server.sql(
+      "select 1 from pg_stat_activity where wait_event = 'PgSleep' and datname = 'ours'",
+    );
+    return rows.length === 1;
+  });
+  t.match(await ask(drop("ours")), { status: 200 });
+  t.match(await writing, { status: 200 });
+  t.equal(await connections("datname = 'ours'"), 0);
+});
+
+t.test("a database that holds more than tables for queries is not dropped", async (t) => {
+  const { server, ask, make } = await scene(t);
+  await make("rich");
+  for (const [made, removed] of [
+    ["create schema private", "drop schema private"],
+    ["create view seen as select 1 as id", "drop view seen"],
+    ["create function one() returns int language sql return 1", "drop function one()"],
+  ] as const) {
+    await server.sql(made, "rich");
+    refused(t, await ask(drop("rich")), 409, "constraint_violation");
+    await server.sql(removed, "rich");
+  }
+  t.match(await ask(selectAll("rows", {}, "rich")), { status: 200 });
+  t.match(await ask(drop("rich")), { status: 200 });
+});
+
+t.test(
+  "a database that is dropped from elsewhere is not found, and comes back empty",
+  async (t) => {
+    const { server, ask, make } = await scene(t);
+    await make("gone");
+    await server.sql("drop database gone with (force)");
+    refused(t, await ask(insert("rows", [{ id: 1 }], "gone")), 404, "database_not_found");
+    await make("gone");
+    t.same((await ask(selectAll("rows", {}, "gone"))).body.data, []);
+  },
+);
+
+t.test("a query on any database is cancelled when its time is over", async (t) => {
+  const { server, home, ask } = await scene(t, { queryTimeLimit: 1000 });
+  await server.sql("create view stuck as select pg_sleep(60)::text as pause", home);
+  refused(t, await ask(selectAll("stuck", {}, home)), 503, "query_timeout");
+  refused(t, await ask(selectAll("rows", {}, home)), 404, "table_not_found");
+});
+
+t.test("what the engine's own user may not do is a 403 of the engine", async (t) => {
+  const { server, home, ask, make } = await scene(t);
+  await make("closed");
+  await server.sql("create role guest login; revoke connect on database closed from public");
+  const url = server.url(home).replace("gatehouse@", "guest@");
+  const { address } = await startOn(t, url, { databases: "databases" });
+  const { data } = (await send(address, { path: "/schema" })).body;
+  t.notMatch(JSON.stringify(data), /closed/);
+  for (const body of [selectAll("rows", {}, "closed"), create("mine"), drop("closed")]) {
+    refused(t, await query(address, body), 403, "permission_denied");
+  }
+  t.match(await ask(selectAll("rows", {}, "closed")), { status: 200 });
+});
+
+t.test("a flag of the command says which databases are meant", async (t) => {
+  const server = await sharedServer();
+  const url = server.url(await server.createDatabase());
+  for (const [kind, isOfServer] of Object.entries({ schemas: false, databases: true })) {
+    const { address } = await startService(t, url, {}, ["--databases", kind]);
+    t.match(await query(address, create("flagged")), { status: 200 });
+    const found = await server.sql("select 1 from pg_database where datname = 'flagged'");
+    t.equal(found.length === 1, isOfServer, kind);
+  }
+});
+
+t.test("what is the server's own is no database, whoever asks", async (t) => {
+  const { server, home, ask } = await scene(t);
+  await server.sql("create database locked allow_connections false");
+  await server.sql("create database pattern is_template true");
+  t.teardown(() => server.sql("alter database pattern is_template false"));
+  for (const database of ["postgres", "template0", "template1", "Template1"]) {
+    refused(t, await ask(selectAll("rows", {}, database)), 404, "database_not_found");
+    refused(t, await ask(drop(database)), 404, "database_not_found");
+    refused(t, await ask(create(database)), 400, "invalid_name");
+  }
+  refused(t, await ask(selectAll("rows", {}, "locked")), 404, "database_not_found");
+  refused(t, await ask(drop("locked")), 404, "database_not_found");
+  refused(t, await ask(drop("pattern")), 409, "database_protected");
+  refused(t, await ask(drop(home)), 409, "database_protected");
+  refused(t, await ask(create("x".repeat(64))), 400, "invalid_name");
+});
+
+t.test("a Batch is one transaction in one database, and refused over two", async (t) => {
+  const { ask, make } = await scene(t);
+  await make("one", "two");
+  const twice = [insert("rows", [{ id: 1 }], "one"), insert("rows", [{ id: 1 }], "one")];
+  refused(t, await ask({ Batch: twice }), 409, "constraint_violation", /Batch\[1\]/);
+  const over = [insert("rows", [{ id: 1 }], "one"), insert("rows", [{ id: 1 }], "two")];
+  refused(t, await ask({ Batch: over }), 400, "batch_not_atomic", /Batch\[1\].* one and two/);
+  const reads = [selectAll("rows", {}, "one"), selectAll("rows", {}, "two")];
+  refused(t, await ask({ Batch: reads }), 400, "batch_not_atomic");
+  for (const name of ["one", "two"]) {
+    t.same((await ask(selectAll("rows", {}, name))).body.data, [], "nothing was done");
+  }
+  const Batch = [insert("rows", [{ id: 1 }], "two"), selectAll("rows", {}, "two")];
+  t.match(await ask({ Batch }), { status: 200, body: { data: [String, [{ id: 1 }]] } });
+});
