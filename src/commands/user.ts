@@ -1,93 +1,17 @@
-import { existsSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
 import { Command, Option } from "commander";
-import {
-  administratorGrant,
-  planAddUser,
-  planPatchUser,
-  planRemoveUser,
-  planSetPassword,
-} from "../access/administration.ts";
-import { createAccessFile } from "../access/create.ts";
-import { isEmail, isExternalUsername, isUsername } from "../access/names.ts";
-import { emptySnapshot, type User, viewUser } from "../access/snapshot.ts";
+import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
+import { viewUser } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
-import { epochSeconds } from "../clock.ts";
-import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { revokeTokensOf } from "../identity/revocations.ts";
-import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
-import { invocation } from "./invocation.ts";
 import { namingUser, refusalOf } from "./naming.ts";
 import { print, printJson, printTable } from "./outcome.ts";
 import { readNewPassword } from "./password.ts";
 import { withHouseStyle } from "./style.ts";
-
-interface AddOptions extends CommonOptions {
-  readonly email?: string;
-  readonly admin?: true;
-  readonly passwordStdin?: true;
-  /** False for `--no-password`. */
-  readonly password: boolean;
-}
-
-/** Adds the user to the file, or makes the file if this is the first administrator. */
-async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boolean): Promise<void> {
-  const file = loaded.configuration.auth.access_control_file;
-  const grant = isAdmin ? administratorGrant : undefined;
-  if (isAdmin && !existsSync(file)) {
-    await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
-    const changes = planAddUser(emptySnapshot, "operator", user, grant);
-    if ((await createAccessFile(file, changes)) !== undefined) return;
-  }
-  await changeAccessFile(file, (current) => planAddUser(current, "operator", user, grant));
-}
-
-/**
- * Says before a password is asked for what would be said after it; the file itself is judged again
- * under its lock.
- *
- * @throws Refusal `user_exists`, or what makes the access file unusable
- */
-async function requireFree(
-  loaded: LoadedConfiguration,
-  username: string,
-  isAdmin: boolean,
-): Promise<void> {
-  if (isAdmin && !existsSync(loaded.configuration.auth.access_control_file)) return;
-  // Who may read the file is judged where it is put in force.
-  const { users } = await readAccess(loaded, { checkRead: false });
-  if (users.has(username)) throw refusalOf("user_exists", username);
-}
-
-async function add(username: string, options: AddOptions): Promise<void> {
-  const loaded = loadFor(options);
-  const { configuration } = loaded;
-  const isExternal = isExternalUsername(username) && !options.password;
-  if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
-  if (options.email !== undefined && !isEmail(options.email)) throw new Refusal("invalid_email");
-  await requireFree(loaded, username, options.admin ?? false);
-  let passwordHash: string | undefined;
-  if (options.password) {
-    const password = await readNewPassword(
-      `Password for ${username}:`,
-      options.passwordStdin ?? false,
-    );
-    passwordHash = await hashPassword(password, configuredCosts(configuration));
-  }
-  // Tokens without a password behind them are told from those of an earlier user by their time.
-  const tokensValidAfter = options.password ? 0 : epochSeconds();
-  const { email } = options;
-  const user = { username, email, passwordHash, disabled: false, tokensValidAfter };
-  await namingUser(username, () => addToFile(loaded, user, options.admin ?? false));
-  print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
-  if (options.admin) return;
-  const database = configuration.auth.default_database;
-  print(`Next, give it a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
-}
+import { addUser } from "./user-add.ts";
 
 /** Text from callers as one cell of a table: what could pass for other cells is quoted. */
 function plainly(text: string): string {
@@ -195,7 +119,7 @@ export function userCommand(): Command {
         "passwordStdin",
       ),
     )
-    .action(add);
+    .action(addUser);
   withCommonOptions(user.command("list"))
     .description("list the users and what they may do")
     .option("--json", "as JSON")

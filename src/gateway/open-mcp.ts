@@ -1,18 +1,15 @@
 import path from "node:path";
-import { type Decision, decide, mayUseAnywhere } from "../access/policy.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { createEmbeddedMcp } from "../mcp/embedded.ts";
 import type { Principal } from "../mcp/principal.ts";
 import { createMcpProxy } from "../mcp/proxy/proxy.ts";
-import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import { createSchemaSource } from "../mcp/schema-source.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
 import { loadAuthorizationServer } from "../oauth/server/load.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
-import { Refusal } from "../refusal.ts";
 import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
 import { ask } from "./ask.ts";
@@ -21,6 +18,7 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { resourceOf } from "./mcp-door.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
+import { rightsOf } from "./mcp-rights.ts";
 import { noteQuestions } from "./noted-schema.ts";
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
@@ -33,39 +31,6 @@ function everybody(): Principal {
     tokenId: "",
     expiresAt: Number.POSITIVE_INFINITY,
     requireStillGood() {},
-  };
-}
-
-const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
-
-/** Who may do what, by the live access file. */
-function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) => Exchange): Rights {
-  const { auth } = gateway.configuration;
-  return {
-    decide(principal, permission, database) {
-      const judge = () =>
-        auth.enabled
-          ? decide(gateway.access.snapshot, principal.subject, permission, database)
-          : allowed;
-      const decision = judge();
-      const exchange = exchangeOf(principal);
-      const { role, entry } = decision;
-      exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
-      exchange.operationCount = 1;
-      exchange.decision = decision.allowed ? "allow" : "deny";
-      exchange.requireStillAllowed = () => {
-        const { reason } = judge();
-        if (reason !== "allowed") throw new Refusal(reason);
-      };
-      return decision;
-    },
-    mayUse(principal, permission, database) {
-      if (!auth.enabled) return true;
-      const { snapshot } = gateway.access;
-      return database === undefined
-        ? mayUseAnywhere(snapshot, principal.subject, permission)
-        : decide(snapshot, principal.subject, permission, database).allowed;
-    },
   };
 }
 

@@ -1,0 +1,43 @@
+import { type Decision, decide, mayUseAnywhere } from "../access/policy.ts";
+import type { Principal } from "../mcp/principal.ts";
+import type { Rights } from "../mcp/proxy/tool-policy.ts";
+import { Refusal } from "../refusal.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+
+const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
+
+/**
+ * Who may do what behind `/mcp`, by the live access file. What is decided is noted with the request.
+ *
+ * @param exchangeOf the request with which a principal has come
+ */
+export function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) => Exchange): Rights {
+  const { auth } = gateway.configuration;
+  return {
+    decide(principal, permission, database) {
+      const judge = () =>
+        auth.enabled
+          ? decide(gateway.access.snapshot, principal.subject, permission, database)
+          : allowed;
+      const decision = judge();
+      const exchange = exchangeOf(principal);
+      const { role, entry } = decision;
+      exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
+      exchange.operationCount = 1;
+      exchange.decision = decision.allowed ? "allow" : "deny";
+      exchange.requireStillAllowed = () => {
+        const { reason } = judge();
+        if (reason !== "allowed") throw new Refusal(reason);
+      };
+      return decision;
+    },
+    mayUse(principal, permission, database) {
+      if (!auth.enabled) return true;
+      const { snapshot } = gateway.access;
+      return database === undefined
+        ? mayUseAnywhere(snapshot, principal.subject, permission)
+        : decide(snapshot, principal.subject, permission, database).allowed;
+    },
+  };
+}
