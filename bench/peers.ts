@@ -2,7 +2,8 @@
  * Gatehouse beside its peers: processor time a request, on one machine, in one run, with the same
  * tokens, queries and upstream.
  *
- * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--json] [--plot FILE]`
+ * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--only TEXT] [--json] [--plot FILE]`;
+ * `--quick` runs the first scenario, `--only` those whose name has the text
  */
 
 import { readFile, writeFile } from "node:fs/promises";
@@ -23,6 +24,7 @@ const { values: flags } = parseArgs({
     rounds: { type: "string", default: "5" },
     seconds: { type: "string", default: "3" },
     quick: { type: "boolean", default: false },
+    only: { type: "string", default: "" },
     json: { type: "boolean", default: false },
     plot: { type: "string" },
   },
@@ -81,7 +83,8 @@ await using opened = new AsyncDisposableStack();
 const { world, upstream } = await openScene(opened);
 const outcomes: Record<string, unknown> = {};
 if (!flags.json) console.log(`${describeMachine().join("; ")}\n`);
-for (const [at, scenario] of scenarios.slice(0, flags.quick ? 1 : undefined).entries()) {
+for (const [at, scenario] of scenarios.entries()) {
+  if ((flags.quick && at > 0) || !scenario.name.includes(flags.only)) continue;
   const port = upstream.ports.get(scenario.answer) ?? 0;
   const outcome = await run(scenario, world, port, at === 0);
   outcomes[scenario.name] = { ...outcome, latency: Object.fromEntries(outcome.latency ?? []) };

@@ -13,7 +13,7 @@ import { parseArgs } from "node:util";
 import { type Gatehouse, startGatehouse } from "./peers/gatehouse.ts";
 import { bodyFile, scenarios } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
-import { LOAD_CORE } from "./peers/system.ts";
+import { LOAD_CORE, leadInSeconds } from "./peers/system.ts";
 import { writers } from "./peers/world.ts";
 import { load } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
@@ -103,7 +103,7 @@ const memory = new Map(
   [...gateways].map(([users, { gateway }]) => [users, gateway.program.residentMegabytes()]),
 );
 const costs = new Map<Size, number[]>(sizes.map((size) => [size, []]));
-for (let round = 0; round <= rounds; round++) {
+for (let round = 1; round <= rounds; round++) {
   for (const size of sizes) {
     const running = gateways.get(size.users);
     if (running === undefined) continue;
@@ -113,9 +113,10 @@ for (let round = 0; round <= rounds; round++) {
     using idle = new DisposableStack();
     await openIdle(front, size.idle, idle);
     const options = { port: front, connections, seconds, ...files, core: LOAD_CORE };
+    await load(program, { ...options, seconds: leadInSeconds(round) });
     const { cpu, failed, refused } = await load(program, options);
     if (failed + refused > 0) throw new Error(`${nameOf(size)}: ${failed + refused} failed`);
-    if (round > 0) costs.get(size)?.push(cpu);
+    costs.get(size)?.push(cpu);
   }
   console.error(`round ${round} of ${rounds}`);
 }

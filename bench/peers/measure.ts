@@ -1,16 +1,11 @@
 import { load, type Sample } from "../rig/load.ts";
 import { type Summary, summarize } from "../rig/statistics.ts";
 import { bodyFile, type Scenario, tokenFile } from "./scenarios.ts";
-import { LOAD_CORE, type System } from "./system.ts";
+import { LOAD_CORE, leadInSeconds, type System } from "./system.ts";
 import type { World } from "./world.ts";
 
 /** Fresh tokens a second that are made for a round: more than any system serves. */
 const FRESH_PER_SECOND = 14_000;
-
-/** Seconds for which each system is loaded before it is measured for the first time. */
-const WARM_UP_SECONDS = 5;
-/** The same before each sample: while the others had their turn, a compiler forgets. */
-const LEAD_IN_SECONDS = 1;
 
 /** How long and how often is measured. */
 export interface Effort {
@@ -66,8 +61,7 @@ export async function measure(
   const taken = systems.map(({ name }) => ({ name, samples: [] as Sample[] }));
   for (let round = 1; round <= rounds; round++) {
     for (const [at, system] of systems.entries()) {
-      const before = round === 1 ? WARM_UP_SECONDS : LEAD_IN_SECONDS;
-      await sampleOf(system, scenario, world, before);
+      await sampleOf(system, scenario, world, leadInSeconds(round));
       taken[at]?.samples.push(await sampleOf(system, scenario, world, seconds));
     }
     console.error(`${scenario.name}: round ${round} of ${rounds}`);

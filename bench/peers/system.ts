@@ -16,3 +16,10 @@ export interface System {
 export const GATEWAY_CORE = 0;
 export const LOAD_CORE = 1;
 export const MEGABYTE = 1_000_000;
+/**
+ * Seconds of load before a sample: many before the first, and some before each, since a compiler
+ * forgets while the others have their turn.
+ */
+export function leadInSeconds(round: number): number {
+  return round === 1 ? 5 : 1;
+}
