@@ -13,8 +13,8 @@ import { freePort } from "./kit/free-port.ts";
 const CONNECTIONS = 16;
 const REQUESTS = 4000;
 const ROUNDS = 3;
-/** The measured ratio is about 1.3: only a mistake on the way of every request doubles it. */
-const MOST = 2.6;
+/** The measured ratio is about 1.1: only a mistake on the way of every request doubles it. */
+const MOST = 2.2;
 const body = '{"Select":{"database":"main","from":"users","columns":["id","name"],"limit":10}}';
 
 /** Microseconds of processor time that a system takes for each of many requests. */
