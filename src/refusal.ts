@@ -52,7 +52,10 @@ const table = {
   access_file_invalid: [409, "The access file is invalid just now and must be mended first"],
 
   body_too_large: [413, "Request body too large"],
-  unsupported_media_type: [415, "Content-Type must be application/json in UTF-8, not encoded"],
+  unsupported_media_type: [
+    415,
+    "Content-Type must be application/json in UTF-8, without a Content-Encoding",
+  ],
   too_many_attempts: [429, "Too many failed attempts"],
   headers_too_large: [431, "Request headers too large"],
 

@@ -84,7 +84,7 @@ function permissionOf(operation: string, { query }: Configuration): PermissionCl
   const permission = key === undefined ? operation.toUpperCase() : known[key];
   if (permission !== undefined && isPermissionClass(permission)) return permission;
   const allowed = [...Object.keys(known), ...permissionClasses].join(", ");
-  throw new UsageError(`unknown operation; allowed: ${allowed}`);
+  throw new UsageError(`unknown operation ${JSON.stringify(operation)}; allowed: ${allowed}`);
 }
 
 /** Why a user may or may not do something: what the decision says, or the user's own state. */

@@ -128,7 +128,7 @@ async function run(options: ServeOptions): Promise<void> {
     },
     () => void gateway.refresh(),
   );
-  const hint = hasTerminal ? "; Ctrl-C again ends at once" : "";
+  const hint = hasTerminal && signal === "SIGINT" ? "; Ctrl-C again ends at once" : "";
   log.info({ signal }, `draining: requests in flight finish${hint}`);
   await gateway.close();
   log.info("stopped");

@@ -18,7 +18,7 @@ const metrics = z
   .strictObject({
     listen: listenAddress.optional().meta({
       description:
-        "Where Prometheus metrics are served, on a listener of their own; absent: nowhere.",
+        "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
       examples: ["127.0.0.1:9464"],
     }),
   })

@@ -1,8 +1,8 @@
 import { once } from "node:events";
-import { lstatSync, unlinkSync } from "node:fs";
+import { existsSync, lstatSync, unlinkSync } from "node:fs";
 import type { Server } from "node:http";
 import { connect } from "node:net";
-import { resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 
 /** Where the engine listens. */
 export type Endpoint =
@@ -41,10 +41,18 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
     const port = typeof address === "object" && address !== null ? address.port : endpoint.port;
     return `http://${endpoint.host}:${port}`;
   }
+  requireDirectoryOf(endpoint.path);
   await removeStaleSocket(endpoint.path);
   listenOwnerOnly(server, endpoint.path);
   await once(server, "listening");
   return `unix:${endpoint.path}`;
+}
+
+/** What the system says without one sounds as if it were forbidden. */
+function requireDirectoryOf(path: string): void {
+  const directory = dirname(path);
+  if (existsSync(directory)) return;
+  throw new Error(`There is no directory ${directory} for the socket: make it with mkdir -m 700.`);
 }
 
 /** The socket is bound before `listen` returns, so the narrow umask covers nothing else. */

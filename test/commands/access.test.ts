@@ -53,7 +53,11 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access revoke alice other", 1, /^gatehouse: Grant not found: alice on other\n$/],
   ["access revoke nobody main", 1, /^gatehouse: User not found: nobody\n$/],
   ["access revoke alice ma.in", 1, /^gatehouse: Invalid database/],
-  ["access check alice Explode main", 2, /^gatehouse: unknown operation; allowed: Select, Insert/],
+  [
+    "access check alice Explode main",
+    2,
+    /^gatehouse: unknown operation "Explode"; allowed: Select, Insert/,
+  ],
   ["access check alice Select ma.in", 1, /^gatehouse: Invalid database/],
   ["access check alice Select", 2, /missing required argument 'database'/],
 ];

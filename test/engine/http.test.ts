@@ -150,6 +150,13 @@ t.test("a socket in use and a file are left alone", async (t) => {
   t.ok(existsSync(path));
 });
 
+t.test("a socket in a directory that is not there is refused with what to do", async (t) => {
+  const directory = join(temporaryDirectory(t), "gone");
+  const listen = `unix:${join(directory, "engine.sock")}`;
+  const started = startEngine({ url: `sqlite:${temporaryDirectory(t)}`, listen, log });
+  await t.rejects(started, /^There is no directory .*gone for the socket: make it/);
+});
+
 t.test("the port is free and the address refused after close", async (t) => {
   const directory = temporaryDirectory(t);
   const engine = await startEngine({ url: `sqlite:${directory}`, listen: "127.0.0.1:0", log });
