@@ -1,11 +1,10 @@
-import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { createServer } from "node:https";
-import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { makeCertificate } from "../kit/certificate.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { listening } from "../kit/listening.ts";
 import { insert, select } from "../kit/queries.ts";
 
 /** An upstream that speaks TLS as `name`, and echoes what it gets in an answer of `bytes`. */
@@ -23,14 +22,7 @@ async function encrypted(t: Test, name: string) {
     });
   });
   server.on("secureConnection", () => state.connections++);
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  const address: AddressInfo | string | null = server.address();
-  const port = typeof address === "object" ? address?.port : 0;
+  const port = await listening(t, server);
   return { cert, received, state, url: `https://localhost:${port}` };
 }
 

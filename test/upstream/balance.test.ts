@@ -1,6 +1,5 @@
-import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { Choice } from "../../src/upstream/choice.ts";
 import { QueryFigures } from "../../src/upstream/query-figures.ts";
@@ -8,6 +7,7 @@ import { parseTarget } from "../../src/upstream/target.ts";
 import { openTargetGroup } from "../../src/upstream/target-group.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
+import { listening } from "../kit/listening.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { queryFor } from "./asking.ts";
 
@@ -20,7 +20,7 @@ function candidate(name: string, load = 0, isLive = true, failedAt = 0) {
 
 const none = new Set<ReturnType<typeof candidate>>();
 
-async function listening(t: Test, onRequest: OnRequest): Promise<RawUpstream> {
+async function rawUpstream(t: Test, onRequest: OnRequest): Promise<RawUpstream> {
   const upstream = await new RawUpstream(onRequest).listen();
   t.teardown(() => upstream.close());
   return upstream;
@@ -46,14 +46,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
   const server = createServer((request, response) => {
     group.queries.forward({ ...queryFor(response), isRead: request.url === "/read" });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  const address: AddressInfo | string | null = server.address();
-  const url = `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  const url = `http://127.0.0.1:${await listening(t, server)}`;
   const send = async (kind: "read" | "write") => {
     const answer = await fetch(`${url}/${kind}`);
     return { status: answer.status, text: await answer.text().catch(() => "cut") };
@@ -92,7 +85,7 @@ t.test("where none is live, the one whose failure is longest ago is tried", asyn
 });
 
 t.test("a target that refuses connections fails no query, and is ejected", async (t) => {
-  const there = await listening(t, answering);
+  const there = await rawUpstream(t, answering);
   const gone = await new RawUpstream(answering).listen();
   const { url } = gone;
   const { changes, send, group } = await balanced(t, [url, there.url]);
@@ -114,8 +107,8 @@ t.test("with all targets gone the caller is told so", async (t) => {
 });
 
 t.test("a read whose connection broke is asked once of another target", async (t) => {
-  const good = await listening(t, answering);
-  const bad = await listening(t, breaking);
+  const good = await rawUpstream(t, answering);
+  const bad = await rawUpstream(t, breaking);
   const { send, changes } = await balanced(t, [bad.url, good.url]);
   t.strictSame(await inTurn(10, () => send("read")), Array(10).fill(200));
   t.strictSame(changes, [`${bad.url} ejected`]);
@@ -125,9 +118,9 @@ t.test("a read whose connection broke is asked once of another target", async (t
 
 t.test("a read that breaks twice is given up", async (t) => {
   const [one, two, three] = [
-    await listening(t, breaking),
-    await listening(t, breaking),
-    await listening(t, breaking),
+    await rawUpstream(t, breaking),
+    await rawUpstream(t, breaking),
+    await rawUpstream(t, breaking),
   ];
   const { send } = await balanced(t, [one.url, two.url, three.url]);
   t.strictSame(await send("read"), { status: 502, text: "upstream_broken" });
@@ -136,8 +129,8 @@ t.test("a read that breaks twice is given up", async (t) => {
 });
 
 t.test("what is no read is sent once, also if its connection broke", async (t) => {
-  const good = await listening(t, answering);
-  const bad = await listening(t, breaking);
+  const good = await rawUpstream(t, answering);
+  const bad = await rawUpstream(t, breaking);
   const { send } = await balanced(t, [bad.url, good.url]);
   t.strictSame(await send("write"), { status: 502, text: "upstream_broken" });
   t.equal(bad.requests.length, 1);
@@ -145,8 +138,8 @@ t.test("what is no read is sent once, also if its connection broke", async (t) =
 });
 
 t.test("a read is not asked again once a byte of an answer has come", async (t) => {
-  const good = await listening(t, answering);
-  const bad = await listening(t, (socket) => socket.write("HTTP/1.1", () => socket.destroy()));
+  const good = await rawUpstream(t, answering);
+  const bad = await rawUpstream(t, (socket) => socket.write("HTTP/1.1", () => socket.destroy()));
   const { send } = await balanced(t, [bad.url, good.url]);
   t.strictSame(await send("read"), { status: 502, text: "upstream_broken" });
   t.equal(good.requests.length, 0);
@@ -154,7 +147,7 @@ t.test("a read is not asked again once a byte of an answer has come", async (t) 
 
 t.test("an idle connection's end is no trouble where no other target is live", async (t) => {
   let isClosing = false;
-  const only = await listening(t, (socket) => {
+  const only = await rawUpstream(t, (socket) => {
     if (isClosing) socket.destroy();
     else socket.write(wireAnswer("{}"));
     isClosing = !isClosing;
@@ -167,8 +160,8 @@ t.test("an idle connection's end is no trouble where no other target is live", a
 t.test("whoever waits for a target that is ejected goes to another one", async (t) => {
   const onFull: Socket[] = [];
   const onOther: Socket[] = [];
-  const full = await listening(t, (socket) => void onFull.push(socket));
-  const other = await listening(t, (socket) => void onOther.push(socket));
+  const full = await rawUpstream(t, (socket) => void onFull.push(socket));
+  const other = await rawUpstream(t, (socket) => void onOther.push(socket));
   const { send, changes, group } = await balanced(t, [full.url, other.url], 4);
   const queries = Array.from({ length: 16 }, () => send("write"));
   await eventually("both are full", () => onFull.length === 4 && onOther.length === 4);

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type IncomingMessage } from "node:http";
-import type { AddressInfo } from "node:net";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { createQueryClient } from "../../src/upstream/query-client.ts";
@@ -9,6 +8,7 @@ import { QueryFigures } from "../../src/upstream/query-figures.ts";
 import { QueryLink } from "../../src/upstream/query-link.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
+import { listening } from "../kit/listening.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { queryFor } from "./asking.ts";
 
@@ -39,15 +39,8 @@ async function forwarder(t: Test, upstream: RecordingUpstream): Promise<string> 
     const body = Buffer.from(request.url ?? "");
     client.forward({ ...queryFor(response), body, isRead: true });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    link.close();
-    server.close();
-    server.closeAllConnections();
-  });
-  const address: AddressInfo | string | null = server.address();
-  return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  t.teardown(() => link.close());
+  return `http://127.0.0.1:${await listening(t, server)}`;
 }
 
 /** Reads an answer, now and then with a pause. */

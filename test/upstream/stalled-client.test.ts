@@ -1,12 +1,12 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import t from "tap";
 import { createQueryClient } from "../../src/upstream/query-client.ts";
 import { QueryFigures } from "../../src/upstream/query-figures.ts";
 import { QueryLink } from "../../src/upstream/query-link.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
+import { listening } from "../kit/listening.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { queryFor } from "./asking.ts";
 
@@ -28,11 +28,7 @@ t.test("a client that stops reading gives its connection to the upstream back", 
   const server = createServer((_request, response) => {
     client.forward({ ...queryFor(response), isRead: true });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => server.close());
-  const address: AddressInfo | string | null = server.address();
-  const url = `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  const url = `http://127.0.0.1:${await listening(t, server)}`;
 
   upstream.answer = (_, response) => {
     for (let count = 0; count < 50; count++) response.write(megabyte);
