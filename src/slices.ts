@@ -3,8 +3,10 @@ import { setImmediate } from "node:timers/promises";
 /** Long work in small steps: yields wherever it may be interrupted. */
 export type Steps<T> = Generator<void, T, void>;
 
-/** Milliseconds for which sliced work may hold the event loop at a time. */
+/** Milliseconds for which sliced work may hold the event loop at a time, all of it together. */
 const SLICE_MS = 8;
+/** How many pieces of sliced work are under way. */
+let underway = 0;
 
 /** Does the work in one go. */
 export function inOneGo<T>(steps: Steps<T>): T {
@@ -14,15 +16,33 @@ export function inOneGo<T>(steps: Steps<T>): T {
   }
 }
 
-/** Does the work in slices of a few milliseconds, between which requests are served. */
+/**
+ * Does the work in slices of a few milliseconds, between which requests are served. Where much is
+ * under way, each has a slice in a turn of the event loop, and they are shorter.
+ */
 export async function inSlices<T>(steps: Steps<T>): Promise<T> {
-  let until = performance.now() + SLICE_MS;
+  underway++;
+  try {
+    for (;;) {
+      const until = performance.now() + SLICE_MS / underway;
+      do {
+        const step = steps.next();
+        if (step.done === true) return step.value;
+      } while (performance.now() < until);
+      await setImmediate();
+    }
+  } finally {
+    underway--;
+  }
+}
+
+/** The same work, given up at the next step once it is not wanted any more: then undefined. */
+export function* whileWanted<T>(steps: Steps<T>, isWanted: () => boolean): Steps<T | undefined> {
   for (;;) {
     const step = steps.next();
     if (step.done === true) return step.value;
-    if (performance.now() < until) continue;
-    await setImmediate();
-    until = performance.now() + SLICE_MS;
+    if (!isWanted()) return undefined;
+    yield;
   }
 }
 

@@ -34,6 +34,7 @@ export function barPlot(title: string, unit: string, bars: readonly Bar[]): stri
     ].join("\n");
   });
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${LEFT + WIDTH + RIGHT}" height="${height}" font-family="sans-serif" font-size="12">
+<title>${escaped(title)}</title>
 <rect width="100%" height="100%" fill="#fff"/>
 <text x="8" y="18" font-weight="bold">${escaped(title)}</text>
 <text x="8" y="34" fill="#555">${escaped(unit)}</text>

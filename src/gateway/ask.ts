@@ -5,6 +5,7 @@ import { gatewayHeaders } from "../upstream/headers.ts";
 import { fieldLines } from "../upstream/http1/request-head.ts";
 import { inForm } from "../upstream/op-form.ts";
 import type { QueryAnswer } from "../upstream/query-ask.ts";
+import { givenUp } from "../upstream/query-client.ts";
 import { refusalBody } from "./answer.ts";
 import { noteDenial } from "./denial.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
@@ -26,8 +27,10 @@ export async function ask(
   const { forwardedFor, proto, host } = peer;
   try {
     const { grammar } = gateway;
-    const query = body.length < longBody ? scan(body, grammar) : await scanInSlices(body, grammar);
-    if (signal.aborted) throw new Refusal("upstream_broken", { detail: "given up" });
+    const isLong = body.length >= longBody;
+    const isWanted = () => !signal.aborted;
+    const query = isLong ? await scanInSlices(body, grammar, isWanted) : scan(body, grammar);
+    if (query === undefined || signal.aborted) throw givenUp();
     const queries = gateway.placement.queriesOf(query);
     const identity = judge(gateway, exchange, principal?.subject, query);
     exchange.decision = "allow";

@@ -149,8 +149,14 @@ async function open(
   if (configuration.mcp.enabled) {
     const isEngine = dataDirectory !== undefined;
     // Loaded here, since it is nearly half of all code, and requests for queries can be taken now.
-    const { openMcp } = await import("./open-mcp.ts");
-    mcp.resolve(await openMcp(gateway, loaded, front.originOf, isEngine, behindFront));
+    const loading = import("./open-mcp.ts");
+    // Also if that fails, so that nobody who has asked already is kept waiting.
+    mcp.resolve(
+      loading.then(({ openMcp }) =>
+        openMcp(gateway, loaded, front.originOf, isEngine, behindFront),
+      ),
+    );
+    await mcp.promise;
   }
   if (configuration.metrics.listen !== undefined && member === undefined) {
     const listener = await metrics.listen(configuration.metrics.listen);

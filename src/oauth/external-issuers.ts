@@ -42,6 +42,8 @@ const types = new Set(["at+jwt", "application/at+jwt", "jwt"]);
 /** Seconds by which the issuer's clock may be ahead. */
 const CLOCK_SKEW = 60;
 const MAX_LENGTH = 16_384;
+/** The compact form (RFC 7515, section 7.1): whoever decodes it passes over white space in it. */
+const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
 function invalid(detail: string, cause?: unknown): Refusal {
   return new Refusal("token_invalid", { detail, cause });
@@ -111,6 +113,7 @@ export function createExternalIssuers(
     async verify(issuer, token) {
       const found = issuers.get(issuer);
       if (found === undefined || token.length > MAX_LENGTH) throw invalid("issuer or length");
+      if (!compact.test(token)) throw invalid("spelling");
       try {
         const { payload, protectedHeader } = await jwtVerify(token, found.keys, {
           algorithms,

@@ -1,7 +1,7 @@
 /** The scanner's front door: from the bytes of a query body to what it asks for. */
 
 import { isUtf8 } from "node:buffer";
-import { inSlices, type Steps } from "../slices.ts";
+import { inSlices, type Steps, whileWanted } from "../slices.ts";
 import type { Grammar } from "./grammar.ts";
 import { JsonReader } from "./json-reader.ts";
 import type { Query } from "./operations.ts";
@@ -47,9 +47,16 @@ export function* scanInSteps(
 /**
  * As `scan`, in slices of a few milliseconds, between which the event loop is free. A body that is
  * shorter than `longBody` is better scanned at once. The bytes must not change meanwhile.
+ *
+ * @param isWanted asked now and then: a scan that nobody waits for any more is given up
+ * @returns undefined if it was given up
  */
-export function scanInSlices(body: Buffer, grammar: Grammar): Promise<Query> {
-  return inSlices(scanInSteps(body, grammar));
+export function scanInSlices(
+  body: Buffer,
+  grammar: Grammar,
+  isWanted: () => boolean = () => true,
+): Promise<Query | undefined> {
+  return inSlices(whileWanted(scanInSteps(body, grammar), isWanted));
 }
 
 function requireUtf8(body: Buffer): void {

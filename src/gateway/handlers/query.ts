@@ -9,6 +9,7 @@ import type { Gateway } from "../gateway.ts";
 import { judge } from "../judge.ts";
 import { reject } from "../reject.ts";
 import type { Endpoint } from "../route.ts";
+import { requireStillGood } from "../still-good.ts";
 import { subjectOf } from "../subject.ts";
 import { traceUpward } from "../traced.ts";
 
@@ -39,7 +40,11 @@ function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, que
 }
 
 async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
-  judgeAndForward(gateway, exchange, body, await scanInSlices(body, gateway.grammar));
+  const isWanted = () => !exchange.response.destroyed;
+  const query = await scanInSlices(body, gateway.grammar, isWanted);
+  if (query === undefined || !isWanted()) return;
+  requireStillGood(gateway, exchange);
+  judgeAndForward(gateway, exchange, body, query);
 }
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
