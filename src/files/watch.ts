@@ -32,6 +32,11 @@ function look(file: string): Fingerprint {
 
 /** Watches one file for as long as it is wanted. */
 export interface FileWatch {
+  /**
+   * Takes the file as it is now for what was seen: for whoever is about to read it without having
+   * been called. A file that is made, read and deleted at once would else look as if nothing was.
+   */
+  note(): void;
   close(): Promise<void>;
 }
 
@@ -99,6 +104,9 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
   const poll = setInterval(notice, POLL_MS);
 
   return {
+    note() {
+      if (changing === undefined) seen = look(file);
+    },
     async close() {
       clearInterval(poll);
       clearTimeout(timer);

@@ -117,6 +117,7 @@ export async function openRevocations(
   let reloading: Promise<void> = Promise.resolve();
 
   async function reloadNow(): Promise<void> {
+    watch.note();
     try {
       const read = await readRevocations(file, options);
       const expected = read.length === 0 ? inForce : lost;

@@ -1,4 +1,5 @@
 import { EventEmitter, once } from "node:events";
+import { unlinkSync, writeFileSync } from "node:fs";
 import { mkdir, rename, symlink, unlink, utimes, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -28,6 +29,7 @@ function watched(t: Test, file: string) {
   t.teardown(() => watch.close());
   return {
     close: () => watch.close(),
+    note: () => watch.note(),
     count: () => count,
     settled: () => once(emitter, "settled", { signal: AbortSignal.timeout(SETTLED_MS) }),
   };
@@ -51,6 +53,17 @@ t.test("a file that is made, deleted and made again is told each time", async (t
   await Promise.all([watch.settled(), unlink(file)]);
   await Promise.all([watch.settled(), put(file, "1")]);
   t.equal(watch.count(), 3);
+});
+
+t.test("a file that is made, read by whoever made it and deleted at once is told of", async (t) => {
+  const file = path.join(temporaryDirectory(t), "file");
+  const watch = watched(t, file);
+  const settled = watch.settled();
+  writeFileSync(file, "1");
+  watch.note();
+  unlinkSync(file);
+  await settled;
+  t.equal(watch.count(), 1);
 });
 
 t.test("other files beside it are not told of", async (t) => {
