@@ -1,4 +1,4 @@
-import { readDeclaredType, words } from "../sql/declared-type.ts";
+import { readDeclaredType, typesByWord } from "../sql/declared-type.ts";
 
 /**
  * What MySQL has no type for is remembered in the comment of the column: JSON whose digits are
@@ -32,20 +32,13 @@ const instant: NewType = { name: "datetime(6)", mark: "timestamp" };
 const json: NewType = { name: "longtext", mark: "json", isText: true };
 const bytes: NewType = { name: "longblob", keyName: (bytes) => `varbinary(${bytes})` };
 
-const types: ReadonlyMap<string, NewType> = new Map([
-  ...words(integer, "int", "integer", "bigint", "smallint", "tinyint"),
-  ...words(serial, "serial", "bigserial"),
-  ...words(double, "float", "double", "real"),
-  ...words(decimal, "numeric", "decimal"),
-  ...words(text, "string", "text", "varchar", "char"),
-  ...words({ name: "char(36)", mark: "uuid" as const, isText: true }, "uuid"),
-  ...words({ name: "date" }, "date"),
-  ...words({ name: "time(6)" }, "time"),
-  ...words(instant, "timestamp", "datetime"),
-  ...words({ name: "boolean" }, "bool", "boolean"),
-  ...words(json, "json", "jsonb"),
-  ...words(bytes, "blob", "bytes"),
-]);
+const types = typesByWord<NewType>({
+  ...{ integer, serial, double, decimal, text, instant, json, jsonb: json, bytes },
+  uuid: { name: "char(36)", mark: "uuid", isText: true },
+  date: { name: "date" },
+  time: { name: "time(6)" },
+  boolean: { name: "boolean" },
+});
 
 /** The words that name a column type, for messages. */
 export const typeWords: readonly string[] = [...types.keys()];

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import { readDeclaredType, words } from "../sql/declared-type.ts";
+import { readDeclaredType, typesByWord } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /** What the words that name a type in a CreateTable become. */
@@ -17,24 +17,17 @@ const double: NewType = { name: "double precision" };
 const decimal: NewType = { name: "numeric", isSized: true };
 const text: NewType = { name: "text", isText: true };
 const instant: NewType = { name: "timestamp with time zone" };
-const boolean: NewType = { name: "boolean" };
 const bytes: NewType = { name: "bytea" };
 
-const types: ReadonlyMap<string, NewType> = new Map([
-  ...words(integer, "int", "integer", "bigint", "smallint", "tinyint"),
-  ...words(serial, "serial", "bigserial"),
-  ...words(double, "float", "double", "real"),
-  ...words(decimal, "numeric", "decimal"),
-  ...words(text, "string", "text", "varchar", "char"),
-  ...words({ name: "uuid" }, "uuid"),
-  ...words({ name: "date" }, "date"),
-  ...words({ name: "time" }, "time"),
-  ...words(instant, "timestamp", "datetime"),
-  ...words(boolean, "bool", "boolean"),
-  ...words({ name: "json" }, "json"),
-  ...words({ name: "jsonb" }, "jsonb"),
-  ...words(bytes, "blob", "bytes"),
-]);
+const types = typesByWord<NewType>({
+  ...{ integer, serial, double, decimal, text, instant, bytes },
+  uuid: { name: "uuid" },
+  date: { name: "date" },
+  time: { name: "time" },
+  boolean: { name: "boolean" },
+  json: { name: "json" },
+  jsonb: { name: "jsonb" },
+});
 
 /** The words that name a column type, for messages. */
 export const typeWords: readonly string[] = [...types.keys()];

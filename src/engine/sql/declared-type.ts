@@ -13,9 +13,37 @@ export function readDeclaredType(type: string): DeclaredType {
   return { word: word.toLowerCase(), size };
 }
 
-/** The same type under several words. */
-export function words<Type>(type: Type, ...names: string[]): [string, Type][] {
-  return names.map((name) => [name, type]);
+/** The words of a CreateTable that name a type, by what they mean; their order is that of messages. */
+const vocabulary = {
+  integer: ["int", "integer", "bigint", "smallint", "tinyint"],
+  serial: ["serial", "bigserial"],
+  double: ["float", "double", "real"],
+  decimal: ["numeric", "decimal"],
+  text: ["string", "text", "varchar", "char"],
+  uuid: ["uuid"],
+  date: ["date"],
+  time: ["time"],
+  instant: ["timestamp", "datetime"],
+  boolean: ["bool", "boolean"],
+  json: ["json"],
+  jsonb: ["jsonb"],
+  bytes: ["blob", "bytes"],
+} as const;
+
+type Meaning = keyof typeof vocabulary;
+
+function isMeaning(name: string): name is Meaning {
+  return name in vocabulary;
+}
+
+/** What each word becomes, by what is given for its meaning. */
+export function typesByWord<Type>(
+  types: Readonly<Record<Meaning, Type>>,
+): ReadonlyMap<string, Type> {
+  const meanings = Object.keys(vocabulary).filter(isMeaning);
+  return new Map(
+    meanings.flatMap((meaning) => vocabulary[meaning].map((word) => [word, types[meaning]])),
+  );
 }
 
 /** The refusal of a type that is not known; `known` are the words that are. */

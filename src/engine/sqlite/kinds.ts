@@ -1,5 +1,6 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { cellText } from "../sql/cell-text.ts";
+import { typesByWord } from "../sql/declared-type.ts";
 import type { ColumnKind, PresentValue } from "../sql/scope.ts";
 
 /** How the values of a column are stored, compared and written. */
@@ -77,16 +78,10 @@ export const anyKind: SqliteKind = {
   encode: encodeStored,
 };
 
-const kinds: ReadonlyMap<string, SqliteKind> = new Map([
-  ...words(integer, "int", "integer", "bigint", "smallint", "tinyint"),
-  ...words(serial, "serial", "bigserial"),
-  ...words(real, "float", "double", "real", "numeric", "decimal"),
-  ...words(text, "string", "text", "varchar", "char", "uuid"),
-  ...words(text, "date", "time", "timestamp", "datetime"),
-  ...words(boolean, "bool", "boolean"),
-  ...words(json, "json", "jsonb"),
-  ...words(blob, "blob", "bytes"),
-]);
+const kinds = typesByWord<SqliteKind>({
+  ...{ integer, serial, double: real, decimal: real, boolean, json, jsonb: json, bytes: blob },
+  ...{ text, uuid: text, date: text, time: text, instant: text },
+});
 
 /** The words that name a column type, for messages. */
 export const typeWords: readonly string[] = [...kinds.keys()];
@@ -109,10 +104,6 @@ export function isSerial(kind: SqliteKind): boolean {
 export function constraintOf(kind: SqliteKind): "boolean" | "json" | undefined {
   if (kind === boolean) return "boolean";
   return kind === json ? "json" : undefined;
-}
-
-function words(kind: SqliteKind, ...names: string[]): [string, SqliteKind][] {
-  return names.map((name) => [name, kind]);
 }
 
 /** A double beyond 2^53 may stand for another integer than the one that was written. */
