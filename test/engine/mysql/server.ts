@@ -6,8 +6,8 @@ import path from "node:path";
 import { text } from "node:stream/consumers";
 import { createConnection } from "mysql2/promise";
 import { makeCertificate } from "../../kit/certificate.ts";
-import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
+import { endGuard, untilAnswering } from "../guarded.ts";
 
 /** A commit outlives the server but not the machine, so that nothing waits for the disk. */
 const settings = [
@@ -93,12 +93,7 @@ export class MysqlServer {
     this.#guard = child;
     const [pid] = await once(child.stdout, "data");
     this.#pid = Number(String(pid));
-    await eventually("the server takes connections", () =>
-      this.sql("select 1").then(
-        () => true,
-        () => false,
-      ),
-    );
+    await untilAnswering(() => this.sql("select 1"));
   }
 
   /** Kills the server at once. */
@@ -109,12 +104,9 @@ export class MysqlServer {
 
   /** Ends the server without waiting for its clients. */
   async stop(): Promise<void> {
-    const child = this.#guard;
+    const guard = this.#guard;
     this.#guard = undefined;
-    if (child === undefined || child.exitCode !== null) return;
-    const exited = once(child, "exit");
-    child.stdin?.end();
-    await exited;
+    await endGuard(guard);
   }
 
   /** Runs statements of the test's own and returns the rows of the last one. */

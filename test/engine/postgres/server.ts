@@ -9,6 +9,7 @@ import { makeCertificate } from "../../kit/certificate.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
+import { endGuard, untilAnswering } from "../guarded.ts";
 import { findPrograms, giveToOwner, owner } from "./binaries.ts";
 
 /** Nothing of a test outlives a crash of the machine, so nothing waits for the disk. */
@@ -78,12 +79,7 @@ export class PostgresServer {
       ["-c", guard, program, "-D", this.#data, "-p", String(this.port), ...flags],
       { ...owner, cwd: this.#directory, stdio: ["pipe", "ignore", "ignore"] },
     );
-    await eventually("the server takes connections", () =>
-      this.sql("select 1").then(
-        () => true,
-        () => false,
-      ),
-    );
+    await untilAnswering(() => this.sql("select 1"));
   }
 
   /** Kills the server and all of its processes at once. */
@@ -99,12 +95,9 @@ export class PostgresServer {
 
   /** Ends the server without waiting for its clients. */
   async stop(): Promise<void> {
-    const child = this.#guard;
+    const guard = this.#guard;
     this.#guard = undefined;
-    if (child === undefined || child.exitCode !== null) return;
-    const exited = once(child, "exit");
-    child.stdin?.end();
-    await exited;
+    await endGuard(guard);
   }
 
   /** Runs statements of the test's own and returns the rows of the last one. */

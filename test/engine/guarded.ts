@@ -1,0 +1,21 @@
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { eventually } from "../kit/eventually.ts";
+
+/** Resolves when a server that has just been started answers. */
+export async function untilAnswering(ask: () => Promise<unknown>): Promise<void> {
+  await eventually("the server takes connections", () =>
+    ask().then(
+      () => true,
+      () => false,
+    ),
+  );
+}
+
+/** Ends a server by its guard, which waits for its own standard input to close. */
+export async function endGuard(guard: ChildProcess | undefined): Promise<void> {
+  if (guard === undefined || guard.exitCode !== null) return;
+  const exited = once(guard, "exit");
+  guard.stdin?.end();
+  await exited;
+}
