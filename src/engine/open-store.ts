@@ -1,7 +1,5 @@
 import type { Logger } from "pino";
-import { openMysqlStore } from "./mysql/open.ts";
-import { openPostgresStore, type PostgresDatabases } from "./postgres/open.ts";
-import { openSqliteStore } from "./sqlite/store.ts";
+import type { PostgresDatabases } from "./postgres/open.ts";
 import type { Store } from "./store.ts";
 
 /** How a database is opened. */
@@ -22,15 +20,22 @@ export interface StoreOptions {
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const scheme = url.slice(0, url.indexOf(":") + 1);
+  // Each is loaded where it is named: the drivers of the others would only delay the start.
   switch (scheme) {
-    case "sqlite:":
+    case "sqlite:": {
+      const { openSqliteStore } = await import("./sqlite/store.ts");
       return openSqliteStore(sqliteDirectory(url), options.timeLimit);
+    }
     case "postgres:":
-    case "postgresql:":
+    case "postgresql:": {
+      const { openPostgresStore } = await import("./postgres/open.ts");
       return openPostgresStore(url, options);
+    }
     case "mysql:":
-    case "mariadb:":
+    case "mariadb:": {
+      const { openMysqlStore } = await import("./mysql/open.ts");
       return openMysqlStore(url, options);
+    }
     default:
       throw new Error(
         `The engine cannot open a database of the kind "${scheme || url}": it speaks sqlite (sqlite:DIRECTORY), PostgreSQL (postgres://user@host:port/database) and MySQL (mysql://user@host:port/).`,
