@@ -8,7 +8,6 @@ import {
   requireAdministrator,
   requireGrantable,
   requireMayGrant,
-  requireMayRemove,
   requireMayRevoke,
   requireSelfOrAdministrator,
   requireUnlimitedToken,
@@ -100,12 +99,13 @@ export function planPatchUser(
 }
 
 /**
- * Removes a user with all its grants.
+ * Removes a user with all its grants, for administrators: whoever could remove a record could make
+ * it anew with a password of its own.
  *
  * @throws Refusal `user_not_found` or a 403 code
  */
 export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: string): Change[] {
-  requireMayRemove(snapshot, actor, username);
+  requireAdministrator(snapshot, actor);
   requireUser(snapshot, username);
   return [{ kind: "remove-user", username }];
 }

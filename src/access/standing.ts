@@ -55,7 +55,17 @@ function reachesBeyond(snapshot: Snapshot, actor: Subject, role: Role): boolean 
     .some((own) => !mayGrant(own, role));
 }
 
-/** @throws Refusal with a 403 code unless the actor may give `role` on `database` to anybody */
+/** True if the file does not name the database yet; `*` is no database's name. */
+function isNewName(snapshot: Snapshot, database: string): boolean {
+  return database !== EVERY_DATABASE && !snapshot.databases.has(database.toLowerCase());
+}
+
+/**
+ * Judges the giving of a role to anybody. A name that is new to the file denies every other
+ * spelling of it to everybody, so it is brought in by administrators alone.
+ *
+ * @throws Refusal with a 403 code
+ */
 export function requireGrantable(
   snapshot: Snapshot,
   actor: Actor,
@@ -65,7 +75,8 @@ export function requireGrantable(
   requireTokenFor(actor, database);
   const own = grantingRole(snapshot, actor, database);
   const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, role);
-  if (!mayGrant(own, role) || reaches) throw new Refusal("role_insufficient");
+  const bringsIn = isNewName(snapshot, database) && !isAdministrator(snapshot, actor.username);
+  if (!mayGrant(own, role) || reaches || bringsIn) throw new Refusal("role_insufficient");
 }
 
 /**
@@ -133,25 +144,6 @@ export function requireMayRevoke(
   const own = grantingRole(snapshot, actor, database);
   if (fallback !== undefined && !mayGrant(own, fallback)) throw new Refusal("role_insufficient");
   requireOutranked(snapshot, actor, username, database);
-}
-
-/**
- * Judges the removal of a user with all its grants: for administrators, and for whoever outranks
- * it on every database it has a grant on.
- *
- * @throws Refusal with a 403 code
- */
-export function requireMayRemove(snapshot: Snapshot, actor: Actor, username: string): void {
-  if (actor === "operator") return;
-  requireUnlimitedToken(actor);
-  if (isAdministrator(snapshot, actor.username)) return;
-  const grants = grantsOf(snapshot, username);
-  // To remove a disabled user and make it again would enable it, which is for administrators.
-  const isDisabled = snapshot.users.get(username)?.disabled === true;
-  if (grants.size === 0 || username === actor.username || isDisabled) {
-    throw new Refusal("role_insufficient");
-  }
-  for (const database of grants.keys()) requireMayRevoke(snapshot, actor, username, database);
 }
 
 /** Judges an act on oneself, or on another by an administrator. @throws Refusal a 403 code */

@@ -144,9 +144,21 @@ const cases: Case[] = [
 
   {
     rule: "a DbAdmin of * gives the roles below it everywhere",
-    given: ["dirk * DbAdmin"],
+    given: ["dirk * DbAdmin", "wim any ReadOnly"],
     act: "dirk new any",
     expected: "--++",
+  },
+  {
+    rule: "but brings no new name into the file",
+    given: ["dirk * DbAdmin", "wim any ReadOnly"],
+    act: "dirk new other",
+    expected: "----",
+  },
+  {
+    rule: "not for itself either",
+    given: ["dirk * DbAdmin", "wim any ReadOnly"],
+    act: "dirk dirk other",
+    expected: "----",
   },
   {
     rule: "a DbAdmin of * gives them on * too",
@@ -168,7 +180,7 @@ const cases: Case[] = [
   },
   {
     rule: "but elsewhere",
-    given: ["dirk * DbAdmin", "dirk main ReadOnly"],
+    given: ["dirk * DbAdmin", "dirk main ReadOnly", "wim other ReadOnly"],
     act: "dirk new other",
     expected: "--++",
   },
