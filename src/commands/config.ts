@@ -1,7 +1,9 @@
 import { existsSync } from "node:fs";
 import { Command } from "commander";
 import { namesWithoutRecord } from "../access/parse.ts";
+import { shadowsOf } from "../access/shadow.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { knownDatabases } from "../gateway/known-databases.ts";
 import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { readRevocations } from "../identity/revocation-file.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
@@ -25,6 +27,12 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   print(`access file    ok  ${auth.access_control_file} (${counts})`);
   for (const name of namesWithoutRecord(snapshot)) {
     process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
+  }
+  for (const { named, database, users } of shadowsOf(snapshot, knownDatabases(loaded))) {
+    const whom = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
+    process.stderr.write(
+      `warning: the access file names ${named}: the database ${database} is denied to everybody${whom}\n`,
+    );
   }
 }
 

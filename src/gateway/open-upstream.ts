@@ -1,4 +1,3 @@
-import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
 import { type EngineAddress, startEmbeddedEngine } from "../upstream/embedded-engine.ts";
@@ -10,6 +9,7 @@ import {
   type TargetGroup,
   type TargetGroupOptions,
 } from "../upstream/target-group.ts";
+import { dataDirectoryOf } from "./known-databases.ts";
 
 /** The databases behind, and the ways to them. */
 export interface Upstream {
@@ -27,7 +27,7 @@ export async function openEngine(
   log: Log,
   opened: AsyncDisposableStack,
 ): Promise<EngineAddress> {
-  const dataDirectory = path.join(serviceDirectory, "data");
+  const dataDirectory = dataDirectoryOf(serviceDirectory);
   const engine = await startEmbeddedEngine({ dataDirectory, log });
   opened.defer(() => engine.close());
   return { target: engine.target, dataDirectory };

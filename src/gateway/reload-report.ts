@@ -1,19 +1,36 @@
 import type { ReloadEvent } from "../access/live.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
+import { shadowsOf } from "../access/shadow.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 
-/** Warns of names that have grants but no record, which may be a slip of the pen. */
-export function warnOfNamesWithoutRecord(log: Log, snapshot: Snapshot): void {
+/** Where a reload is told of. */
+export interface ReloadRecords {
+  readonly log: Log;
+  readonly audit: Audit;
+  readonly metrics: Metrics;
+  /** The databases that are there. */
+  readonly databases: () => readonly string[];
+}
+
+/** Warns of what a valid file may mean otherwise than it was meant. */
+export function warnOfOddities(
+  { log, databases }: Pick<ReloadRecords, "log" | "databases">,
+  snapshot: Snapshot,
+): void {
   const names = namesWithoutRecord(snapshot);
   if (names.length > 0)
     log.warn({ names }, "the access file has grants for names without a record");
+  for (const shadow of shadowsOf(snapshot, databases())) {
+    log.warn(shadow, "the access file names a database in another case: it is denied to everybody");
+  }
 }
 
 /** Tells log, audit and figures what a reload of the access file came to. */
-export function reportReload(log: Log, audit: Audit, metrics: Metrics, event: ReloadEvent): void {
+export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
+  const { log, audit, metrics } = records;
   if (event.kind === "failed") {
     const { file, line, reason } = event;
     log.error({ file, line, reason }, "access file refused: the last good state stays in force");
@@ -26,5 +43,5 @@ export function reportReload(log: Log, audit: Audit, metrics: Metrics, event: Re
   log.info({ version: snapshot.version, ...changes }, "access file reloaded");
   audit.event("access file reloaded", { version: snapshot.version, ...changes });
   metrics.reloaded(snapshot.version);
-  warnOfNamesWithoutRecord(log, snapshot);
+  warnOfOddities(records, snapshot);
 }

@@ -100,7 +100,7 @@ async function open(
           chosenPassword,
           hasTerminal,
         });
-  const own = await openAccess(configuration, { log, audit, metrics }, opened);
+  const own = await openAccess(loaded, { log, audit, metrics }, opened);
   const access = member === undefined ? own : accessInStep(own, member.tellOthers);
   const shared = openShared(configuration, member, metrics, opened);
   const base = { access, shared, log, member };

@@ -95,6 +95,21 @@ t.test("config check warns of names with grants but without a record", async (t)
   t.strictSame([code, stderr], [0, "warning: there are grants for ghost, but no record\n"]);
 });
 
+t.test("config check says whom a name in another case shadows a database from", async (t) => {
+  const gatehouse = install(
+    t,
+    people.replaceAll('"main"', '"Main"') + grant("bob", "SIDE", "Owner"),
+  );
+  mkdirSync(path.join(gatehouse.home, "data"), { mode: 0o700 });
+  writeFileSync(path.join(gatehouse.home, "data", "side.sqlite"), "");
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.strictSame(stderr.trimEnd().split("\n"), [
+    "warning: the access file names Main: the database main is denied to everybody, also to root",
+    "warning: the access file names SIDE: the database side is denied to everybody, also to root, alice",
+  ]);
+});
+
 t.test("config check says that keys without an access file want it back", async (t) => {
   const gatehouse = installNothing(t);
   mkdirSync(path.join(gatehouse.home, "keys"), { mode: 0o700 });

@@ -1,4 +1,5 @@
 import t from "tap";
+import { grant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -89,3 +90,11 @@ t.test(
     t.equal((await gateway.query(insert, fresh)).body.message, "User not found");
   },
 );
+
+t.test("a reload says whom a name in another case shadows a database from", async (t) => {
+  const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
+  const added = grant("robot", "MAIN", "ReadOnly");
+  await gateway.edit((text) => `${text}\n${added}`);
+  const warning = await gateway.service.logged(({ msg }) => String(msg).includes("another case"));
+  t.match(warning, { named: "MAIN", database: "main", users: ["admin"] });
+});
