@@ -1,9 +1,10 @@
-import t from "tap";
+import { mock } from "node:test";
+import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/clock.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { grant, refusedBy } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { obtainTokens, refresh } from "./flow.ts";
+import { authorize, exchange, obtainTokens, refresh } from "./flow.ts";
 import { defaultUsers, openSetting, postForm, registered, userWith } from "./kit.ts";
 
 t.test("a refresh token is good once, for the next one and an access token", async (t) => {
@@ -16,17 +17,69 @@ t.test("a refresh token is good once, for the next one and an access token", asy
   t.match(token, { username: "alice", database: "main", readOnly: true });
 });
 
-t.test("a refresh token that is shown twice ends the whole line", async (t) => {
+/** Lets time pass by hand until the test is over. */
+function holdTime(t: Test): (seconds: number) => void {
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  return (seconds) => mock.timers.tick(seconds * 1000);
+}
+
+t.test("a refresh token that is shown again later ends the whole line", async (t) => {
+  const pass = holdTime(t);
   const setting = await openSetting(t);
   const first = await obtainTokens(setting);
   const second = await refresh(setting, first.clientId, first.refreshToken);
+  pass(11);
   const stolen = await refresh(setting, first.clientId, first.refreshToken);
   t.equal(stolen.body.error, "invalid_grant");
+  t.ok(setting.events.some(({ name }) => name === "oauth_replay"));
   const next = await refresh(setting, first.clientId, String(second.body.refresh_token));
   t.equal(next.body.error, "invalid_grant");
   for (const token of [first.accessToken, String(second.body.access_token)]) {
     t.equal((await refusedBy(setting.server.verify(token))).code, "token_revoked");
   }
+});
+
+t.test("a refresh token serves all that its client asks for at one moment", async (t) => {
+  const pass = holdTime(t);
+  const setting = await openSetting(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const other = await registered(setting);
+  const again = () => refresh(setting, clientId, refreshToken);
+  const answers = await Promise.all([again(), again(), again(), again(), again()]);
+  pass(9);
+  answers.push(await again());
+  t.strictSame(new Set(answers.map(({ status }) => status)), new Set([200]));
+  const lines = answers.map(({ body }) => String(body.refresh_token));
+  t.equal(new Set(lines).size, answers.length);
+  t.equal((await refresh(setting, other, refreshToken)).body.error, "invalid_grant");
+  for (const line of lines) t.equal((await refresh(setting, clientId, line)).status, 200);
+  for (const { body } of answers) await setting.server.verify(String(body.access_token));
+  t.notOk(setting.events.some(({ name }) => name === "oauth_replay"));
+  pass(11);
+  t.equal((await refresh(setting, clientId, String(lines[0]))).body.error, "invalid_grant");
+  for (const { body } of answers) {
+    const refused = await refusedBy(setting.server.verify(String(body.access_token)));
+    t.equal(refused.code, "token_revoked", "all of them are one family");
+  }
+});
+
+t.test("a clock that was set back opens no second moment", async (t) => {
+  const pass = holdTime(t);
+  const setting = await openSetting(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  pass(60);
+  t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
+  mock.timers.setTime(Date.now() - 30_000);
+  t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
+});
+
+t.test("a code is good once, also at one moment", async (t) => {
+  const setting = await openSetting(t);
+  const authorized = await authorize(setting);
+  const answers = await Promise.all([1, 2, 3].map(() => exchange(setting, authorized)));
+  const good = answers.filter(({ status }) => status === 200);
+  t.ok(good.length <= 1);
 });
 
 t.test("a refresh token is its client's alone", async (t) => {

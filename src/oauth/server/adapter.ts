@@ -1,13 +1,23 @@
 import { createHash } from "node:crypto";
 import { type Adapter, type AdapterPayload, errors } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
+import { lifetimes } from "./lifetimes.ts";
 import type { StateStore } from "./store.ts";
 
 /** Models whose id is itself a credential: only its hash is kept. */
 const credentials: ReadonlySet<string> = new Set(["AuthorizationCode", "RefreshToken"]);
 
+/** Seconds after its first use for which a credential is taken again; another one never is. */
+const reuse = new Map([["RefreshToken", lifetimes.refreshReuse]]);
+const NEVER = -1;
+
 /** Far enough away for a record that ends by being removed: a hundred years, in seconds. */
 const FOREVER = 100 * 365 * 24 * 3600;
+
+/** A clock that was set back since makes nothing good for longer. */
+function isWithin(seconds: number, moment: number): boolean {
+  return Math.abs(epochSeconds() - moment) <= seconds;
+}
 
 /** Only this adapter writes what it reads here. */
 function parsePayload(text: string): AdapterPayload {
@@ -17,10 +27,12 @@ function parsePayload(text: string): AdapterPayload {
 /** Keeps one model of `oidc-provider` in the store. */
 class StoreAdapter implements Adapter {
   readonly #model: string;
+  readonly #reuse: number;
   readonly #store: StateStore;
 
   constructor(model: string, store: StateStore) {
     this.#model = model;
+    this.#reuse = reuse.get(model) ?? NEVER;
     this.#store = store;
   }
 
@@ -47,7 +59,9 @@ class StoreAdapter implements Adapter {
     if (found === undefined) return undefined;
     const payload = parsePayload(found.payload);
     if (credentials.has(this.#model)) payload.jti = id;
-    return found.consumed === undefined ? payload : { ...payload, consumed: found.consumed };
+    const { consumed } = found;
+    const isUsable = consumed === undefined || isWithin(this.#reuse, consumed);
+    return isUsable ? payload : { ...payload, consumed };
   }
 
   async findByUid(uid: string): Promise<AdapterPayload | undefined> {
@@ -62,7 +76,7 @@ class StoreAdapter implements Adapter {
 
   /** @throws InvalidGrant if it was used up already, so that of two at one moment one succeeds */
   async consume(id: string): Promise<void> {
-    if (!this.#store.consume(this.#model, this.#key(id))) {
+    if (!this.#store.consume(this.#model, this.#key(id), this.#reuse)) {
       throw new errors.InvalidGrant("already used");
     }
   }

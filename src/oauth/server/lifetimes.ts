@@ -11,6 +11,8 @@ export const lifetimes = {
   session: 8 * HOUR,
   /** A refresh token that is not used; each use makes a new one. */
   refreshToken: 30 * DAY,
+  /** After its first use a refresh token is taken again: calls at one moment refresh each. */
+  refreshReuse: 10,
   /** After this the user is asked again, whatever was refreshed. */
   grant: 180 * DAY,
   /** The least that a client's document is kept, so that a user's visit needs it once. */

@@ -95,10 +95,15 @@ export class StateStore {
     return readRow(this.#prepare(sql).get(uid, model, epochSeconds()));
   }
 
-  /** Uses a record up; false if somebody else already has. */
-  consume(model: string, id: string): boolean {
-    const sql = "UPDATE records SET consumed = ? WHERE model = ? AND id = ? AND consumed IS NULL";
-    return this.#prepare(sql).run(epochSeconds(), model, id).changes === 1;
+  /**
+   * Uses a record up; false if somebody else already has.
+   *
+   * @param reuse seconds around the first use in which another one counts; by default there are none
+   */
+  consume(model: string, id: string, reuse = -1): boolean {
+    const sql = `UPDATE records SET consumed = coalesce(consumed, ?1) WHERE model = ?2 AND id = ?3
+      AND (consumed IS NULL OR abs(consumed - ?1) <= ?4)`;
+    return this.#prepare(sql).run(epochSeconds(), model, id, reuse).changes === 1;
   }
 
   remove(model: string, id: string): void {
