@@ -26,7 +26,7 @@ function isHangUp(hadTerminal: boolean): boolean {
 }
 
 /**
- * Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
+ * Listens for signals from now on. Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
  *
  * @param onImpatience called on a Ctrl-C after that, by somebody who does not want to wait
  * @param onRefresh called on a SIGHUP that somebody has sent

@@ -110,24 +110,29 @@ async function startAs(
 }
 
 async function run(options: ServeOptions): Promise<void> {
+  const started = Promise.withResolvers<RunningGateway>();
+  let log: Log | undefined;
+  // Before all else: a signal that comes during the start waits until that is done.
+  const asked = whenAskedToEnd(
+    () => {
+      log?.warn("ended at once: requests in flight are cut");
+      process.exit(FAILURE);
+    },
+    () => void started.promise.then((gateway) => gateway.refresh()),
+  );
+  // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
+  process.stdout.on("error", () => {});
   const chosenPassword = takeChosenPassword();
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
   const output = await openLogStream(hasTerminal);
-  const log = createLog({ isTerminal: hasTerminal }, output);
+  log = createLog({ isTerminal: hasTerminal }, output);
   warn(loaded, log);
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
+  started.resolve(gateway);
 
-  // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
-  process.stdout.on("error", () => {});
-  const signal = await whenAskedToEnd(
-    () => {
-      log.warn("ended at once: requests in flight are cut");
-      process.exit(FAILURE);
-    },
-    () => void gateway.refresh(),
-  );
+  const signal = await asked;
   const hint = hasTerminal && signal === "SIGINT" ? "; Ctrl-C again ends at once" : "";
   log.info({ signal }, `draining: requests in flight finish${hint}`);
   await gateway.close();

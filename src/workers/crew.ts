@@ -80,7 +80,8 @@ export class Crew {
 
   /** Has all workers read their files again and open their logs anew. */
   async refresh(): Promise<void> {
-    await this.#askAll([...this.#serving], "refresh", MUTE_MS);
+    // Also those that still start: they may have opened a file before it was moved away.
+    await this.#askAll([...this.#workers.values()], "refresh", MUTE_MS);
   }
 
   /**
@@ -90,14 +91,12 @@ export class Crew {
    */
   async close(grace: number): Promise<void> {
     this.#closing.abort();
+    // One that still starts may have taken requests already, so it drains once it has started.
     const workers = [...this.#workers.values()];
-    const serving = workers.filter((worker) => this.#serving.has(worker));
-    const starting = workers.filter((worker) => !this.#serving.has(worker));
-    await Promise.all(starting.map((worker) => worker.kill()));
     // Whom one worker sends away must not come to another that is about to stop listening too.
-    await this.#askAll(serving, "stopListening", END_MS);
-    await this.#askAll(serving, "drain", grace + END_MS);
-    await Promise.all(serving.map(({ ended }) => ended));
+    await this.#askAll(workers, "stopListening", MUTE_MS);
+    await this.#askAll(workers, "drain", grace + END_MS);
+    await Promise.all(workers.map(({ ended }) => ended));
   }
 
   /** Asks workers for what has no answer; one that is mute for `patience` milliseconds is ended. */
@@ -131,10 +130,16 @@ export class Crew {
     return worker;
   }
 
+  /** @throws Error if the worker does not start; its process is ended then */
   async #begin(worker: Worker, isFirst = false): Promise<GatewayFacts> {
-    const facts = await worker.ask("start", this.#options.settingsOf(worker.number, isFirst));
-    this.#serving.add(worker);
-    return facts;
+    try {
+      const facts = await worker.ask("start", this.#options.settingsOf(worker.number, isFirst));
+      this.#serving.add(worker);
+      return facts;
+    } catch (error) {
+      await worker.kill();
+      throw error;
+    }
   }
 
   /** Starts a worker again for as long as it is wanted. */
@@ -166,7 +171,6 @@ export class Crew {
       await this.#begin(worker);
       this.#options.log.info({ worker: worker.number, pid: worker.pid }, "a worker serves again");
     } catch (error) {
-      await worker.kill();
       if (!(error instanceof ChannelClosedError)) {
         return { reason: error instanceof Error ? error.message : "unknown" };
       }

@@ -1,70 +1,7 @@
-/** The program of a worker: a gateway that serves together with others, for the main process. */
-import type { Membership } from "../gateway/member.ts";
-import { type RunningMember, startGateway } from "../gateway/start.ts";
-import { outliveErrors } from "../observe/last-resort.ts";
-import { createLog, openLogStream } from "../observe/log.ts";
-import type { MainCalls, WorkerCalls, WorkerSettings } from "./calls.ts";
-import { Channel, type Message } from "./channel.ts";
-import { remoteShared } from "./remote.ts";
+/** The program of a worker. */
+export {};
 
-// A signal to the whole group is for the main process, which says when to drain.
+// A signal to the whole group is for the main process, which says when to drain: also while all
+// that a worker is made of is loaded.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => {});
-// A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
-process.stdout.on("error", () => {});
-// However the main process ended: without it nothing is counted any more, so nothing is served.
-process.once("disconnect", () => process.exit(1));
-
-const running = Promise.withResolvers<RunningMember>();
-
-function memberOf({ number, isFirst }: WorkerSettings): Membership {
-  return {
-    number,
-    isFirst,
-    shared: remoteShared(main),
-    engine: () => main.ask("engine", undefined),
-    claimPort: () => main.ask("claimPort", undefined),
-    async tellOthers(file) {
-      await main.ask("tellOthers", file);
-    },
-  };
-}
-
-async function start(settings: WorkerSettings) {
-  const { number, loaded, chosenPassword, hasTerminal } = settings;
-  const isTerminal = process.stdout.isTTY ?? false;
-  const stream = await openLogStream(isTerminal);
-  const log = createLog({ isTerminal }, stream).child({ worker: number });
-  const member = memberOf(settings);
-  const gateway = await startGateway(loaded, { log, chosenPassword, hasTerminal, member });
-  outliveErrors(log);
-  running.resolve(gateway);
-  return gateway.facts;
-}
-
-const main = new Channel<MainCalls, WorkerCalls>(
-  {
-    start,
-    // One that is still starting may have read the file before it was changed.
-    async reload(file) {
-      await (await running.promise).reload(file);
-      return undefined;
-    },
-    async refresh() {
-      await (await running.promise).refresh();
-      return undefined;
-    },
-    figures: async () => (await running.promise).figures(),
-    async stopListening() {
-      await (await running.promise).stopListening();
-      return undefined;
-    },
-    async drain() {
-      await (await running.promise).close();
-      process.exit();
-    },
-  },
-  (message) => void process.send?.(message, undefined, undefined, () => {}),
-);
-process.on("message", (message: Message<MainCalls>) => main.receive(message));
-// It may have ended while this program was loaded.
-if (!process.connected) process.exit(1);
+await import("./serve.ts");

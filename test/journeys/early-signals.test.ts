@@ -1,0 +1,59 @@
+import { existsSync, renameSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway, TestGateway } from "../kit/gateway.ts";
+import { Service } from "../kit/process.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { servedBy } from "./crew.ts";
+import { askUntilRefused } from "./load.ts";
+
+const upstream = await new RecordingUpstream().listen();
+t.teardown(() => upstream.close());
+
+/** A home with a token for it, whose gateway has ended, and the gateway's next start. */
+async function scene(t: Test, count: number) {
+  const more = servedBy(count, { config: '[audit]\nfile = "audit.log"' });
+  const first = await startGateway(t, { upstream: upstream.url, ...more });
+  const token = await first.login();
+  await first.service.stop();
+  const port = String(await freePort());
+  const service = new Service(first.home, ["serve", "--port", port]);
+  t.teardown(() => service.stop("SIGKILL"));
+  const gateway = new TestGateway(first.home, service, `http://127.0.0.1:${port}`);
+  return { gateway, token };
+}
+
+/** Resolves with the first good answer, long before the start is over. */
+async function untilHealthy({ url }: TestGateway): Promise<void> {
+  for (;;) {
+    const answer = await ask(`${url}/healthz`, {}).catch(() => undefined);
+    if (answer?.status === 200) return;
+  }
+}
+
+for (const count of [1, 4]) {
+  t.test(`SIGHUP during a start ends nothing and is obeyed, with ${count} to serve`, async (t) => {
+    const { gateway } = await scene(t, count);
+    const audit = path.join(gateway.home, "audit.log");
+    await untilHealthy(gateway);
+    renameSync(audit, `${audit}.1`);
+    gateway.service.child.kill("SIGHUP");
+    await gateway.service.logged(({ msg }) => String(msg).startsWith("listening on"));
+    await eventually("the audit goes on in a new file", () => existsSync(audit));
+    t.equal((await gateway.request("/healthz")).status, 200);
+    t.equal(await gateway.service.stop(), 0);
+  });
+
+  t.test(`SIGTERM during a start drains once that is done, with ${count} to serve`, async (t) => {
+    const { gateway, token } = await scene(t, count);
+    await untilHealthy(gateway);
+    const clients = Array.from({ length: 8 }, () => askUntilRefused(gateway, token));
+    const before = upstream.received.length;
+    await eventually("they are at it", () => upstream.received.length > before);
+    t.equal(await gateway.service.stop(), 0);
+    t.strictSame((await Promise.all(clients)).flat(), [], "every query was answered");
+  });
+}
