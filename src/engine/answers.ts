@@ -3,7 +3,7 @@ import type { Logger } from "pino";
 import { QueryRefused } from "../query/refusal.ts";
 import { EngineRefusal } from "./refusal.ts";
 
-/** Says that the engine is there. */
+/** Says that the database answers. */
 export function answerHealth(response: ServerResponse): void {
   answer(response, 200, { status: "success" });
 }

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
+import { engineName } from "../engine-name.ts";
 import { answerError, answerHealth } from "./answers.ts";
 import { readBody, scanBody } from "./body.ts";
 import { requireAuthorization, requireJson, requireLoopbackHost } from "./guard.ts";
@@ -82,7 +83,11 @@ async function answer(
   store: Store,
 ): Promise<void> {
   const path = route(request, response);
-  if (path === "/healthz") return answerHealth(response);
+  if (path === "/healthz") {
+    response.setHeader("Server", engineName);
+    await store.check();
+    return answerHealth(response);
+  }
   const client = new AbortController();
   response.once("close", () => client.abort());
   if (path === "/schema") {

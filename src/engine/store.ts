@@ -34,6 +34,8 @@ export interface Store {
   execute(request: QueryRequest, signal: AbortSignal): Promise<Answer>;
   /** Lists databases, tables or columns. Throws `database_not_found` or `table_not_found`. */
   readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer>;
+  /** Resolves if the database answers. Throws `database_unavailable`. */
+  check(): Promise<void>;
   /** Waits for the queries that are under way and closes the database. */
   close(): Promise<void>;
 }

@@ -47,6 +47,7 @@ export async function ask(
     const sent = { body: inForm(form, body, query), fields: fieldLines(headers) };
     const answer = await queries.ask({ user, ...sent, signal });
     upward?.end(answer.status);
+    if (answer.status >= 500) gateway.metrics.upstreamError();
     return answer;
   } catch (error) {
     if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;

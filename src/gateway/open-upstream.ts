@@ -93,10 +93,10 @@ export async function openUpstream(
     configured === undefined
       ? await engine()
       : { target: configured.first, dataDirectory: undefined };
-  // The path to be checked is that of the operator's own servers, not the engine's.
+  // The configured path is that of the operator's own servers, not the engine's.
   const home =
     configured === undefined
-      ? openGroup({ first: target, others: [] }, { ...options, healthPath: "" })
+      ? openGroup({ first: target, others: [] }, { ...options, healthPath: "/healthz" })
       : openGroup(configured);
   const elsewhere = new Map<string, TargetGroup>();
   for (const { databases, ...where } of upstream.databases) {

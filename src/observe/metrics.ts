@@ -22,6 +22,8 @@ export interface Metrics {
   end(): void;
   /** Counts a request that was answered. */
   request(request: CountedRequest): void;
+  /** Counts a 5xx of the upstream that the answer to a tool's call tells of. */
+  upstreamError(): void;
   reloaded(version: string): void;
   reloadFailed(): void;
   /** Shows what these tell from now on. @param isUp finds out whether the upstream is there */
@@ -103,6 +105,7 @@ export function createMetrics(): Metrics {
     begin: () => requests.begin(),
     end: () => requests.end(),
     request: (request) => requests.count(request),
+    upstreamError: () => requests.upstreamError(),
     showUpstream: (figures, isUp) => registerUpstream(registry, figures, isUp),
     showTargets: (targets) => registerTargets(registry, targets),
     showHashing: (figures) => registerHashing(registry, figures),

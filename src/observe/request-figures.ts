@@ -22,8 +22,17 @@ export interface CountedRequest {
   readonly gatewaySeconds: number;
 }
 
-/** Failures of the upstream: the codes of refusals, without what they have in common. */
-export const upstreamFailures = ["unreachable", "broken", "timeout", "overloaded"] as const;
+/**
+ * Failures of the upstream: the codes of refusals, without what they have in common, and `error`
+ * for an answer of its own with a status of 5xx.
+ */
+export const upstreamFailures = [
+  "unreachable",
+  "broken",
+  "timeout",
+  "overloaded",
+  "error",
+] as const;
 const FAILURE_PREFIX = "upstream_";
 
 /** The figures of requests: plain numbers while nobody reads them. */
@@ -76,8 +85,14 @@ export class RequestFigures {
     this.#gatewayTimes.add(route, request.gatewaySeconds);
     if (reason.startsWith(FAILURE_PREFIX)) this.#fail(reason.slice(FAILURE_PREFIX.length));
     if (decision === undefined) return;
+    if (decision === "allow" && reason === "allowed" && status >= 500) this.#fail("error");
     this.#decisions.add(operation, decision, decision === "allow" ? "allowed" : reason);
     if (user !== undefined) this.#users.add(user, decision);
+  }
+
+  /** Counts an answer of the upstream with a status of 5xx that is not the request's own answer. */
+  upstreamError(): void {
+    this.#fail("error");
   }
 
   #fail(kind: string): void {

@@ -43,7 +43,7 @@ function gauge(register: Registry, name: string, help: string, read: () => numbe
   });
 }
 
-/** @param isUp finds out whether the upstream takes connections */
+/** @param isUp finds out whether the upstream, or the database behind the engine, answers */
 export function registerUpstream(
   register: Registry,
   figures: UpstreamFigures,
@@ -83,7 +83,7 @@ export function registerUpstream(
   });
   new Gauge({
     name: `${prefix}_up`,
-    help: "1 if the upstream takes connections, else 0",
+    help: "1 if the database answers, else 0",
     aggregator: "min",
     registers: [register],
     async collect() {

@@ -1,6 +1,7 @@
 import { type RequestOptions, request as requestPlain } from "node:http";
 import { request as requestTls } from "node:https";
 import { connect } from "node:net";
+import { engineName } from "../engine-name.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** Milliseconds after which an upstream that takes no connection, or gives no answer, is down. */
@@ -11,7 +12,10 @@ const FRESH_MS = 1000;
 /** How an upstream is looked at. */
 export interface ProbeOptions {
   readonly target: UpstreamTarget;
-  /** What is asked for, to be answered with 2xx; empty: that it takes a connection is enough. */
+  /**
+   * What is asked for, to be answered with 2xx; empty: that it takes a connection is enough, unless
+   * it is the engine, which says whether its database answers.
+   */
   readonly path?: string;
   /** The `Authorization` header that goes with it, if any. */
   readonly authorization?: string | undefined;
@@ -40,12 +44,15 @@ function takesConnection(target: UpstreamTarget): Promise<boolean> {
   });
 }
 
-/** True if the upstream answers `GET` of the path with 2xx, on a connection of its own. */
-function answersWell(
-  target: UpstreamTarget,
-  path: string,
-  authorization: string | undefined,
-): Promise<boolean> {
+/** What an upstream has answered to a look. */
+interface Look {
+  /** True for a status of 2xx. */
+  readonly isGood: boolean;
+  readonly isEngine: boolean;
+}
+
+/** Asks the upstream for `GET` of the path, on a connection of its own; undefined: no answer. */
+function look({ target, authorization }: ProbeOptions, path: string): Promise<Look | undefined> {
   const { origin, socketPath } = target;
   const options: RequestOptions = {
     path,
@@ -56,11 +63,12 @@ function answersWell(
   };
   const request = origin.startsWith("https:") ? requestTls : requestPlain;
   return new Promise((resolve) => {
-    const ask = request(origin, options, ({ statusCode = 0 }) => {
-      resolve(statusCode >= 200 && statusCode < 300);
+    const ask = request(origin, options, ({ statusCode = 0, headers }) => {
+      const isGood = statusCode >= 200 && statusCode < 300;
+      resolve({ isGood, isEngine: headers.server === engineName });
       ask.destroy();
     });
-    ask.on("error", () => resolve(false));
+    ask.on("error", () => resolve(undefined));
     ask.end();
   });
 }
@@ -69,6 +77,8 @@ function answersWell(
 export class Probe {
   readonly #options: ProbeOptions;
   #asking: Promise<boolean> | undefined;
+  /** True if it is the engine; undefined until it has answered since it was last down. */
+  #isEngine: boolean | undefined;
   /** `performance.now()` until which the upstream counts as up. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
@@ -89,12 +99,24 @@ export class Probe {
   }
 
   async #ask(): Promise<boolean> {
-    const { target, path = "", authorization } = this.#options;
-    const isUp = await (path === ""
-      ? takesConnection(target)
-      : answersWell(target, path, authorization));
+    const { path = "" } = this.#options;
+    const isUp =
+      path === "" ? await this.#isThere() : ((await look(this.#options, path))?.isGood ?? false);
     this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
     this.#asking = undefined;
     return isUp;
+  }
+
+  async #isThere(): Promise<boolean> {
+    if (this.#isEngine !== false) {
+      const answer = await look(this.#options, "/healthz");
+      if (answer !== undefined) this.#isEngine = answer.isEngine;
+      // One that was the engine and is mute is down; of any other a connection is enough.
+      if (this.#isEngine) return answer?.isGood ?? false;
+      if (answer !== undefined) return true;
+    }
+    const isThere = await takesConnection(this.#options.target);
+    if (!isThere) this.#isEngine = undefined;
+    return isThere;
   }
 }

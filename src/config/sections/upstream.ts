@@ -144,7 +144,7 @@ export const upstream = z
       .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
     health_path: healthPath.default("").meta({
       description:
-        "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection.",
+        "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
       examples: ["/healthz"],
     }),
     health_interval: seconds()

@@ -1,11 +1,14 @@
 import type { Logger } from "pino";
 import type { Store } from "../store.ts";
+import { HealthCheck } from "./check.ts";
 import type { Dialect } from "./dialect.ts";
 import { ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { reasonOf } from "./reachability.ts";
 import type { Session } from "./session.ts";
 import { connectionLimit, RemoteStore } from "./store.ts";
-import { Transactions } from "./transaction.ts";
+
+/** How long a server may take to answer at the start before it counts as not there, in milliseconds. */
+const startPatience = 5000;
 
 /** How a store over a server is opened. */
 export interface RemoteOptions {
@@ -35,22 +38,18 @@ export async function openRemoteStore<Lent extends Session>(
 ): Promise<Store> {
   const { dialect, connections, host, port, wanted } = server;
   const { timeLimit, log } = options;
-  const pool = new ConnectionPool(connections, connectionLimit);
-  const { signal } = new AbortController();
+  const check = new HealthCheck(connections, dialect, timeLimit);
   try {
-    await new Transactions(pool, dialect, timeLimit).run(
-      { mode: "read only" },
-      signal,
-      async () => {},
-    );
+    await check.run(startPatience);
   } catch (error) {
     if (!dialect.failures.isUnavailable(error)) {
-      await pool.close();
+      await check.close();
       throw new Error(
         `${dialect.name} on ${host}:${port} refuses the engine for ${wanted}: ${reasonOf(error)}`,
       );
     }
     log.warn({ host, port, reason: reasonOf(error) }, `${dialect.name} cannot be reached yet`);
   }
-  return new RemoteStore({ dialect, pool, timeLimit, log });
+  const pool = new ConnectionPool(connections, connectionLimit);
+  return new RemoteStore({ dialect, pool, check, timeLimit, log });
 }

@@ -1,10 +1,15 @@
 import type { Logger } from "pino";
 
+/** How long an answer of the server counts, in milliseconds. */
+const freshTime = 1000;
+
 /** Tells the log when the server is lost and when it is back, once each. */
 export class Reachability {
   readonly #server: string;
   readonly #log: Logger;
   #isLost = false;
+  /** `performance.now()` of its last answer. */
+  #answeredAt = Number.NEGATIVE_INFINITY;
 
   /** `server` is the name of its kind, such as `PostgreSQL`. */
   constructor(server: string, log: Logger) {
@@ -12,7 +17,13 @@ export class Reachability {
     this.#log = log;
   }
 
+  /** True if it has answered within the last second, and nothing has failed since. */
+  get hasJustAnswered(): boolean {
+    return !this.#isLost && performance.now() - this.#answeredAt < freshTime;
+  }
+
   noteSuccess(): void {
+    this.#answeredAt = performance.now();
     if (this.#isLost) this.#log.info(`${this.#server} is back`);
     this.#isLost = false;
   }

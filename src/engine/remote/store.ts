@@ -1,13 +1,16 @@
 import type { Logger } from "pino";
 import { parseBodyExactly } from "../parse.ts";
+import { EngineRefusal } from "../refusal.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
 import { databaseOf } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
+import type { HealthCheck } from "./check.ts";
 import type { Dialect, Mode, RemoteColumn } from "./dialect.ts";
 import { performAll, placeOf, type Work } from "./operations.ts";
 import type { ConnectionPool } from "./pool.ts";
 import { Reachability } from "./reachability.ts";
+import { refused } from "./refused.ts";
 import type { Session } from "./session.ts";
 import { Slots } from "./slots.ts";
 import { type Conditions, Transactions } from "./transaction.ts";
@@ -15,10 +18,14 @@ import { type Conditions, Transactions } from "./transaction.ts";
 /** How many queries are carried out at a time, each on a connection; the others wait in turn. */
 export const connectionLimit = 16;
 
+/** How long the server may take to answer a health check, in milliseconds. */
+const checkPatience = 1500;
+
 /** What a store over a server is made of. */
 export interface RemoteStoreOptions<Lent extends Session> {
   readonly dialect: Dialect<Lent>;
   readonly pool: ConnectionPool<Lent>;
+  readonly check: HealthCheck<Lent>;
   /** How long a query may take in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
@@ -31,13 +38,15 @@ export interface RemoteStoreOptions<Lent extends Session> {
 export class RemoteStore<Lent extends Session> implements Store {
   readonly #dialect: Dialect<Lent>;
   readonly #pool: ConnectionPool<Lent>;
+  readonly #check: HealthCheck<Lent>;
   readonly #transactions: Transactions<Lent>;
   readonly #slots: Slots;
   readonly #reachability: Reachability;
 
-  constructor({ dialect, pool, timeLimit, log }: RemoteStoreOptions<Lent>) {
+  constructor({ dialect, pool, check, timeLimit, log }: RemoteStoreOptions<Lent>) {
     this.#dialect = dialect;
     this.#pool = pool;
+    this.#check = check;
     this.#transactions = new Transactions(pool, dialect, timeLimit);
     this.#slots = new Slots(connectionLimit);
     this.#reachability = new Reachability(dialect.name, log);
@@ -65,8 +74,19 @@ export class RemoteStore<Lent extends Session> implements Store {
     });
   }
 
+  async check(): Promise<void> {
+    if (this.#reachability.hasJustAnswered) return;
+    try {
+      await this.#check.run(checkPatience);
+      this.#reachability.noteSuccess();
+    } catch (error) {
+      this.#reachability.noteFailure(error);
+      throw new EngineRefusal(...refused.unavailable);
+    }
+  }
+
   async close(): Promise<void> {
-    await this.#pool.close();
+    await Promise.all([this.#pool.close(), this.#check.close()]);
   }
 
   /** Does the work when it is its turn; only refusals, and errors that may be logged, leave it. */

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { EngineRefusal } from "../refusal.ts";
 import { jsonAnswer, openAnswer } from "../spooled-answer.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { WorkerPool } from "../workers/pool.ts";
@@ -8,7 +9,7 @@ import type { Work } from "../workers/protocol.ts";
 import { DatabaseLocks } from "./database-locks.ts";
 import { lockDirectory } from "./directory-lock.ts";
 import { refusing } from "./failures.ts";
-import { DatabaseFiles } from "./files.ts";
+import { DatabaseFiles, defaultDatabase } from "./files.ts";
 
 /** How the names of spool files begin, by which a start finds those that a crash left behind. */
 const spoolFilePrefix = ".answer-";
@@ -71,6 +72,17 @@ class SqliteStore implements Store {
     return this.#locks.shared(place.database, () =>
       this.#inWorker({ kind: "schema", place }, signal),
     );
+  }
+
+  /** The files are all that there is to be reached: what is done with them, workers do. */
+  async check(): Promise<void> {
+    try {
+      this.#files.requireExisting(defaultDatabase);
+    } catch (error) {
+      throw new EngineRefusal("database_unavailable", "The databases' files are not there", {
+        cause: error,
+      });
+    }
   }
 
   async close(): Promise<void> {

@@ -84,13 +84,19 @@ export class PostgresServer {
 
   /** Kills the server and all of its processes at once. */
   async crash(): Promise<void> {
+    const all = this.signal("SIGKILL");
+    await eventually("the server is gone", () => !all.some(isAlive));
+    await this.stop();
+  }
+
+  /** Sends a signal to the server and all of its processes; returns their ids. */
+  signal(signal: NodeJS.Signals): number[] {
     const main = Number(
       readFileSync(path.join(this.#data, "postmaster.pid"), "utf8").split("\n")[0],
     );
     const all = [main, ...childrenOf(main)];
-    for (const pid of all) process.kill(pid, "SIGKILL");
-    await eventually("the server is gone", () => !all.some(isAlive));
-    await this.stop();
+    for (const pid of all) process.kill(pid, signal);
+    return all;
   }
 
   /** Ends the server without waiting for its clients. */

@@ -1,0 +1,59 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { ConnectionLost } from "./connection-lost.ts";
+import type { Dialect } from "./dialect.ts";
+import { ConnectionPool, type ConnectionSource } from "./pool.ts";
+import type { Session } from "./session.ts";
+import { Transactions } from "./transaction.ts";
+
+/**
+ * Finds out whether a server answers, by an empty transaction on a connection of its own: it waits
+ * behind no query.
+ */
+export class HealthCheck<Lent extends Session> {
+  readonly #pool: ConnectionPool<Lent>;
+  readonly #transactions: Transactions<Lent>;
+  readonly #closing = new AbortController();
+  #asking: Promise<void> | undefined;
+
+  /** @param timeLimit how long the server may take over the transaction, in milliseconds */
+  constructor(source: ConnectionSource<Lent>, dialect: Dialect<Lent>, timeLimit: number) {
+    this.#pool = new ConnectionPool(source, 1);
+    this.#transactions = new Transactions(this.#pool, dialect, timeLimit);
+  }
+
+  /**
+   * Resolves if the server answers within `patience` milliseconds.
+   *
+   * Throws `ConnectionLost` if it does not, and what the server refuses the connection with.
+   */
+  async run(patience: number): Promise<void> {
+    // One look for all who ask at one moment, also if it takes longer than they wait.
+    this.#asking ??= this.#ask();
+    const timer = new AbortController();
+    try {
+      await Promise.race([this.#asking, silence(patience, timer.signal)]);
+    } finally {
+      timer.abort();
+    }
+  }
+
+  /** Closes the connection. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#pool.close();
+  }
+
+  async #ask(): Promise<void> {
+    try {
+      await this.#transactions.run({ mode: "read only" }, this.#closing.signal, async () => {});
+    } finally {
+      this.#asking = undefined;
+    }
+  }
+}
+
+/** Rejects after the time given. */
+async function silence(patience: number, signal: AbortSignal): Promise<void> {
+  await delay(patience, undefined, { signal });
+  throw new ConnectionLost(new Error(`no answer within ${patience / 1000} seconds`));
+}
