@@ -119,6 +119,7 @@ async function openOwnAuthorizationServer(
     clients: configuration.mcp.clients,
     appSchemes: configuration.mcp.app_schemes,
     privateClientHosts: configuration.mcp.private_client_hosts,
+    registrationsPerHour: configuration.mcp.registrations_per_hour,
     tokenLifetime: Math.min(configuration.auth.token_expiration, 3600),
     checkPassword: (username, password, origin) => checkPassword(login, username, password, origin),
     originOf,

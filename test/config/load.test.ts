@@ -60,7 +60,8 @@ t.test("without a file every key has the default of the contract", (t) => {
       mcp: {
         enabled: true,
         row_limit: 500,
-        app_schemes: ["cursor", "vscode", "vscode-insiders"],
+        app_schemes: ["cursor", "vscode", "vscode-insiders", "windsurf", "zed"],
+        registrations_per_hour: 200,
         private_client_hosts: [],
         tools: [],
         authorization_servers: [],

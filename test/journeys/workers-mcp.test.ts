@@ -19,7 +19,7 @@ t.teardown(() => fixture.close());
 const gateway = await startGateway(t, {
   home: await staffedHome(t, grants),
   upstream: "http://127.0.0.1:9",
-  ...servedBy(COUNT, { config: `[mcp]\nupstream = "${url}"` }),
+  ...servedBy(COUNT, { config: `[mcp]\nupstream = "${url}"\nregistrations_per_hour = 20` }),
 });
 
 const revision = { "mcp-protocol-version": "2025-11-25" };

@@ -64,6 +64,7 @@ export interface SettingOptions {
   readonly documents?: DocumentFetch;
   readonly users?: string;
   readonly tokenLifetime?: number;
+  readonly registrationsPerHour?: number;
   /** Clients of the configuration besides the usual one. */
   readonly clients?: readonly ConfiguredClient[];
   /** The public URL, if it is not the server's own. */
@@ -119,6 +120,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       clients: [CONFIGURED, ...(options.clients ?? [])],
       appSchemes: ["editor"],
       privateClientHosts: [],
+      registrationsPerHour: options.registrationsPerHour ?? 1000,
       tokenLifetime: options.tokenLifetime ?? 600,
       checkPassword: (username, password, origin) =>
         checkPassword(login, username, password, origin),

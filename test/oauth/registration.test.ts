@@ -1,10 +1,18 @@
 import { readdirSync, statSync } from "node:fs";
 import path from "node:path";
-import t from "tap";
+import { DatabaseSync } from "node:sqlite";
+import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/clock.ts";
-import { registrationBounds } from "../../src/oauth/server/registration.ts";
-import { StateStore } from "../../src/oauth/server/store.ts";
-import { openSetting, REDIRECT, register } from "./kit.ts";
+import { clientBounds } from "../../src/oauth/server/registration.ts";
+import { obtainTokens, refresh } from "./flow.ts";
+import { openSetting, REDIRECT, register, registered, type Setting } from "./kit.ts";
+
+/** The state of an authorization server, as another program has it; closed with the test. */
+function openState(t: Test, { directory }: Setting): DatabaseSync {
+  const database = new DatabaseSync(path.join(directory, "state.sqlite"));
+  t.teardown(() => database.close());
+  return database;
+}
 
 t.test("a client registers itself, as a public one", async (t) => {
   const setting = await openSetting(t);
@@ -48,8 +56,7 @@ t.test("redirects lead to https, to the user's own machine, or to an app", async
 });
 
 t.test("redirects lead nowhere else", async (t) => {
-  let setting = await openSetting(t);
-  let left = registrationBounds.perAddress;
+  const setting = await openSetting(t);
   for (const uri of [
     "http://app.example.com/cb",
     "javascript:alert(1)",
@@ -73,7 +80,6 @@ t.test("redirects lead nowhere else", async (t) => {
     "https://localhost/cb",
     "/cb",
   ]) {
-    if (left-- === 0) setting = await openSetting(t);
     const { status, body } = await register(setting, { redirect_uris: [uri] });
     t.match({ status, error: body.error }, { status: 400, error: "invalid_redirect_uri" }, uri);
   }
@@ -96,25 +102,31 @@ t.test("metadata that cannot be kept is refused", async (t) => {
 });
 
 t.test("an address registers so many clients an hour, and no more", async (t) => {
-  const setting = await openSetting(t);
-  for (let at = 0; at < registrationBounds.perAddress; at++) await register(setting);
+  const setting = await openSetting(t, { registrationsPerHour: 3 });
+  for (let at = 0; at < 3; at++) t.equal((await register(setting)).status, 201);
   const { status, body, headers } = await register(setting);
   t.equal(status, 429);
   t.equal(body.error, "temporarily_unavailable");
   t.ok(Number(headers.get("retry-after")) > 0);
 });
 
-t.test("no more clients are kept than there is room for", async (t) => {
-  const setting = await openSetting(t);
-  const store = new StateStore(path.join(setting.directory, "state.sqlite"));
-  t.teardown(() => store.close());
-  const record = { payload: "{}", grantId: undefined, uid: undefined };
-  for (let at = 0; at < registrationBounds.clients; at++) {
-    store.put("Client", String(at), { ...record, expires: epochSeconds() + 60 });
-  }
-  t.equal((await register(setting)).status, 503);
-  store.put("Client", "0", { ...record, expires: 1 });
-  t.equal((await register(setting)).status, 201, "one that was never used has expired");
+t.test("clients that nobody lets in keep nobody out, and none that is in use", async (t) => {
+  const setting = await openSetting(t, { registrationsPerHour: 2000 });
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const waiting = await registered(setting);
+  const store = openState(t, setting);
+  store
+    .prepare(
+      `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+       INSERT INTO records (model, id, payload, uid, expires)
+       SELECT 'Client', i, '{}', '192.0.2.' || (i % 5), ? FROM n`,
+    )
+    .run(clientBounds.unused, epochSeconds() + 60);
+  for (let at = 0; at < 50; at++) t.equal((await register(setting)).status, 201);
+  const count = store.prepare("SELECT count(uid) AS n FROM records WHERE model = 'Client'");
+  t.ok(Number(count.get()?.n) <= clientBounds.unused + 1);
+  t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
+  t.ok((await obtainTokens(setting, { clientId: waiting })).accessToken, "its user still logs in");
 });
 
 t.test("what is kept is for the gateway alone", async (t) => {

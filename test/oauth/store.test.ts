@@ -35,18 +35,44 @@ t.test("what has expired is not found, and then gone", async (t) => {
   const [store] = openStores(t);
   store.put("Client", "a", { ...record, expires: epochSeconds() });
   t.equal(store.find("Client", "a"), undefined);
-  t.equal(store.count("Client"), 0);
+  t.strictSame(store.countClients(), { unused: 0, used: 0 });
   store.sweep();
-  store.prolong("Client", "a", later());
+  store.keepClient("a", later());
   t.equal(store.find("Client", "a"), undefined);
 });
 
-t.test("a record's end is put off, never brought nearer", async (t) => {
+t.test("a client's end is put off, never brought nearer", async (t) => {
   const [store] = openStores(t);
   store.put("Client", "a", { ...record, expires: later() });
-  store.prolong("Client", "a", epochSeconds() - 1);
+  store.keepClient("a", epochSeconds() - 1);
   t.ok(store.find("Client", "a"));
 });
+
+t.test(
+  "of clients that nobody has let in, the address with the most has its oldest forgotten",
+  async (t) => {
+    const [store] = openStores(t);
+    const put = (id: string, address: string | undefined, expires: number) =>
+      store.put("Client", id, { payload: "{}", grantId: undefined, uid: address, expires });
+    const found = () =>
+      ["used", "older", "few", "old", "new"].filter((id) => store.find("Client", id) !== undefined);
+    put("used", undefined, later());
+    put("older", undefined, later() - 1);
+    put("few", "a", later() - 30);
+    put("old", "b", later() - 20);
+    put("new", "b", later() - 10);
+    t.strictSame(store.countClients(), { unused: 3, used: 2 });
+    store.forgetClient("unused");
+    t.strictSame(found(), ["used", "older", "few", "new"]);
+    store.forgetClient("unused");
+    t.strictSame(found(), ["used", "older", "new"]);
+    store.keepClient("new", later());
+    store.forgetClient("unused");
+    t.strictSame(found(), ["used", "older", "new"], "one that was let in is not among them");
+    store.forgetClient("used");
+    t.strictSame(found(), ["used", "new"]);
+  },
+);
 
 t.test("a revoked token is remembered until it would have expired", async (t) => {
   const [one, other] = openStores(t);

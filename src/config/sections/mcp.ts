@@ -107,9 +107,14 @@ export const mcp = z
       .describe("Rows that one call of the embedded server's select returns at most."),
     app_schemes: z
       .array(appScheme)
-      .default(["cursor", "vscode", "vscode-insiders"])
+      .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])
       .describe(
         "Schemes without a dot that redirects to native apps may have; those with one always may.",
+      ),
+    registrations_per_hour: wholeNumber(1, 1_000_000)
+      .default(200)
+      .describe(
+        "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a front with everyone behind it.",
       ),
     private_client_hosts: z
       .array(documentHost)

@@ -19,13 +19,13 @@ function fieldsOf({ oidc }: KoaContextWithOIDC) {
 /** Tells the audit what the protocol has done, and keeps the clients that are in use. */
 export function observeProvider(
   provider: Provider,
-  store: Pick<StateStore, "prolong">,
+  store: Pick<StateStore, "keepClient">,
   onEvent: AuthorizationServerOptions["onEvent"],
 ): void {
   provider.on("grant.success", (ctx) => {
     const clientId = ctx.oidc.client?.clientId;
     if (clientId !== undefined) {
-      store.prolong("Client", clientId, epochSeconds() + lifetimes.usedClient);
+      store.keepClient(clientId, epochSeconds() + lifetimes.usedClient);
     }
     onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
   });

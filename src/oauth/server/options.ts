@@ -27,6 +27,8 @@ export interface AuthorizationServerOptions {
   readonly appSchemes: readonly string[];
   /** Hosts, as they stand in https URLs, whose documents may come from private addresses. */
   readonly privateClientHosts: readonly string[];
+  /** Clients that may register from one address in an hour. */
+  readonly registrationsPerHour: number;
   /** Seconds that an access token lives. */
   readonly tokenLifetime: number;
   /**

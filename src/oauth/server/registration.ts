@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { epochSeconds } from "../../clock.ts";
+import { addressKey } from "../../identity/throttle.ts";
 import { ClientMetadataError, clientRecord, readClientMetadata } from "./client-metadata.ts";
 import { OAuthProblem, readJson, sendJson, tooMany } from "./http.ts";
 import { lifetimes } from "./lifetimes.ts";
@@ -8,13 +9,11 @@ import type { AuthorizationServerOptions } from "./options.ts";
 import { isClientRedirect } from "./redirects.ts";
 import type { StateStore } from "./store.ts";
 
-/** The bounds on registrations: clients kept at one time, and new ones from an address an hour. */
-export const registrationBounds = {
-  clients: 1000,
-  perAddress: 20,
-  /** From a front with everyone behind it. */
-  perSharedAddress: 200,
-  window: 3600,
+/** How many registered clients are kept at one time. */
+export const clientBounds = {
+  /** That nobody has finished a login with. */
+  unused: 1000,
+  used: 10_000,
 } as const;
 
 /** Takes registrations (RFC 7591) of public clients. */
@@ -29,25 +28,33 @@ function readRequest(body: unknown, appSchemes: readonly string[]) {
   }
 }
 
+/** Whoever comes finds room: of those that nobody has let in, one is forgotten first. */
+function makeRoom(store: Pick<StateStore, "countClients" | "forgetClient">): void {
+  const { unused, used } = store.countClients();
+  if (unused >= clientBounds.unused) store.forgetClient("unused");
+  if (used >= clientBounds.used) store.forgetClient("used");
+}
+
 /** Opens registration, within its bounds. */
 export function createRegistration(
-  {
-    originOf,
-    onEvent,
-    appSchemes,
-    openLimit,
-  }: Pick<AuthorizationServerOptions, "originOf" | "onEvent" | "appSchemes" | "openLimit">,
-  store: Pick<StateStore, "count" | "put">,
+  options: Pick<
+    AuthorizationServerOptions,
+    "originOf" | "onEvent" | "appSchemes" | "openLimit" | "registrationsPerHour"
+  >,
+  store: Pick<StateStore, "countClients" | "forgetClient" | "put">,
 ): Registration {
-  const limit = openLimit("registrations", registrationBounds);
+  const { originOf, onEvent, appSchemes, openLimit, registrationsPerHour } = options;
+  const limit = openLimit("registrations", {
+    perAddress: registrationsPerHour,
+    perSharedAddress: registrationsPerHour * 10,
+    window: 3600,
+  });
   return async (request, response) => {
     const origin = originOf(request);
     const wait = await limit(origin);
     if (wait > 0) throw tooMany("too many registrations", wait);
     const metadata = readRequest(await readJson(request), appSchemes);
-    if (store.count("Client") >= registrationBounds.clients) {
-      throw new OAuthProblem(503, "temporarily_unavailable", "too many clients are registered");
-    }
+    makeRoom(store);
     const issuedAt = epochSeconds();
     const record = {
       ...clientRecord(randomUUID(), metadata),
@@ -56,7 +63,7 @@ export function createRegistration(
     store.put("Client", record.client_id, {
       payload: JSON.stringify(record),
       grantId: undefined,
-      uid: undefined,
+      uid: addressKey(origin.address),
       expires: issuedAt + lifetimes.unusedClient,
     });
     onEvent("oauth_registration", {

@@ -115,16 +115,31 @@ export class StateStore {
     this.#prepare("DELETE FROM records WHERE grant_id = ? AND model = ?").run(grantId, model);
   }
 
-  /** Puts off the end of a record; never brings it nearer. */
-  prolong(model: string, id: string, expires: number): void {
-    const sql = "UPDATE records SET expires = max(expires, ?) WHERE model = ? AND id = ?";
-    this.#prepare(sql).run(expires, model, id);
+  /** Puts off the end of a client that somebody has let in; never brings it nearer. */
+  keepClient(id: string, expires: number): void {
+    const sql = `UPDATE records SET expires = max(expires, ?), uid = NULL
+      WHERE model = 'Client' AND id = ?`;
+    this.#prepare(sql).run(expires, id);
   }
 
-  /** How many records of a model there are that have not expired. */
-  count(model: string): number {
-    const sql = "SELECT count(*) AS n FROM records WHERE model = ? AND expires > ?";
-    return readNumber(this.#prepare(sql).get(model, epochSeconds()), "n");
+  /** How many clients are registered. Those that nobody has let in yet have their address as uid. */
+  countClients(): { unused: number; used: number } {
+    const sql = `SELECT count(uid) AS unused, count(*) AS n FROM records
+      WHERE model = 'Client' AND expires > ?`;
+    const row = this.#prepare(sql).get(epochSeconds());
+    const unused = readNumber(row, "unused");
+    return { unused, used: readNumber(row, "n") - unused };
+  }
+
+  /**
+   * Forgets a client: of the used ones the one that was not used for the longest time, of the others
+   * the oldest from the address that has the most of them.
+   */
+  forgetClient(which: "used" | "unused"): void {
+    const sql = `DELETE FROM records WHERE model = 'Client' AND id = (
+      SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
+      ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`;
+    this.#prepare(sql).run(which === "used" ? 1 : 0);
   }
 
   /** Refuses the token until it would have expired, in epoch seconds. */

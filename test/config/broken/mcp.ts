@@ -80,6 +80,7 @@ export const mcp: Broken[] = [
     '"vscode:"',
     '""',
   ]),
+  ...key("mcp", "registrations_per_hour", "a whole number from 1 to 1000000", ["0", "1.5"]),
   ...arrayElement("mcp", "private_client_hosts", "localhost:8443", documentHost, [
     '"https://apps.corp.example"',
     '"apps.corp.example/"',
