@@ -58,6 +58,11 @@ export async function openIdentity(
         { reason: reasonOf(error) },
         "revocations refused: the last good state stays in force",
       ),
+    onLost: (count) =>
+      log.warn(
+        { file: auth.revocations_file, count },
+        "the revocations file lacks what is in force: it stays so and is written back",
+      ),
   });
   opened.defer(() => own.close());
   const revocations = member === undefined ? own : revocationsInStep(own, member.tellOthers);

@@ -1,3 +1,4 @@
+import { watchClock } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
@@ -89,6 +90,7 @@ async function open(
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
   const metrics = createMetrics();
+  opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
   const firstPassword =
     member?.isFirst === false
       ? undefined

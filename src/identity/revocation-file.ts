@@ -3,7 +3,7 @@ import { open } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
 import { isExternalUsername, isUsername } from "../access/names.ts";
-import { epochSeconds } from "../clock.ts";
+import { forgettableBefore, steadySeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
@@ -94,10 +94,9 @@ export async function readRevocations(
   return (await readContents(file, options.checkRead)).revocations;
 }
 
-/** True once every token that the revocation is about has expired by itself. */
-export function isPast(revocation: Revocation): boolean {
-  const end = "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_LIFETIME;
-  return end < epochSeconds();
+/** When every token that the revocation is about has expired by itself, in epoch seconds. */
+function endOf(revocation: Revocation): number {
+  return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_LIFETIME;
 }
 
 /** The revocation as the file holds it, by which two can be compared. */
@@ -120,8 +119,9 @@ export function* missingSteps(
   if (some.length === 0) return [];
   const held = yield* linesOf(others);
   const missing: Revocation[] = [];
+  const now = steadySeconds();
   yield* visitEach(some, (revocation) => {
-    if (!isPast(revocation) && !held.has(toLine(revocation))) missing.push(revocation);
+    if (endOf(revocation) >= now && !held.has(toLine(revocation))) missing.push(revocation);
   });
   return missing;
 }
@@ -147,25 +147,25 @@ async function append(file: string, revocation: Revocation): Promise<void> {
 }
 
 /**
- * Adds a revocation; when this resolves it is on disk. Past ones are pruned on occasion.
+ * Adds revocations; when this resolves they are on disk. Those are pruned on occasion whose end is
+ * past beyond doubt, so that a clock that jumps ahead makes nothing forgotten.
  *
- * @param lost what the file must hold besides, since it did before somebody took it away
  * @throws RevocationFileError, LockTimeoutError, LockRefusedError or the file system's error; then
  *   nothing was revoked
  */
-export async function addRevocation(
-  file: string,
-  revocation: Revocation,
-  lost: readonly Revocation[] = [],
-): Promise<void> {
+export async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
-    const kept = revocations.filter((old) => !isPast(old));
+    const limit = forgettableBefore();
+    const kept = revocations.filter((old) => endOf(old) >= limit);
     const isMostlyPast = kept.length < revocations.length / 2;
-    if (isTorn || isMostlyPast || lost.length > 0) {
-      const lines = await inSlices(linesOf([...kept, ...lost, revocation]));
-      await replaceFile(file, [...lines].join(""));
-      await giveToDirectoryOwner(file);
-    } else await append(file, revocation);
+    const [only, ...others] = added;
+    if (only !== undefined && others.length === 0 && !isTorn && !isMostlyPast) {
+      await append(file, only);
+      return;
+    }
+    const lines = await inSlices(linesOf([...kept, ...added]));
+    await replaceFile(file, [...lines].join(""));
+    await giveToDirectoryOwner(file);
   });
 }

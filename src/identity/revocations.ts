@@ -3,7 +3,7 @@ import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
 import { inOneGo, inSlices, type Steps, visitEach } from "../slices.ts";
 import {
-  addRevocation,
+  addRevocations,
   missingSteps,
   type Revocation,
   readRevocations,
@@ -34,6 +34,15 @@ export interface LiveRevocations {
   revokeUser(username: string, before?: number): Promise<void>;
   reload(): Promise<void>;
   close(): Promise<void>;
+}
+
+export interface RevocationOptions {
+  /** Also refuse a file that others may read. */
+  readonly checkRead: boolean;
+  /** Told when the file cannot be used, or what it lacks cannot be written back. */
+  readonly onFailure: (error: unknown) => void;
+  /** Told how many revocations the file has lost, before they are written back. */
+  readonly onLost: (count: number) => void;
 }
 
 interface Index {
@@ -69,18 +78,13 @@ function revocationOfUser(user: string, earliest: number): Revocation {
 }
 
 /**
- * Adds a revocation to the file; when this resolves it is on disk.
+ * Adds revocations to the file; when this resolves they are on disk.
  *
- * @param lost what the file must hold besides
  * @throws Refusal `revocation_failed`: then nothing was revoked
  */
-export async function revoke(
-  file: string,
-  revocation: Revocation,
-  lost: readonly Revocation[] = [],
-): Promise<void> {
+export async function revoke(file: string, ...revocations: readonly Revocation[]): Promise<void> {
   try {
-    await addRevocation(file, revocation, lost);
+    await addRevocations(file, revocations);
   } catch (cause) {
     const detail = cause instanceof Error ? cause.message : "unknown";
     throw new Refusal("revocation_failed", { detail, cause });
@@ -101,14 +105,14 @@ export async function revokeTokensOf(file: string, username: string): Promise<vo
 
 /**
  * Loads the revocations and keeps them in step with the file. Whatever happens to the file later,
- * the last good state stays in force; what it held when it was deleted or emptied stays in force
- * too, and is written back with the next revocation.
+ * what was in force stays so: one that cannot be used changes nothing, and to one that holds less
+ * than before, such as an older copy, what it lacks is written back.
  *
  * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
  */
 export async function openRevocations(
   file: string,
-  options: { checkRead: boolean; onFailure: (error: unknown) => void },
+  options: RevocationOptions,
 ): Promise<LiveRevocations> {
   let inForce = await readRevocations(file, options);
   let index = await inSlices(indexSteps(inForce));
@@ -116,17 +120,25 @@ export async function openRevocations(
   let stale = false;
   let reloading: Promise<void> = Promise.resolve();
 
-  async function reloadNow(): Promise<void> {
+  /** Puts in force what the file holds, besides what was in force. */
+  async function join(): Promise<void> {
     watch.note();
+    const read = await readRevocations(file, options);
+    const missing = await inSlices(missingSteps(read, inForce));
+    const all = [...missing, ...read];
+    index = await inSlices(indexSteps(all));
+    [inForce, lost] = [all, missing];
+  }
+
+  async function reloadNow(): Promise<void> {
     try {
-      const read = await readRevocations(file, options);
-      const expected = read.length === 0 ? inForce : lost;
-      const missing = await inSlices(missingSteps(read, expected));
-      const all = [...missing, ...read];
-      index = await inSlices(indexSteps(all));
-      [inForce, lost] = [all, missing];
+      await join();
+      if (lost.length > 0) {
+        options.onLost(lost.length);
+        await addRevocations(file, lost);
+        await join();
+      }
       stale = lost.length > 0;
-      if (stale) throw new Error(`${file}: is missing, or holds no more what it held`);
     } catch (error) {
       stale = true;
       options.onFailure(error);
@@ -139,7 +151,7 @@ export async function openRevocations(
   }
 
   async function add(revocation: Revocation): Promise<void> {
-    await revoke(file, revocation, lost);
+    await revoke(file, revocation, ...lost);
     await reload();
   }
 

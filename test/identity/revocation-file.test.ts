@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { openRevocations } from "../../src/identity/revocations.ts";
@@ -15,7 +15,9 @@ t.test("every line of a long file counts, before and after it has grown", async 
   writeFileSync(file, lines.join("\n"), { mode: 0o600 });
   const failures: unknown[] = [];
   const onFailure = (error: unknown) => failures.push(error);
-  const live = await openRevocations(file, { checkRead: true, onFailure });
+  const lost: number[] = [];
+  const onLost = (count: number) => lost.push(count);
+  const live = await openRevocations(file, { checkRead: true, onFailure, onLost });
   t.teardown(() => live.close());
   const isHeld = (n: number) =>
     n % 2 === 0
@@ -34,10 +36,16 @@ t.test("every line of a long file counts, before and after it has grown", async 
   t.match(failures, [{ name: "RevocationFileError", line: 20_001 }]);
   t.ok(areAllHeld(), "a line that is none takes nothing away");
 
-  writeFileSync(file, "");
-  await live.reload();
-  t.ok(areAllHeld(), "nor does an empty file");
-  await live.revokeToken({ tokenId: "newer", expiresAt: later });
-  t.equal(live.stale, false, "what was lost is written back");
-  t.ok(areAllHeld());
+  const taken: [how: string, text: string, count: number][] = [
+    ["an empty file", "", 20_001],
+    ["an older one", `${lines.slice(0, 15_000).join("\n")}\n`, 5001],
+  ];
+  for (const [how, text, count] of taken) {
+    writeFileSync(file, text);
+    await live.reload();
+    t.equal(lost.pop(), count, how);
+    t.ok(areAllHeld(), `${how} takes nothing away`);
+    t.equal(live.stale, false);
+    t.equal(readFileSync(file, "utf8").trimEnd().split("\n").length, 20_001, "it is written back");
+  }
 });

@@ -1,6 +1,6 @@
 import { chmodSync, closeSync, openSync } from "node:fs";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
-import { epochSeconds } from "../../clock.ts";
+import { epochSeconds, forgettableBefore } from "../../clock.ts";
 
 const schema = `
   PRAGMA journal_mode = WAL;
@@ -159,11 +159,15 @@ export class StateStore {
     throw new Error(`the secret ${name} cannot be read`);
   }
 
-  /** Removes what has expired. */
-  sweep(): void {
-    const now = epochSeconds();
-    this.#prepare("DELETE FROM records WHERE expires <= ?").run(now);
-    this.#prepare("DELETE FROM revoked WHERE until <= ?").run(now);
+  /**
+   * Removes what has expired.
+   *
+   * @param running milliseconds for which this process has run
+   */
+  sweep(running?: number): void {
+    this.#prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
+    // Without this a token would live again, should the clock have been wrong.
+    this.#prepare("DELETE FROM revoked WHERE until < ?").run(forgettableBefore(running));
   }
 
   /** What cannot be removed now, on a full or busy disk, is removed later; it is not found anyway. */
