@@ -1,4 +1,5 @@
-import type { Access, PermissionClass, Query } from "../query/operations.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import type { Access, Query } from "../query/query.ts";
 import { EVERY_DATABASE, type Role, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 

@@ -1,4 +1,4 @@
-import type { PermissionClass } from "../query/operations.ts";
+import type { PermissionClass } from "../query/permissions.ts";
 
 /** The roles, widest first. */
 export const roles = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"] as const;

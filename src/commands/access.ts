@@ -6,12 +6,12 @@ import { EVERY_DATABASE, isRole, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { Configuration } from "../config/schema.ts";
+import { definitions } from "../query/operations.ts";
 import {
   isPermissionClass,
-  operationClasses,
   type PermissionClass,
   permissionClasses,
-} from "../query/operations.ts";
+} from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { namingUser } from "./naming.ts";
@@ -78,7 +78,11 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
 
 /** The right that an operation needs, by its key in a query or by the right's own name. */
 function permissionOf(operation: string, { query }: Configuration): PermissionClass {
-  const known: Record<string, PermissionClass> = { ...operationClasses, ...query.operations };
+  const own = Object.entries(definitions).map(([name, { permission }]) => [name, permission]);
+  const known: Record<string, PermissionClass> = {
+    ...Object.fromEntries(own),
+    ...query.operations,
+  };
   const wanted = operation.toLowerCase();
   const key = Object.keys(known).find((name) => name.toLowerCase() === wanted);
   const permission = key === undefined ? operation.toUpperCase() : known[key];

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { createGrammar } from "../query/grammar.ts";
-import type { Query } from "../query/operations.ts";
+import type { Query } from "../query/query.ts";
 import { scan } from "../query/scan.ts";
 import { EngineRefusal } from "./refusal.ts";
 

@@ -1,9 +1,17 @@
-import type { QueryBody } from "../query/shape.ts";
+import { batchKey } from "../query/grammar.ts";
+import { isOperationName } from "../query/operations.ts";
+import type { Operation } from "../query/shape.ts";
 import { ExactNumber } from "./exact-number.ts";
 import { EngineRefusal } from "./refusal.ts";
 
 const smallestInteger = -(2n ** 63n);
 const largestInteger = 2n ** 63n - 1n;
+
+/** A query body, parsed. */
+export interface ParsedQuery {
+  readonly isBatch: boolean;
+  readonly operations: readonly Operation[];
+}
 
 /**
  * Turns a body that was scanned into a query. Integers that a double cannot hold become BigInt, so
@@ -12,9 +20,8 @@ const largestInteger = 2n ** 63n - 1n;
  * Throws `EngineRefusal` `number_out_of_range` for a number that neither a 64-bit integer nor a
  * double can hold.
  */
-export function parseBody(body: Buffer): QueryBody {
-  const query: QueryBody = JSON.parse(body.toString("utf8"), reviveNumber);
-  return query;
+export function parseBody(body: Buffer): ParsedQuery {
+  return parsed(JSON.parse(body.toString("utf8"), reviveNumber));
 }
 
 /**
@@ -22,9 +29,26 @@ export function parseBody(body: Buffer): QueryBody {
  * a double would write otherwise becomes BigInt if it is an integer of moderate length, else
  * `ExactNumber`.
  */
-export function parseBodyExactly(body: Buffer): QueryBody {
-  const query: QueryBody = JSON.parse(body.toString("utf8"), reviveExactly);
-  return query;
+export function parseBodyExactly(body: Buffer): ParsedQuery {
+  return parsed(JSON.parse(body.toString("utf8"), reviveExactly));
+}
+
+/** A body whose fields the scanner has found to be those of the grammar. */
+type Scanned = Readonly<Record<string, never>>;
+
+function parsed(body: Scanned): ParsedQuery {
+  const elements: readonly Scanned[] | undefined = body[batchKey];
+  return {
+    isBatch: elements !== undefined,
+    operations: (elements ?? [body]).map(operationOf),
+  };
+}
+
+function operationOf(keyed: Scanned): Operation {
+  for (const [name, fields] of Object.entries(keyed)) {
+    if (isOperationName(name)) return { name, fields };
+  }
+  throw new Error("The scanner let an operation through that is not of the grammar");
 }
 
 /** `context` is what numbers come with: their text (ECMAScript, JSON.parse source text access). */

@@ -1,5 +1,5 @@
 import type { Readable } from "node:stream";
-import type { Query } from "../query/operations.ts";
+import type { Query } from "../query/query.ts";
 
 /** A query as it came: its bytes, and what the grammar found in them. */
 export interface QueryRequest {

@@ -1,5 +1,5 @@
 import { type Decision, decideQuery, type Subject } from "../access/policy.ts";
-import type { Query } from "../query/operations.ts";
+import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
 import type { Exchange } from "./exchange.ts";

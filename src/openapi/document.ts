@@ -5,11 +5,12 @@
 import { configurationSchema } from "../config/schema.ts";
 import type { Endpoint } from "../gateway/route.ts";
 import { routeTable } from "../gateway/routes.ts";
+import type { Schema } from "../query/schema.ts";
 import { version } from "../version.ts";
 import { operations } from "./operations.ts";
 import { querySchemas } from "./query-schemas.ts";
 import { json, responses } from "./responses.ts";
-import { object, readiness, ref, refusalFields, type Schema, schemas } from "./schemas.ts";
+import { object, readiness, ref, refusalFields, schemas } from "./schemas.ts";
 
 /** What the segments of a pattern stand for, by their names. */
 const parameters: Readonly<Record<string, Schema>> = {

@@ -1,6 +1,8 @@
 /** What the document says of each route beyond what the route table knows. */
+
+import type { Schema } from "../query/schema.ts";
 import type { RefusalCode } from "../refusal.ts";
-import { listOf, object, readiness, ref, type Schema, success } from "./schemas.ts";
+import { listOf, object, readiness, ref, success } from "./schemas.ts";
 
 /** One method of one route. */
 export interface Operation {

@@ -2,9 +2,10 @@
 import { STATUS_CODES } from "node:http";
 import type { Endpoint } from "../gateway/route.ts";
 import { queryRefusals } from "../query/refusal.ts";
+import type { Schema } from "../query/schema.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
 import { type Operation, operations } from "./operations.ts";
-import { ref, type Schema } from "./schemas.ts";
+import { ref } from "./schemas.ts";
 
 type Codes = Readonly<Record<number, readonly string[]>>;
 

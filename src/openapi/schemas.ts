@@ -1,14 +1,14 @@
 /** The JSON Schemas that the interface's bodies are made of, beside those of queries. */
 import { roles } from "../access/roles.ts";
+import { plainNamePattern as plainName } from "../query/names.ts";
+import type { Schema } from "../query/schema.ts";
 
-/** A JSON Schema (draft 2020-12), which OpenAPI 3.1 takes as it is. */
-export interface Schema {
-  readonly [keyword: string]: unknown;
-}
+/** Where the document writes schemas once. */
+export const schemaPrefix = "#/components/schemas/";
 
-/** A place in the document where a schema is written once. */
+/** A place in the document where a schema is written once. OpenAPI 3.1 takes JSON Schemas as they are. */
 export function ref(name: string): Schema {
-  return { $ref: `#/components/schemas/${name}` };
+  return { $ref: schemaPrefix + name };
 }
 
 /** An object with these fields and no other; a `?` behind a name says that it may be left out. */
@@ -37,7 +37,6 @@ export function listOf(items: Schema): Schema {
 }
 
 const text: Schema = { type: "string" };
-const plainName = "[A-Za-z0-9_-]{1,63}";
 const username = "(?!\\.{1,2}$)[A-Za-z0-9._@-]{1,64}";
 const grant = { database: ref("DatabaseOrEvery"), role: ref("Role") };
 const freshness: Schema = { enum: ["fresh", "stale"] };
@@ -63,7 +62,6 @@ export const refusalFields = {
 export const schemas: Readonly<Record<string, Schema>> = {
   Success: success(),
   Role: { enum: roles },
-  PlainName: { type: "string", pattern: `^${plainName}$` },
   DatabaseOrEvery: {
     type: "string",
     pattern: `^(?:\\*|${plainName})$`,

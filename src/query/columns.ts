@@ -2,9 +2,18 @@
 
 import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
-import { columnNameRule, isColumnName, longestColumnBytes } from "./names.ts";
+import type { Kind } from "./kind.ts";
+import {
+  columnNamePattern,
+  columnNameRule,
+  isColumnName,
+  joinSidePattern,
+  longestColumnBytes,
+  qualifiedColumnPattern,
+} from "./names.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { quoteName } from "./refusal.ts";
+import { type MakeSchema, named } from "./schema.ts";
 
 const dot = 0x2e;
 const asterisk = 0x2a;
@@ -23,8 +32,33 @@ export function readColumnName(reader: JsonReader): ByteText {
   return text;
 }
 
-/** Reads a column of a condition or an order: `column`, or `table.column` with a table of the operation. */
-export function readColumn(reader: JsonReader, draft: OperationDraft): undefined {
+const columnSchema = named("Column", () => ({
+  type: "string",
+  pattern: `^(?:${columnNamePattern}|${qualifiedColumnPattern})$`,
+}));
+
+/** The schema of a column name without a table. */
+export const newColumnSchema: MakeSchema = named("NewColumn", () => ({
+  type: "string",
+  pattern: `^${columnNamePattern}$`,
+}));
+
+/** A column of a condition or an order: `column`, or `table.column` with a table of the operation. */
+export const column: Kind<string> = { read: readColumn, schema: columnSchema };
+
+/** An element of a Select's `columns`: `*` or a column. */
+export const selectedColumn: Kind<string> = {
+  read: readSelectedColumn,
+  schema: (reference) => ({ oneOf: [{ const: "*" }, columnSchema(reference)] }),
+};
+
+/** The `on` of a join: `table.column = table.column`, both tables of the Select. */
+export const joinColumns: Kind<string> = {
+  read: readJoinColumns,
+  schema: () => ({ type: "string", pattern: `^${joinSidePattern} = ${joinSidePattern}$` }),
+};
+
+function readColumn(reader: JsonReader, draft: OperationDraft): undefined {
   const start = reader.position;
   if (draft.repeatsColumn(reader)) return;
   reader.expect("a string");
@@ -32,8 +66,7 @@ export function readColumn(reader: JsonReader, draft: OperationDraft): undefined
   draft.noteColumn(start, reader.position);
 }
 
-/** Reads an element of a Select's `columns`: `*` or what `readColumn` takes. */
-export function readSelectedColumn(reader: JsonReader, draft: OperationDraft): undefined {
+function readSelectedColumn(reader: JsonReader, draft: OperationDraft): undefined {
   if (reader.skipToken(asteriskToken)) return;
   const start = reader.position;
   reader.expect("a string");
@@ -71,8 +104,7 @@ function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
 /** Bytes that an `on` has at most: two columns with their tables, and what is between them. */
 const longestJoinText = 2 * (2 * longestColumnBytes);
 
-/** Reads the `on` of a join: `table.column = table.column`, both tables of the Select. */
-export function readJoinColumns(reader: JsonReader, draft: OperationDraft): undefined {
+function readJoinColumns(reader: JsonReader, draft: OperationDraft): undefined {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();

@@ -1,25 +1,56 @@
 /** The condition of a `where`: comparisons, and the combinations of them. */
 
 import { ByteText, tokenOf } from "./byte-text.ts";
-import { readColumn } from "./columns.ts";
+import type { CellValue } from "./cells.ts";
+import { column } from "./columns.ts";
 import type { JsonReader, ValueKind } from "./json-reader.ts";
-import { type Field, ObjectShape, required } from "./object-shape.ts";
+import { type Kind, type ObjectOf, objectSchema, required } from "./kind.ts";
+import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { andThen, type Rest } from "./rest.ts";
-import type { Comparison } from "./shape.ts";
-import { readList, WordList } from "./values.ts";
+import { named, type Schema } from "./schema.ts";
+import { list, oneOf } from "./values.ts";
 
-const comparisons = new WordList<Comparison>([
-  "=",
-  "!=",
-  ">",
-  "<",
-  ">=",
-  "<=",
-  "LIKE",
-  "IN",
-  "BETWEEN",
-]);
+/** Each operator of a comparison, with what it demands of its value: in words, and as a schema. */
+const demands = {
+  "=": undefined,
+  "!=": undefined,
+  ">": undefined,
+  "<": undefined,
+  ">=": undefined,
+  "<=": undefined,
+  LIKE: {
+    words: "a string",
+    isMet: ({ valueKind }) => valueKind === "a string",
+    schema: { type: "string" },
+  },
+  IN: {
+    words: "an array",
+    isMet: ({ valueKind }) => valueKind === "an array",
+    schema: { type: "array" },
+  },
+  BETWEEN: {
+    words: "an array of two",
+    isMet: ({ valueKind, elements }) => valueKind === "an array" && elements === 2,
+    schema: { type: "array", minItems: 2, maxItems: 2 },
+  },
+} as const satisfies Record<string, Demand | undefined>;
+
+/** What an operator demands of its value. */
+interface Demand {
+  readonly words: string;
+  readonly isMet: (draft: ComparisonDraft) => boolean;
+  readonly schema: Schema;
+}
+
+/** The operators of comparisons. */
+export type Comparison = keyof typeof demands;
+
+function isComparison(text: string): text is Comparison {
+  return Object.hasOwn(demands, text);
+}
+
+const comparisons = Object.keys(demands).filter(isComparison);
 
 /** How most comparisons begin. */
 const columnToken = tokenOf("column");
@@ -33,19 +64,38 @@ interface ComparisonDraft {
   elements: number;
 }
 
+const value: Kind<CellValue, ComparisonDraft> = {
+  read(reader, draft) {
+    draft.valueKind = reader.kind();
+    const rest = reader.skipValue();
+    if (rest !== undefined) return andThen(rest, () => noteElements(reader, draft));
+    return noteElements(reader, draft);
+  },
+  schema: () => ({}),
+};
+
+const comparisonFields = {
+  column: required<string, ComparisonDraft>({
+    read: (reader, draft) => column.read(reader, draft.operation),
+    schema: column.schema,
+  }),
+  cmp: required(
+    oneOf(comparisons, (draft: ComparisonDraft, word) => {
+      draft.comparison = word;
+    }),
+  ),
+  value: required(value),
+};
+
+/** A condition, once parsed. */
+export type Condition =
+  | ObjectOf<typeof comparisonFields>
+  | { and: Condition[] }
+  | { or: Condition[] }
+  | { not: Condition };
+
 const comparisonShape = new ObjectShape<ComparisonDraft>(
-  [
-    required("column", (reader, draft) => readColumn(reader, draft.operation)),
-    required("cmp", (reader, draft) => {
-      draft.comparison = comparisons.read(reader);
-    }),
-    required("value", (reader, draft) => {
-      draft.valueKind = reader.kind();
-      const rest = reader.skipValue();
-      if (rest !== undefined) return andThen(rest, () => noteElements(reader, draft));
-      return noteElements(reader, draft);
-    }),
-  ],
+  comparisonFields,
   "; or one of and, or, not alone",
 );
 
@@ -53,25 +103,49 @@ function noteElements(reader: JsonReader, draft: ComparisonDraft): undefined {
   draft.elements = reader.elements;
 }
 
+/** A comparison, or a combination of conditions. */
+const condition: Kind<Condition> = {
+  read: readCondition,
+  schema: named("Condition", (reference) => ({
+    description: "A comparison, or a combination of conditions.",
+    oneOf: [
+      ...comparisonSchemas().map((fields) => objectSchema(fields)(reference)),
+      ...combinations.map(({ fields }) => objectSchema(fields)(reference)),
+    ],
+  })),
+};
+
 const combinations = [
-  combine("and", readConditions),
-  combine("or", readConditions),
-  combine("not", readCondition),
+  combine("and", list(condition)),
+  combine("or", list(condition)),
+  combine("not", condition),
 ];
 
-function combine(name: string, read: Field<OperationDraft>["read"]) {
-  const shape = new ObjectShape([required(name, read)]);
-  return { key: ByteText.from(name), token: tokenOf(name), shape };
+function combine(name: string, kind: Kind<unknown>) {
+  const fields = { [name]: required(kind) };
+  const shape = new ObjectShape<OperationDraft>(fields);
+  return { key: ByteText.from(name), token: tokenOf(name), fields, shape };
 }
 
-/** Reads a `where`: a condition, or null for none. */
-export function readWhere(reader: JsonReader, draft: OperationDraft): Rest {
-  return reader.kind() === "null" ? reader.skipValue() : readCondition(reader, draft);
+/** The fields of comparisons: those of all operators that take any value, and of each other one. */
+function comparisonSchemas() {
+  const takesAll = comparisons.filter((cmp) => demands[cmp] === undefined);
+  const others = comparisons.filter((cmp) => demands[cmp] !== undefined);
+  return [takesAll, ...others.map((cmp) => [cmp])].map((words) => ({
+    ...comparisonFields,
+    cmp: required(oneOf(words)),
+    value: required({ ...value, schema: () => demands[words[0] ?? "="]?.schema ?? {} }),
+  }));
 }
 
-function readConditions(reader: JsonReader, draft: OperationDraft): Rest {
-  return readList(reader, () => readCondition(reader, draft));
-}
+/** A `where`: a condition, or null for none. */
+export const where: Kind<Condition | null> = {
+  read: (reader, draft) =>
+    reader.kind() === "null" ? reader.skipValue() : readCondition(reader, draft),
+  schema: named("Where", (reference) => ({
+    oneOf: [condition.schema(reference), { type: "null" }],
+  })),
+};
 
 function readCondition(reader: JsonReader, draft: OperationDraft): Rest {
   const combination = findCombination(reader);
@@ -104,17 +178,9 @@ function readComparison(reader: JsonReader, operation: OperationDraft): Rest {
 }
 
 function requireFit(reader: JsonReader, draft: ComparisonDraft, start: number): undefined {
-  const wanted = unmetDemand(draft);
-  if (wanted === undefined) return;
-  const problem = `the value does not fit ${draft.comparison}, which compares with ${wanted}`;
+  const { comparison } = draft;
+  const demand: Demand | undefined = comparison && demands[comparison];
+  if (demand === undefined || demand.isMet(draft)) return;
+  const problem = `the value does not fit ${comparison}, which compares with ${demand.words}`;
   throw reader.refusal("invalid_value", problem, start);
-}
-
-/** What the operator demands of its value, if the value is something else. */
-function unmetDemand(draft: ComparisonDraft): string | undefined {
-  const { comparison, valueKind, elements } = draft;
-  if (comparison === "IN" && valueKind !== "an array") return "an array";
-  if (comparison === "LIKE" && valueKind !== "a string") return "a string";
-  const two = valueKind === "an array" && elements === 2;
-  return comparison === "BETWEEN" && !two ? "an array of two" : undefined;
 }

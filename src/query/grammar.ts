@@ -1,11 +1,12 @@
 /** The query grammar of one configuration: the operations of the contract, and the configured ones. */
 
 import { tokenOf } from "./byte-text.ts";
+import { type Fields, type Kind, optional } from "./kind.ts";
 import { isPlainName, plainNameRule } from "./names.ts";
-import { ObjectShape, optional } from "./object-shape.ts";
+import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { database, operationFields, table } from "./operation-fields.ts";
-import { type OperationName, operationClasses, type PermissionClass } from "./operations.ts";
+import { configuredFields, definitions, operationNames } from "./operations.ts";
+import type { PermissionClass } from "./permissions.ts";
 import { quoteName } from "./refusal.ts";
 import { skipUniqueKeys } from "./unique-keys.ts";
 
@@ -26,6 +27,7 @@ export interface Operation {
   /** The key as it is nearly always written in a body. */
   readonly token: Uint8Array;
   readonly permission: PermissionClass;
+  readonly reads: boolean;
   /** Whether it may be an element of a Batch. */
   readonly inBatch: boolean;
   readonly shape: ObjectShape<OperationDraft>;
@@ -40,10 +42,13 @@ export interface Grammar {
 
 /** The key of a list of operations that are carried out together. */
 export const batchKey = "Batch";
+/** Elements that a Batch has at the most. */
+export const largestBatch = 1000;
 /** The key by which other engines name the operation; beside an operation key it would be a second reading. */
 export const foreignOperationKey = "op";
 
-const databaseOperations: ReadonlySet<string> = new Set(["CreateDatabase", "DropDatabase"]);
+/** Any value whose objects have each key once. */
+const anyValue: Kind<unknown, unknown> = { read: skipUniqueKeys, schema: () => ({}) };
 
 /**
  * Makes the grammar of a configuration.
@@ -56,37 +61,36 @@ export function createGrammar(options: GrammarOptions): Grammar {
   const { extraFields, operations } = options;
   requireNewNames("extra field", extraFields, [...operationKeys, ...fieldNames]);
   requireNewNames("operation", Object.keys(operations), operationKeys);
-  const extra = extraFields.map((name) => optional<OperationDraft>(name, skipUniqueKeys));
-  const known = Object.keys(operationClasses)
-    .filter(isOperationName)
-    .map((name) => ({
+  const extra = Object.fromEntries(extraFields.map((name) => [name, optional(anyValue)]));
+  const shapeOf = (fields: Fields<OperationDraft>) => new ObjectShape({ ...fields, ...extra });
+  const known = operationNames.map((name): Operation => {
+    const { permission, effect, inBatch, fields } = definitions[name];
+    const reads = effect === "reads";
+    return { name, token: tokenOf(name), permission, reads, inBatch, shape: shapeOf(fields) };
+  });
+  const configured = Object.entries(operations).map(
+    ([name, permission]): Operation => ({
       name,
       token: tokenOf(name),
-      permission: operationClasses[name],
-      inBatch: !databaseOperations.has(name),
-      shape: new ObjectShape([...operationFields[name], ...extra]),
-    }));
-  const configured = Object.entries(operations).map(([name, permission]) => ({
-    name,
-    token: tokenOf(name),
-    permission,
-    inBatch: false,
-    shape: new ObjectShape([database, table, ...extra]),
-  }));
-  const all: Operation[] = [...known, ...configured];
+      permission,
+      // What it does nobody here knows: it is never sent twice, nor put into a Batch.
+      reads: false,
+      inBatch: false,
+      shape: shapeOf(configuredFields),
+    }),
+  );
+  const all = [...known, ...configured];
   return {
     operations: new Map(all.map((operation) => [operation.name, operation])),
     inOrder: all,
   };
 }
 
-const operationKeys: readonly string[] = [
-  batchKey,
-  foreignOperationKey,
-  ...Object.keys(operationClasses),
-];
-const fieldNames: readonly string[] = Object.values(operationFields).flatMap((fields) =>
-  fields.map((field) => field.name),
+/** The keys that no configured operation may have. */
+export const operationKeys: readonly string[] = [batchKey, foreignOperationKey, ...operationNames];
+/** The names that no configured field may have. */
+export const fieldNames: readonly string[] = Object.values(definitions).flatMap(({ fields }) =>
+  Object.keys(fields),
 );
 
 function requireNewNames(kind: string, names: readonly string[], own: readonly string[]): void {
@@ -101,10 +105,6 @@ function requireNewNames(kind: string, names: readonly string[], own: readonly s
     }
     taken.set(fold(name), name);
   }
-}
-
-function isOperationName(name: string): name is OperationName {
-  return Object.hasOwn(operationClasses, name);
 }
 
 function fold(name: string): string {

@@ -6,6 +6,10 @@ import type { ByteText } from "./byte-text.ts";
 /** What `isPlainName` accepts, in words for a message. */
 export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
 
+/** The same as a regular expression without its ends. */
+export const plainNamePattern = "[A-Za-z0-9_-]{1,63}";
+
+const wholePlainName = new RegExp(`^${plainNamePattern}$`);
 const longestPlainName = 63;
 const plainByte = byteTable((byte) => isPlainName(String.fromCharCode(byte)));
 
@@ -24,8 +28,17 @@ export const columnNameRule =
 
 /** Whether a database or table may be called so; such a name cannot reach into another database. */
 export function isPlainName(text: string): boolean {
-  return /^[A-Za-z0-9_-]{1,63}$/.test(text);
+  return wholePlainName.test(text);
 }
+
+/** A character of a column name, as a regular expression. */
+const columnCharacter = "[^\\u0000-\\u001f\\u007f-\\u009f'\"\\\\`.]";
+/** The same as a regular expression without its ends. */
+export const columnNamePattern = `(?!\\*$)${columnCharacter}{1,128}`;
+/** `table.column` as a regular expression without its ends. */
+export const qualifiedColumnPattern = `${plainNamePattern}\\.${columnCharacter}{1,128}`;
+/** A side of a join's `on`. */
+export const joinSidePattern = `${plainNamePattern}\\.(?:(?![ =])${columnCharacter}){1,128}`;
 
 const forbidden = characterTable("'\"\\`.");
 const longestColumnName = 128;

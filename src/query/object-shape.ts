@@ -3,30 +3,18 @@
 import type { Steps } from "../slices.ts";
 import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
+import { type Fields, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
+import type { OperationDraft } from "./operation-draft.ts";
 import { quoteName } from "./refusal.ts";
 import type { Rest } from "./rest.ts";
-
-/** One field of a closed object; `read` takes its value from the reader and notes what matters. */
-export interface Field<Draft> {
-  readonly name: string;
-  readonly required: boolean;
-  readonly read: (reader: JsonReader, draft: Draft) => Rest;
-}
-
-/** A field that may not be left out. */
-export function required<Draft>(name: string, read: Field<Draft>["read"]): Field<Draft> {
-  return { name, required: true, read };
-}
-
-/** A field that may be left out. */
-export function optional<Draft>(name: string, read: Field<Draft>["read"]): Field<Draft> {
-  return { name, required: false, read };
-}
 
 const fieldsInBits = 31;
 
 /** A field with the two ways to know it in a body. */
-interface KnownField<Draft> extends Field<Draft> {
+interface KnownField<Draft> {
+  readonly name: string;
+  readonly required: boolean;
+  readonly read: Kind<unknown, Draft>["read"];
   readonly index: number;
   readonly text: ByteText;
   /** As it is nearly always written: compared without reading the key first. */
@@ -40,13 +28,13 @@ export class ObjectShape<Draft> {
   readonly #needed: string;
 
   /** `alternative` says, for messages, what may stand here instead of these fields. */
-  constructor(fields: readonly Field<Draft>[], alternative = "") {
-    this.#fields = fields.map((field, index) => {
-      const { name } = field;
-      return { ...field, index, text: ByteText.from(name), token: tokenOf(name) };
+  constructor(fields: Fields<Draft>, alternative = "") {
+    this.#fields = Object.entries(fields).map(([name, { required, read }], index) => {
+      const text = ByteText.from(name);
+      return { name, required, read, index, text, token: tokenOf(name) };
     });
-    this.#allowed = namesOf(fields) + alternative;
-    this.#needed = namesOf(fields.filter((field) => field.required)) + alternative;
+    this.#allowed = namesOf(this.#fields) + alternative;
+    this.#needed = namesOf(this.#fields.filter((field) => field.required)) + alternative;
   }
 
   /** Reads an object of this shape into the draft. Throws `QueryRefused`. */
@@ -140,6 +128,12 @@ class FieldsSeen {
   }
 }
 
-function namesOf<Draft>(fields: readonly Field<Draft>[]): string {
+function namesOf(fields: readonly { readonly name: string }[]): string {
   return fields.map((field) => field.name).join(", ");
+}
+
+/** A closed object as the value of a field. */
+export function object<Of extends Fields<OperationDraft>>(fields: Of): Kind<ObjectOf<Of>> {
+  const shape = new ObjectShape<OperationDraft>(fields);
+  return { read: (reader, draft) => shape.read(reader, draft), schema: objectSchema(fields) };
 }

@@ -1,15 +1,19 @@
 /** The outside of a query body: its one key, and the elements of a Batch. */
 
-import { batchKey, foreignOperationKey, type Grammar, type Operation } from "./grammar.ts";
+import {
+  batchKey,
+  foreignOperationKey,
+  type Grammar,
+  largestBatch,
+  type Operation,
+} from "./grammar.ts";
 import type { JsonReader } from "./json-reader.ts";
 import { OperationDraft } from "./operation-draft.ts";
-import type { Access, Query } from "./operations.ts";
+import type { Access, Query } from "./query.ts";
 import { type BodyLocation, QueryRefused, quoteName } from "./refusal.ts";
 import { andThen, type Rest } from "./rest.ts";
 import { RowReader } from "./row-reader.ts";
 import { readElements } from "./values.ts";
-
-const largestBatch = 1000;
 
 /** Reads one body. */
 export class QueryReader {
@@ -127,13 +131,13 @@ export class QueryReader {
     return this.#note(operation, draft, start);
   }
 
-  #note({ name, permission }: Operation, draft: OperationDraft, start: number): undefined {
+  #note({ name, permission, reads }: Operation, draft: OperationDraft, start: number): undefined {
     const reader = this.#reader;
     draft.judgeReferences();
     reader.path.pop();
     const { database, tables } = draft;
     const end = reader.position;
-    this.#accesses.push({ operation: name, permission, database, tables, start, end });
+    this.#accesses.push({ operation: name, permission, reads, database, tables, start, end });
   }
 
   #allowedKeys(): string {

@@ -4,7 +4,7 @@ import { isUtf8 } from "node:buffer";
 import { inSlices, type Steps, whileWanted } from "../slices.ts";
 import type { Grammar } from "./grammar.ts";
 import { JsonReader } from "./json-reader.ts";
-import type { Query } from "./operations.ts";
+import type { Query } from "./query.ts";
 import { QueryReader } from "./query-reader.ts";
 import { QueryRefused } from "./refusal.ts";
 

@@ -1,90 +1,31 @@
 /** The query grammar's operations as typed values, for whoever executes them (the engine). */
 
-export type CellValue =
-  | null
-  | boolean
-  | number
-  | bigint
-  | string
-  | CellValue[]
-  | { [key: string]: CellValue };
+import type {
+  OperationFields,
+  OperationName,
+  ReadingName,
+  TableOperationName,
+} from "./operations.ts";
 
-export type Comparison = "=" | "!=" | ">" | "<" | ">=" | "<=" | "LIKE" | "IN" | "BETWEEN";
+export type { CellValue, Row } from "./cells.ts";
+export type { Comparison, Condition } from "./conditions.ts";
+export type { ColumnDefinition } from "./table-columns.ts";
 
-export type Condition =
-  | { column: string; cmp: Comparison; value: CellValue }
-  | { and: Condition[] }
-  | { or: Condition[] }
-  | { not: Condition };
+export type Select = OperationFields["Select"];
+export type Join = NonNullable<Select["join"]>;
+export type Insert = OperationFields["Insert"];
+export type Update = OperationFields["Update"];
+export type Delete = OperationFields["Delete"];
+export type CreateTable = OperationFields["CreateTable"];
+export type DropTable = OperationFields["DropTable"];
 
-export interface Join {
-  table: string;
-  /** `table.column = table.column`, both tables of the Select. */
-  on: string;
-  join_type: "INNER" | "LEFT" | "RIGHT";
-}
-
-export interface Select {
-  database: string;
-  from: string;
-  columns: string[];
-  where?: Condition | null;
-  join?: Join;
-  order_by?: { column: string; direction?: "ASC" | "DESC" };
-  limit?: number;
-  offset?: number;
-}
-
-export interface Insert {
-  database: string;
-  table: string;
-  values: Record<string, CellValue>[];
-}
-
-export interface Update {
-  database: string;
-  table: string;
-  set: Record<string, CellValue>;
-  where: Condition | null;
-}
-
-export interface Delete {
-  database: string;
-  table: string;
-  where: Condition | null;
-}
-
-export interface ColumnDefinition {
-  name: string;
-  type: string;
-  primary_key?: boolean;
-  unique?: boolean;
-  /** Nullable unless this says otherwise or the column is the primary key. */
-  nullable?: boolean;
-}
-
-export interface CreateTable {
-  database: string;
-  table: string;
-  columns: ColumnDefinition[];
-}
-
-export interface DropTable {
-  database: string;
-  table: string;
-}
+/** An operation with its key; of one of these names. */
+export type Operation<Name extends OperationName = OperationName> = {
+  [Key in Name]: { readonly name: Key; readonly fields: OperationFields[Key] };
+}[Name];
 
 /** One of the operations that a Batch may hold. */
-export type TableOperation =
-  | { Select: Select }
-  | { Insert: Insert }
-  | { Update: Update }
-  | { Delete: Delete }
-  | { CreateTable: CreateTable }
-  | { DropTable: DropTable };
+export type TableOperation = Operation<TableOperationName>;
 
-export type QueryBody =
-  | TableOperation
-  | { Batch: TableOperation[] }
-  | { CreateDatabase: { database: string } }
-  | { DropDatabase: { database: string } };
+/** The same ones that change something. */
+export type ChangeName = Exclude<TableOperationName, ReadingName>;

@@ -1,13 +1,14 @@
 /** The columns of a CreateTable. */
 
-import { readColumnName } from "./columns.ts";
+import { newColumnSchema, readColumnName } from "./columns.ts";
 import { DistinctKeys } from "./distinct-keys.ts";
 import type { JsonReader } from "./json-reader.ts";
 import { hashColumn } from "./key-hash.ts";
-import { ObjectShape, optional, required } from "./object-shape.ts";
+import { type Kind, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
+import { ObjectShape } from "./object-shape.ts";
 import { quoteName } from "./refusal.ts";
-import type { Rest } from "./rest.ts";
-import { readBoolean, readList } from "./values.ts";
+import { named } from "./schema.ts";
+import { flag, list } from "./values.ts";
 
 /** The columns of a table, as far as they have been read. */
 interface TableColumns {
@@ -17,19 +18,38 @@ interface TableColumns {
   typeEnd: number;
 }
 
-const definition = new ObjectShape<TableColumns>([
-  required("name", readNewColumnName),
-  required("type", readColumnType),
-  optional("primary_key", readBoolean),
-  optional("unique", readBoolean),
-  optional("nullable", readBoolean),
-]);
+const newColumn: Kind<string, TableColumns> = { read: readNewColumnName, schema: newColumnSchema };
 
-/** Reads the `columns` of a CreateTable, each with a name of its own. */
-export function readColumnDefinitions(reader: JsonReader): Rest {
-  const columns = { names: new DistinctKeys(reader), typeStart: 0, typeEnd: 0 };
-  return readList(reader, () => definition.read(reader, columns));
-}
+const typePattern = "^[A-Za-z][A-Za-z0-9_]{0,62}(\\([0-9]{1,9}(,[0-9]{1,9})?\\))?$";
+const columnType = new RegExp(typePattern);
+const type: Kind<string, TableColumns> = {
+  read: readColumnType,
+  schema: () => ({ type: "string", pattern: typePattern }),
+};
+
+const definitionFields = {
+  name: required(newColumn),
+  type: required(type, "A word such as int, text, boolean, varchar(20), decimal(10,2)."),
+  primary_key: optional(flag),
+  unique: optional(flag),
+  nullable: optional(flag, "True unless it says otherwise or the column is the primary key."),
+};
+
+/** A column of a CreateTable, once parsed. */
+export type ColumnDefinition = ObjectOf<typeof definitionFields>;
+
+const shape = new ObjectShape<TableColumns>(definitionFields);
+const definitions = list<ColumnDefinition, TableColumns>({
+  read: (reader, columns) => shape.read(reader, columns),
+  schema: named("ColumnDefinition", objectSchema(definitionFields)),
+});
+
+/** The `columns` of a CreateTable, each with a name of its own. */
+export const columnDefinitions: Kind<ColumnDefinition[], unknown> = {
+  read: (reader) =>
+    definitions.read(reader, { names: new DistinctKeys(reader), typeStart: 0, typeEnd: 0 }),
+  schema: definitions.schema,
+};
 
 function readNewColumnName(reader: JsonReader, { names }: TableColumns): undefined {
   const start = reader.position;
@@ -39,8 +59,6 @@ function readNewColumnName(reader: JsonReader, { names }: TableColumns): undefin
     throw reader.refusal("invalid_column", problem, start);
   }
 }
-
-const columnType = /^[A-Za-z][A-Za-z0-9_]{0,62}(\([0-9]{1,9}(,[0-9]{1,9})?\))?$/;
 
 /** Bytes that a type has at most. */
 const longestType = 63 + "(123456789,123456789)".length;

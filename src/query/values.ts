@@ -3,18 +3,30 @@
 import type { Steps } from "../slices.ts";
 import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
+import type { Kind } from "./kind.ts";
 import { NameCache } from "./name-cache.ts";
-import { isPlainText, plainNameRule } from "./names.ts";
+import { isPlainText, plainNamePattern, plainNameRule } from "./names.ts";
 import { quoteName } from "./refusal.ts";
 import type { Rest } from "./rest.ts";
+import { named } from "./schema.ts";
 
 const nine = 0x39;
 const zero = 0x30;
 
 const plainNames = new NameCache();
 
-/** Reads the name of a database or table. */
-export function readPlainName(reader: JsonReader): string {
+/** The name of a database or table; `note` takes it. */
+export function plainName<Draft>(note: (draft: Draft, name: string) => void): Kind<string, Draft> {
+  return {
+    read: (reader, draft) => {
+      note(draft, readPlainName(reader));
+      return undefined;
+    },
+    schema: named("PlainName", () => ({ type: "string", pattern: `^${plainNamePattern}$` })),
+  };
+}
+
+function readPlainName(reader: JsonReader): string {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
@@ -26,7 +38,7 @@ export function readPlainName(reader: JsonReader): string {
 }
 
 /** A few words of which a field takes one, written exactly so. */
-export class WordList<Word extends string> {
+class WordList<Word extends string> {
   readonly #words: readonly {
     readonly word: Word;
     readonly text: ByteText;
@@ -58,14 +70,38 @@ export class WordList<Word extends string> {
   }
 }
 
-/** Reads past true or false. */
-export function readBoolean(reader: JsonReader): Rest {
-  reader.expect("a boolean");
-  return reader.skipValue();
+/** One of a few words, written exactly so; `note` takes it. */
+export function oneOf<const Word extends string, Draft = unknown>(
+  words: readonly Word[],
+  note?: (draft: Draft, word: Word) => void,
+): Kind<Word, Draft> {
+  const known = new WordList(words);
+  return {
+    read(reader, draft) {
+      const word = known.read(reader);
+      note?.(draft, word);
+      return undefined;
+    },
+    schema: () => ({ enum: words }),
+  };
 }
 
-/** Reads past a count of rows: an integer from 0 to 2^53 - 1, written in digits only. */
-export function readCount(reader: JsonReader): undefined {
+/** True or false. */
+export const flag: Kind<boolean, unknown> = {
+  read(reader) {
+    reader.expect("a boolean");
+    return reader.skipValue();
+  },
+  schema: () => ({ type: "boolean" }),
+};
+
+/** A number of rows: an integer from 0 to 2^53 - 1, written in digits only. */
+export const count: Kind<number, unknown> = {
+  read: readCount,
+  schema: () => ({ type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+};
+
+function readCount(reader: JsonReader): undefined {
   const { bytes, position: start } = reader;
   reader.expect("a number");
   reader.skipNumber();
@@ -78,6 +114,14 @@ export function readCount(reader: JsonReader): undefined {
   if (count <= Number.MAX_SAFE_INTEGER) return;
   const problem = `the number is not allowed here; allowed: digits only, at most ${Number.MAX_SAFE_INTEGER}`;
   throw reader.refusal("invalid_value", problem, start);
+}
+
+/** An array of at least one element. */
+export function list<Value, Draft>(kind: Kind<Value, Draft>): Kind<Value[], Draft> {
+  return {
+    read: (reader, draft) => readList(reader, () => kind.read(reader, draft)),
+    schema: (reference) => ({ type: "array", items: kind.schema(reference), minItems: 1 }),
+  };
 }
 
 /** Reads an array of at least one element, each by `readElement`, and keeps the path. */

@@ -1,4 +1,4 @@
-import type { Access, Query } from "../query/operations.ts";
+import type { Access, Query } from "../query/query.ts";
 
 /** `CreateTable` as `create_table`. */
 function snakeCase(operation: string): string {

@@ -1,5 +1,5 @@
 import type { TargetFigures } from "../observe/target-figures.ts";
-import type { Query } from "../query/operations.ts";
+import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryClient } from "./query-client.ts";
 import type { StreamForwarder } from "./stream-proxy.ts";

@@ -1,11 +1,8 @@
 import t from "tap";
 import { type Decision, decide, decideQuery } from "../../src/access/policy.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
-import {
-  type Access,
-  type PermissionClass,
-  permissionClasses,
-} from "../../src/query/operations.ts";
+import { type PermissionClass, permissionClasses } from "../../src/query/permissions.ts";
+import type { Access } from "../../src/query/query.ts";
 import { snapshotOf } from "./kit.ts";
 
 /** Who may do what, as it is promised; a column a right, in the order of `columns`. */
@@ -100,7 +97,7 @@ t.test("a token opens its own database alone, whatever the file grants", (t) => 
 });
 
 function access(permission: PermissionClass, database: string): Access {
-  return { operation: "X", permission, database, tables: [], start: 0, end: 0 };
+  return { operation: "X", permission, reads: false, database, tables: [], start: 0, end: 0 };
 }
 
 t.test("a query is allowed only if every access in it is", (t) => {

@@ -13,7 +13,7 @@ import { createSchemaSource } from "../../src/mcp/schema-source.ts";
 import type { QueryAnswer } from "../../src/mcp/tools/outcome.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/scopes.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
-import type { PermissionClass } from "../../src/query/operations.ts";
+import type { PermissionClass } from "../../src/query/permissions.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
 import { Refusal } from "../../src/refusal.ts";

@@ -1,7 +1,7 @@
 /** The scanner beside other parsers: for no body may it see something that one of them does not. */
 
 import { isDeepStrictEqual } from "node:util";
-import type { Query } from "../../src/query/operations.ts";
+import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan, scanInSteps } from "../../src/query/scan.ts";
 import { inOneGo } from "../../src/slices.ts";

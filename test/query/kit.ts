@@ -1,7 +1,7 @@
 /** What the tests of the query scanner share. */
 
 import { createGrammar, type Grammar } from "../../src/query/grammar.ts";
-import type { Access, Query } from "../../src/query/operations.ts";
+import type { Access, Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
 

@@ -1,6 +1,6 @@
 /** What upstreams with habits of their own would see in a query body. */
 
-import { type OperationName, operationClasses } from "../../src/query/operations.ts";
+import { operationNames } from "../../src/query/operations.ts";
 import type { JsonNode } from "./plain-json.ts";
 
 /** What a parser takes a body to ask for. */
@@ -37,10 +37,6 @@ export const habits: readonly Habit[] = Object.entries(folds).flatMap(([name, fo
   { name: `${name}, last key wins`, wins: "last", fold },
 ]);
 
-const operations = Object.keys(operationClasses).filter((name): name is OperationName =>
-  Object.hasOwn(operationClasses, name),
-);
-
 /** What a parser of this habit sees; undefined if it finds no operation, or more readings than one. */
 export function seenBy(habit: Habit, body: JsonNode): readonly SeenAccess[] | undefined {
   // An engine that takes the operation from `op` would not look at the key at all.
@@ -52,7 +48,7 @@ export function seenBy(habit: Habit, body: JsonNode): readonly SeenAccess[] | un
 }
 
 function accessIn(habit: Habit, node: JsonNode): SeenAccess | undefined {
-  for (const operation of operations) {
+  for (const operation of operationNames) {
     const inner = member(habit, node, operation);
     if (inner === undefined) continue;
     const table = text(member(habit, inner, operation === "Select" ? "from" : "table"));

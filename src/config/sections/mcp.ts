@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { isPlainName } from "../../query/names.ts";
-import { permissionClasses } from "../../query/operations.ts";
+import { permissionClasses } from "../../query/permissions.ts";
 import { refuse, text, wholeNumber } from "../kinds.ts";
 import { isAppScheme, isConfiguredRedirect, isHttpsHost } from "../redirect-uris.ts";
 import { isIssuer, isMcpUrl } from "../urls.ts";

@@ -1,13 +1,7 @@
 import { z } from "zod";
-import { batchKey, foreignOperationKey } from "../../query/grammar.ts";
-import { operationFields } from "../../query/operation-fields.ts";
-import { operationClasses } from "../../query/operations.ts";
+import { fieldNames, operationKeys } from "../../query/grammar.ts";
 import { refuse, text } from "../kinds.ts";
 
-const operationKeys = [batchKey, foreignOperationKey, ...Object.keys(operationClasses)];
-const fieldNames = Object.values(operationFields).flatMap((fields) =>
-  fields.map((field) => field.name),
-);
 const takenOperations = new Set(operationKeys.map(fold));
 const takenFields = new Set([...operationKeys, ...fieldNames].map(fold));
 

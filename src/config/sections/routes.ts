@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isPermissionClass, permissionClasses } from "../../query/operations.ts";
+import { isPermissionClass, permissionClasses } from "../../query/permissions.ts";
 import { isForwardableHeader } from "../headers.ts";
 import { refuse, seconds, text } from "../kinds.ts";
 

@@ -8,9 +8,7 @@ import { EngineRefusal } from "../refusal.ts";
  * Throws `batch_not_atomic`.
  */
 export function requireAtomic(operations: readonly TableOperation[]): void {
-  const index = operations.findIndex(
-    (operation) => "CreateTable" in operation || "DropTable" in operation,
-  );
+  const index = operations.findIndex(({ name }) => name === "CreateTable" || name === "DropTable");
   if (index < 0 || operations.length === 1) return;
   throw new EngineRefusal(
     "batch_not_atomic",

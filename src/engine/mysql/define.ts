@@ -24,7 +24,7 @@ const keyBytes = 3000;
 export async function createTable(
   place: MysqlPlace,
   { table, columns }: CreateTable,
-): Promise<void> {
+): Promise<number> {
   const { session, schema } = place;
   requireDistinctNames(columns);
   for (const { name } of columns) requireKeepable(name);
@@ -39,13 +39,14 @@ export async function createTable(
   }
   await session.define(sql`create table ${sql.id(schema, table)} (${sql.join(parts)})
     engine = InnoDB default character set utf8mb4 collate ${collation}`);
+  return 0;
 }
 
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */
 export async function dropTable(
   { session, schema }: MysqlPlace,
   { table }: DropTable,
-): Promise<void> {
+): Promise<number> {
   const found = await session.rows(sql`select table_name, table_type
     from information_schema.tables where table_schema = ${schema} and table_name = ${table}`);
   const type = found.find(([name]) => name === table)?.[1];
@@ -55,6 +56,7 @@ export async function dropTable(
   }
   if (type === "VIEW" || type === "SEQUENCE") throw isNoTable(table, schema);
   await session.define(sql`drop table ${sql.id(schema, table)}`);
+  return 0;
 }
 
 async function requireFreeName({ session, schema }: MysqlPlace, table: string): Promise<void> {

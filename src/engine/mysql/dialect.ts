@@ -1,3 +1,4 @@
+import { changesOfRows } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
 import { requireAtomic } from "./atomic.ts";
 import { begin } from "./begin.ts";
@@ -22,9 +23,11 @@ export const mysql: Dialect<MysqlSession> = {
   dropDatabase,
   listTables,
   readTable,
-  readChangedTable,
-  createTable,
-  dropTable,
-  select,
-  insert,
+  reads: { Select: select },
+  changes: {
+    Insert: insert,
+    ...changesOfRows(readChangedTable),
+    CreateTable: createTable,
+    DropTable: dropTable,
+  },
 };

@@ -1,6 +1,5 @@
 import type { TableOperation } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { databaseOf } from "../sql/operations.ts";
 
 /**
  * Refuses a Batch over several databases: PostgreSQL commits in each by itself, so nobody could take
@@ -9,7 +8,7 @@ import { databaseOf } from "../sql/operations.ts";
  * Throws `batch_not_atomic`.
  */
 export function requireOneDatabase(operations: readonly TableOperation[]): void {
-  const [first, ...others] = operations.map(databaseOf);
+  const [first, ...others] = operations.map(({ fields }) => fields.database);
   const index = others.findIndex((database) => database !== first);
   if (index < 0) return;
   throw new EngineRefusal(

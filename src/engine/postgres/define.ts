@@ -21,7 +21,7 @@ const longestNameBytes = 63;
 export async function createTable(
   place: PostgresPlace,
   { table, columns }: CreateTable,
-): Promise<void> {
+): Promise<number> {
   requireDistinctNames(columns);
   for (const { name } of columns) requireShort(name);
   const { taken, hasBytewiseOrder } = await readSurroundings(place, table);
@@ -35,13 +35,15 @@ export async function createTable(
     parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
   }
   await place.session.run(sql`create table ${sql.id(place.schema, table)} (${sql.join(parts)})`);
+  return 0;
 }
 
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */
-export async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<void> {
+export async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<number> {
   const { isTable } = await readTable(place, table);
   if (!isTable) throw isNoTable(table, place.database);
   await place.session.run(sql`drop table ${sql.id(place.schema, table)}`);
+  return 0;
 }
 
 /**

@@ -1,3 +1,4 @@
+import { changesOfRows } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
 import { requireOneDatabase } from "./atomic.ts";
 import { begin } from "./begin.ts";
@@ -28,11 +29,13 @@ export const ofSchemas: Dialect<PostgresSession> = {
   dropDatabase: dropSchema,
   listTables,
   readTable,
-  readChangedTable: readTable,
-  createTable,
-  dropTable,
-  select,
-  insert,
+  reads: { Select: select },
+  changes: {
+    Insert: insert,
+    ...changesOfRows(readTable),
+    CreateTable: createTable,
+    DropTable: dropTable,
+  },
 };
 
 /** PostgreSQL, whose databases are those of queries; a connection leads to one of them. */

@@ -1,4 +1,5 @@
-import type { CreateTable, DropTable, Insert, Select, TableOperation } from "../../query/shape.ts";
+import type { OperationFields, ReadingName } from "../../query/operations.ts";
+import type { ChangeName, TableOperation } from "../../query/shape.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { Spool } from "../spool.ts";
 import type { Column, Table } from "../sql/scope.ts";
@@ -61,13 +62,22 @@ export interface Dialect<Lent extends Session> {
   listTables(place: Place<Lent>): Promise<string[]>;
   /** Reads what a table looks like now. Throws `database_not_found` or `table_not_found`. */
   readTable(place: Place<Lent>, table: string): Promise<Table<RemoteColumn>>;
-  /** The same for a table that is to be changed. */
-  readChangedTable(place: Place<Lent>, table: string): Promise<Table>;
-  createTable(place: Place<Lent>, query: CreateTable): Promise<void>;
-  dropTable(place: Place<Lent>, query: DropTable): Promise<void>;
 
-  /** Writes the rows to the spool as one JSON array. */
-  select(place: Place<Lent>, query: Select, spool: Spool): Promise<void>;
-  /** Returns the number of rows. */
-  insert(place: Place<Lent>, query: Insert): Promise<number>;
+  /** Each reading operation writes its rows to the spool as one JSON array. */
+  readonly reads: {
+    readonly [Name in ReadingName]: (
+      place: Place<Lent>,
+      fields: OperationFields[Name],
+      spool: Spool,
+    ) => Promise<void>;
+  };
+  readonly changes: Changes<Lent>;
 }
+
+/** Each change returns how many rows were changed; none where tables are. */
+export type Changes<Lent extends Session> = {
+  readonly [Name in ChangeName]: (
+    place: Place<Lent>,
+    fields: OperationFields[Name],
+  ) => Promise<number>;
+};

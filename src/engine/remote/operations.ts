@@ -1,7 +1,7 @@
-import type { TableOperation } from "../../query/shape.ts";
+import type { ReadingName } from "../../query/operations.ts";
+import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
 import type { Spool } from "../spool.ts";
-import { type Change, databaseOf, sentenceOf } from "../sql/operations.ts";
-import { deleteRows, update } from "./change.ts";
+import { isReading, sentenceOf } from "../sql/operations.ts";
 import type { Dialect } from "./dialect.ts";
 import type { Place } from "./place.ts";
 import type { Session } from "./session.ts";
@@ -25,12 +25,12 @@ export async function performAll<Lent extends Session>(
   spool: Spool,
 ): Promise<void> {
   const { refusalOf, concernsStatement } = dialect.failures;
-  const isRead = isBatch || operations.some((operation) => "Select" in operation);
+  const isRead = isBatch || operations.some(isReading);
   spool.write(`{"status":"success",${isRead ? '"data"' : '"message"'}:${isBatch ? "[" : ""}`);
   for (const [index, operation] of operations.entries()) {
     if (index > 0) spool.write(",");
     try {
-      const place = placeOf(dialect, session, databaseOf(operation));
+      const place = placeOf(dialect, session, operation.fields.database);
       await perform(dialect, place, operation, spool);
     } catch (error) {
       throw isBatch && concernsStatement(error)
@@ -56,27 +56,24 @@ async function perform<Lent extends Session>(
   operation: TableOperation,
   spool: Spool,
 ): Promise<void> {
-  if ("Select" in operation) return dialect.select(place, operation.Select, spool);
+  if (isReading(operation)) return read(dialect, place, operation, spool);
   const count = await change(dialect, place, operation);
   spool.write(JSON.stringify(sentenceOf(operation, count)));
 }
 
-/** Returns how many rows were changed; none where tables are. */
-async function change<Lent extends Session>(
-  dialect: Dialect<Lent>,
+function read<Lent extends Session, Name extends ReadingName>(
+  { reads }: Dialect<Lent>,
   place: Place<Lent>,
-  operation: Change,
+  { name, fields }: Operation<Name>,
+  spool: Spool,
+): Promise<void> {
+  return reads[name](place, fields, spool);
+}
+
+function change<Lent extends Session, Name extends ChangeName>(
+  { changes }: Dialect<Lent>,
+  place: Place<Lent>,
+  { name, fields }: Operation<Name>,
 ): Promise<number> {
-  if ("Insert" in operation) return dialect.insert(place, operation.Insert);
-  if ("Update" in operation) {
-    const table = await dialect.readChangedTable(place, operation.Update.table);
-    return update(place, table, operation.Update);
-  }
-  if ("Delete" in operation) {
-    const table = await dialect.readChangedTable(place, operation.Delete.table);
-    return deleteRows(place, table, operation.Delete);
-  }
-  if ("CreateTable" in operation) await dialect.createTable(place, operation.CreateTable);
-  else await dialect.dropTable(place, operation.DropTable);
-  return 0;
+  return changes[name](place, fields);
 }

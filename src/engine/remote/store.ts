@@ -3,7 +3,7 @@ import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
-import { databaseOf } from "../sql/operations.ts";
+import { isOfTables, isReading } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import type { HealthCheck } from "./check.ts";
 import type { Dialect, Mode, RemoteColumn } from "./dialect.ts";
@@ -53,14 +53,14 @@ export class RemoteStore<Lent extends Session> implements Store {
   }
 
   async execute({ body }: QueryRequest, signal: AbortSignal): Promise<Answer> {
-    const query = parseBodyExactly(body);
-    if ("Batch" in query) this.#dialect.requireAtomic?.(query.Batch);
+    const { isBatch, operations } = parseBodyExactly(body);
+    const work = { isBatch, operations: operations.filter(isOfTables) };
+    if (isBatch) this.#dialect.requireAtomic?.(work.operations);
     return this.#hold(signal, async () => {
-      if ("CreateDatabase" in query) return this.#create(query.CreateDatabase.database, signal);
-      if ("DropDatabase" in query) return this.#drop(query.DropDatabase.database, signal);
-      if ("Batch" in query)
-        return this.#perform({ isBatch: true, operations: query.Batch }, signal);
-      return this.#perform({ isBatch: false, operations: [query] }, signal);
+      const [first] = operations;
+      if (first?.name === "CreateDatabase") return this.#create(first.fields.database, signal);
+      if (first?.name === "DropDatabase") return this.#drop(first.fields.database, signal);
+      return this.#perform(work, signal);
     });
   }
 
@@ -159,7 +159,7 @@ function describeColumn({ name, type, isKey, isNullable }: RemoteColumn): object
 
 /** A Batch sees one state throughout, as if no other query ran beside it. */
 function modeOf({ isBatch, operations }: Work): Mode {
-  const onlyReads = operations.every((operation) => "Select" in operation);
+  const onlyReads = operations.every(isReading);
   if (isBatch) return onlyReads ? "snapshot, read only" : "serializable";
   return onlyReads ? "read only" : "read committed";
 }
@@ -167,5 +167,5 @@ function modeOf({ isBatch, operations }: Work): Mode {
 /** Where it matters which database it is, all operations are about the same. */
 function conditionsOf(work: Work): Conditions {
   const [first] = work.operations;
-  return { mode: modeOf(work), database: first && databaseOf(first) };
+  return { mode: modeOf(work), database: first?.fields.database };
 }

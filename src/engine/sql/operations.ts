@@ -1,25 +1,29 @@
-import type { TableOperation } from "../../query/shape.ts";
+import type { ReadingName } from "../../query/operations.ts";
+import { definitions } from "../../query/operations.ts";
+import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
 
-/** An operation that answers with a sentence. */
-export type Change = Exclude<TableOperation, { Select: unknown }>;
-
-/** The database that an operation is about. */
-export function databaseOf(operation: TableOperation): string {
-  if ("Select" in operation) return operation.Select.database;
-  if ("Insert" in operation) return operation.Insert.database;
-  if ("Update" in operation) return operation.Update.database;
-  if ("Delete" in operation) return operation.Delete.database;
-  if ("CreateTable" in operation) return operation.CreateTable.database;
-  return operation.DropTable.database;
+/** True for an operation that answers with rows and changes nothing. */
+export function isReading(operation: Operation): operation is Operation<ReadingName> {
+  return definitions[operation.name].effect === "reads";
 }
 
+/** True for an operation that a Batch may hold, and a worker carries out. */
+export function isOfTables(operation: Operation): operation is TableOperation {
+  return definitions[operation.name].inBatch;
+}
+
+/** What a change answers; `count` is how many rows were changed. */
+const sentences: { [Name in ChangeName]: (count: number, table: string) => string } = {
+  Insert: (count) => `Inserted ${rowCount(count)}`,
+  Update: (count) => `Updated ${rowCount(count)}`,
+  Delete: (count) => `Deleted ${rowCount(count)}`,
+  CreateTable: (_count, table) => `Table ${table} created`,
+  DropTable: (_count, table) => `Table ${table} dropped`,
+};
+
 /** The sentence that says what was done; `count` is how many rows, if rows were changed. */
-export function sentenceOf(operation: Change, count: number): string {
-  if ("Insert" in operation) return `Inserted ${rowCount(count)}`;
-  if ("Update" in operation) return `Updated ${rowCount(count)}`;
-  if ("Delete" in operation) return `Deleted ${rowCount(count)}`;
-  if ("CreateTable" in operation) return `Table ${operation.CreateTable.table} created`;
-  return `Table ${operation.DropTable.table} dropped`;
+export function sentenceOf({ name, fields }: Operation<ChangeName>, count: number): string {
+  return sentences[name](count, fields.table);
 }
 
 function rowCount(count: number): string {

@@ -1,6 +1,5 @@
 import type { TableOperation } from "../../query/shape.ts";
 import type { Spool } from "../spool.ts";
-import { databaseOf } from "../sql/operations.ts";
 import type { Databases, Session } from "./databases.ts";
 import { refusalOf } from "./failures.ts";
 import type { DatabaseHandle } from "./handle.ts";
@@ -34,7 +33,7 @@ export function executeBatch(
 
 /** The databases of a Batch; one that is alone is reached by the connection that is kept. */
 function openSession(databases: Databases, operations: readonly TableOperation[]): Session {
-  const places = operations.map(databaseOf);
+  const places = operations.map(({ fields }) => fields.database);
   const names = [...new Set(places)];
   for (const name of names) {
     inElement(places.indexOf(name), () => databases.requireExisting(name));
@@ -63,7 +62,7 @@ function inElement(index: number, work: () => void): void {
 }
 
 function handleOf(session: Session, operation: TableOperation): DatabaseHandle {
-  const handle = session.handles.get(databaseOf(operation));
+  const handle = session.handles.get(operation.fields.database);
   if (handle === undefined) throw new Error("A Batch reached past its session");
   return handle;
 }

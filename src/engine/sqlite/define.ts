@@ -15,7 +15,7 @@ import { findTaken, readTable } from "./tables.ts";
  *
  * Throws `table_exists`, `invalid_name`, `invalid_type` or `duplicate_column`.
  */
-export function createTable(handle: DatabaseHandle, { table, columns }: CreateTable): void {
+export function createTable(handle: DatabaseHandle, { table, columns }: CreateTable): number {
   requireClientTable(table);
   const taken = findTaken(handle, table);
   if (taken !== undefined) {
@@ -32,13 +32,15 @@ export function createTable(handle: DatabaseHandle, { table, columns }: CreateTa
     sql`create table ${sql.id(handle.schema, table)} (${sql.join(parts)}) strict`,
   );
   rememberColumns(handle, table, columns);
+  return 0;
 }
 
 /** Drops a table. Throws `table_not_found` or `invalid_name`. */
-export function dropTable(handle: DatabaseHandle, { table }: DropTable): void {
+export function dropTable(handle: DatabaseHandle, { table }: DropTable): number {
   readTable(handle, table);
   run(handle.connection, sql`drop table ${sql.id(handle.schema, table)}`);
   forgetColumns(handle, table);
+  return 0;
 }
 
 function columnSql(column: ColumnDefinition, key: readonly ColumnDefinition[]): Fragment {

@@ -1,7 +1,7 @@
 import type { TableOperation } from "../../query/shape.ts";
 import { parseBody } from "../parse.ts";
 import type { Spool } from "../spool.ts";
-import { databaseOf } from "../sql/operations.ts";
+import { isOfTables, isReading } from "../sql/operations.ts";
 import type { SchemaPlace } from "../store.ts";
 import { executeBatch } from "./batch.ts";
 import { describeTable, listTables } from "./catalog.ts";
@@ -19,11 +19,11 @@ import { transaction } from "./transaction.ts";
 export function executeQuery(databases: Databases, body: Buffer, spool: Spool): void {
   refusing(() => {
     const query = parseBody(body);
-    if ("CreateDatabase" in query || "DropDatabase" in query) {
-      throw new Error("A worker was asked to make or drop a database");
-    }
-    if ("Batch" in query) executeBatch(databases, query.Batch, spool);
-    else executeOne(databases, query, spool);
+    const operations = query.operations.filter(isOfTables);
+    const [first] = operations;
+    if (first === undefined) throw new Error("A worker was asked to make or drop a database");
+    if (query.isBatch) executeBatch(databases, operations, spool);
+    else executeOne(databases, first, spool);
   });
 }
 
@@ -45,15 +45,15 @@ export function executeSchema(databases: Databases, place: SchemaPlace, spool: S
 }
 
 function executeOne(databases: Databases, operation: TableOperation, spool: Spool): void {
-  const handle = databases.open(databaseOf(operation));
-  const isSelect = "Select" in operation;
-  spool.write(`{"status":"success",${isSelect ? '"data"' : '"message"'}:`);
+  const handle = databases.open(operation.fields.database);
+  const onlyReads = isReading(operation);
+  spool.write(`{"status":"success",${onlyReads ? '"data"' : '"message"'}:`);
   const work = (): void => {
     perform(handle, operation, spool);
     spool.write("}");
     // Its room is taken before the commit: no committed query is reported as failed for it.
     spool.flush();
   };
-  if (isSelect) work();
+  if (onlyReads) work();
   else transaction(handle.connection, work);
 }

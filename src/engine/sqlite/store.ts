@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { isReadOnly } from "../../query/query.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { jsonAnswer, openAnswer } from "../spooled-answer.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
@@ -52,10 +53,8 @@ class SqliteStore implements Store {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
     const work = (): Promise<Answer> => this.#inWorker({ kind: "query", body }, signal);
-    // A Batch asks for what it lists; anything else is one operation, which says what is needed.
-    switch (query.batch ? "Batch" : query.accesses[0]?.operation) {
-      case "Select":
-        return this.#locks.shared(name, work);
+    if (!query.batch && isReadOnly(query)) return this.#locks.shared(name, work);
+    switch (query.accesses[0]?.operation) {
       case "CreateDatabase":
         return this.#locks.exclusive(names, async () => refusing(() => this.#create(name, signal)));
       case "DropDatabase":

@@ -5,7 +5,7 @@ import { requireAdministrator } from "../../access/standing.ts";
 import { foldHeader } from "../../config/headers.ts";
 import type { Configuration } from "../../config/schema.ts";
 import { isPlainName } from "../../query/names.ts";
-import { isPermissionClass, type PermissionClass } from "../../query/operations.ts";
+import { isPermissionClass, type PermissionClass } from "../../query/permissions.ts";
 import { Refusal } from "../../refusal.ts";
 import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/headers.ts";
 import type { StreamForwarder } from "../../upstream/stream-proxy.ts";

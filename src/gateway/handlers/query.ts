@@ -1,4 +1,4 @@
-import type { Query } from "../../query/operations.ts";
+import { isReadOnly, type Query } from "../../query/query.ts";
 import { longBody, scan, scanInSlices } from "../../query/scan.ts";
 import { gatewayHeaders, queryHeaders } from "../../upstream/headers.ts";
 import { fieldLines } from "../../upstream/http1/request-head.ts";
@@ -12,10 +12,6 @@ import type { Endpoint } from "../route.ts";
 import { requireStillGood } from "../still-good.ts";
 import { subjectOf } from "../subject.ts";
 import { traceUpward } from "../traced.ts";
-
-function isRead({ accesses }: Query): boolean {
-  return accesses.every(({ operation }) => operation === "Select");
-}
 
 function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, query: Query): void {
   const queries = gateway.placement.queriesOf(query);
@@ -33,7 +29,7 @@ function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, que
     body: inForm(gateway.configuration.upstream.query_form, body, query),
     // No name is in both: the configuration lets none through that the gateway sets.
     fields: fieldLines(taken) + fieldLines(added),
-    isRead: isRead(query),
+    isRead: isReadOnly(query),
     answerHeaders: commonHeaders(exchange),
     fail: (error) => reject(gateway, exchange, error),
   });

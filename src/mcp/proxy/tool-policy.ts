@@ -1,6 +1,6 @@
 import type { Decision } from "../../access/policy.ts";
 import { isPlainName } from "../../query/names.ts";
-import type { PermissionClass } from "../../query/operations.ts";
+import type { PermissionClass } from "../../query/permissions.ts";
 import { type McpMessage, requireExactKeys } from "../body.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";

@@ -1,7 +1,8 @@
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
 import type { z } from "zod";
-import type { OperationName, PermissionClass } from "../../query/operations.ts";
-import { operationClasses } from "../../query/operations.ts";
+import type { OperationName } from "../../query/operations.ts";
+import { definitions } from "../../query/operations.ts";
+import type { PermissionClass } from "../../query/permissions.ts";
 import * as input from "./arguments.ts";
 import * as output from "./results.ts";
 
@@ -34,7 +35,7 @@ function queryTool(
   operation: OperationName,
   definition: Omit<QueryTool, "operation" | "permission">,
 ): QueryTool {
-  return { operation, permission: operationClasses[operation], ...definition };
+  return { operation, permission: definitions[operation].permission, ...definition };
 }
 
 /** The tools that are operations of the query grammar. */

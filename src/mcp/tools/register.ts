@@ -1,5 +1,5 @@
 import type { CallToolResult, McpServer } from "@modelcontextprotocol/server";
-import type { PermissionClass } from "../../query/operations.ts";
+import type { PermissionClass } from "../../query/permissions.ts";
 import type { Principal } from "../principal.ts";
 import type { SchemaSource } from "../schema-source.ts";
 import { type Members, readText } from "../strict-json.ts";
