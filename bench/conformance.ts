@@ -4,6 +4,7 @@
  * embedded server; then the embedded authorization server. Fails if a check that the foreign
  * server passes by itself is lost behind the gateway. `npm run conformance`
  */
+import path from "node:path";
 import { FixtureServer } from "../test/mcp/fixture-server.ts";
 import { runAuthorizationSuite } from "./conformance/authorization.ts";
 import { registerClientTools } from "./conformance/client-tools.ts";
@@ -12,6 +13,7 @@ import { registerInputTools, stateOptions } from "./conformance/input-tools.ts";
 import { startShim } from "./conformance/shim.ts";
 import { type Results, type Revision, revisions, runServerSuite } from "./conformance/suite.ts";
 import { lost, markdownTable } from "./conformance/table.ts";
+import { installPackages } from "./install.ts";
 
 /** The three servers that are compared. */
 interface Servers {
@@ -41,6 +43,7 @@ async function compare(revision: Revision, servers: Servers): Promise<string[]> 
 }
 
 async function main(): Promise<void> {
+  installPackages(path.join(import.meta.dirname, "conformance"));
   await using opened = new AsyncDisposableStack();
   const fixture = new FixtureServer((server) => {
     registerInputTools(server);

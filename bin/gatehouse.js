@@ -4,7 +4,7 @@ const needed = 24;
 if (Number(process.versions.node.split(".")[0]) < needed) {
   process.stderr.write(
     `gatehouse needs Node ${needed} or newer, but this is ${process.version}; ` +
-      "in a clone run npm ci first, then npm start or npx gatehouse\n",
+      "in a clone run npm ci first, then npm start or ./gatehouse\n",
   );
   process.exitCode = 1;
 } else {

@@ -3,11 +3,11 @@ import { once } from "node:events";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import * as z from "zod";
 
-const program = fileURLToPath(
-  new URL("../../node_modules/@modelcontextprotocol/conformance/dist/index.js", import.meta.url),
+const program = path.join(
+  import.meta.dirname,
+  "node_modules/@modelcontextprotocol/conformance/dist/index.js",
 );
 
 /** The revisions for which the suite has a frozen set of requirements. */

@@ -1,9 +1,6 @@
-import { spawnSync } from "node:child_process";
-import { accessSync, existsSync } from "node:fs";
+import { existsSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
-
-const directory = fileURLToPath(new URL(".", import.meta.url));
+import { fetchBy, installPackages } from "../install.ts";
 
 /** What is needed from the system: a file that shows it, and Debian's package that brings it. */
 const needed = [
@@ -19,12 +16,6 @@ function isThere(file: string): boolean {
   return [...folders, "/usr/sbin"].some((folder) => existsSync(path.join(folder, file)));
 }
 
-function run(command: string, flags: string[]): void {
-  console.error(`+ ${[command, ...flags].join(" ")}`);
-  const { status } = spawnSync(command, flags, { stdio: ["ignore", "ignore", "inherit"] });
-  if (status !== 0) throw new Error(`${command} failed; the peers cannot be had`);
-}
-
 /**
  * Makes sure that every peer is there: from Debian's packages and the npm registry.
  *
@@ -37,12 +28,8 @@ export function installPeers(): void {
     if (process.getuid?.() !== 0) {
       throw new Error(`missing: ${missing.join(", ")}. Run: sudo apt-get ${flags.join(" ")}`);
     }
-    run("apt-get", ["update"]);
-    run("apt-get", flags);
+    fetchBy("apt-get", ["update"]);
+    fetchBy("apt-get", flags);
   }
-  try {
-    accessSync(path.join(directory, "node_modules", "fastify"));
-  } catch {
-    run("npm", ["ci", "--prefix", directory, "--no-audit", "--no-fund"]);
-  }
+  installPackages(import.meta.dirname);
 }

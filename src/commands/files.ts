@@ -3,7 +3,7 @@ import { AccessFileError, parseAccessFile } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { type LoadedConfiguration, loadConfiguration } from "../config/load.ts";
 import { readGuarded } from "../files/guarded.ts";
-import { invocation } from "./invocation.ts";
+import { invocation } from "../invocation.ts";
 
 /** Options that every command takes. */
 export interface CommonOptions {

@@ -1,12 +1,12 @@
 import { Command } from "commander";
 import { isLoopback } from "../config/addresses.ts";
+import { invocation } from "../invocation.ts";
 import { GatewayRefused, rpcErrorOf } from "../mcp/relay/failure.ts";
 import { allowSilence } from "../mcp/relay/http.ts";
 import { readLines } from "../mcp/relay/lines.ts";
 import type { Relay } from "../mcp/relay/relay.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
-import { invocation } from "./invocation.ts";
 import { failureLabel, UsageError } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
 

@@ -1,5 +1,5 @@
 import { type Command, Help } from "commander";
-import { invocation } from "./invocation.ts";
+import { invocation } from "../invocation.ts";
 import { failureLabel } from "./outcome.ts";
 
 const plainHelp = new Help();

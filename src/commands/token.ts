@@ -11,10 +11,10 @@ import { LONGEST_TOKEN_LIFETIME, readRevocations } from "../identity/revocation-
 import { earliestIssue, revoke, revokeTokensOf } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
 import { tokenRole } from "../identity/token-role.ts";
+import { invocation } from "../invocation.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
-import { invocation } from "./invocation.ts";
 import { namingUser, refusalOf } from "./naming.ts";
 import { print, UsageError } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";

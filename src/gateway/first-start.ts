@@ -8,6 +8,7 @@ import type { HashCosts } from "../access/password-hash.ts";
 import { emptySnapshot } from "../access/snapshot.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { hashPassword, requireUsablePassword } from "../identity/password.ts";
+import { invocation } from "../invocation.ts";
 
 /** The start cannot go on; the message says what to do. */
 export class StartError extends Error {}
@@ -66,7 +67,7 @@ export async function prepareServiceDirectory(
   if (existsSync(start.keysDirectory)) {
     throw new StartError(
       `${start.accessFile} is missing, but there are signing keys in ${start.keysDirectory}: ` +
-        "restore the file, or make a new one with `gatehouse user add <name> --admin`",
+        `restore the file, or make a new one with \`${invocation} user add <name> --admin\``,
     );
   }
   const password = start.chosenPassword ?? randomBytes(PASSWORD_BYTES).toString("base64url");

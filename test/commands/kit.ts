@@ -1,12 +1,16 @@
 /** A service directory for commands, with costs that are cheap. */
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
 import { grant, user } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { type CommandResult, runCommand } from "../kit/process.ts";
+
+/** How hints name the command outside the clone. */
+export const program = fileURLToPath(new URL("../../gatehouse", import.meta.url));
 
 const configuration = `[auth]
 argon2_memory_cost = 64

@@ -3,7 +3,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { grant, user } from "../access/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
-import { failed, type Installation, install, people } from "./kit.ts";
+import { failed, type Installation, install, people, program } from "./kit.ts";
 
 const DAY = 86_400;
 const robots = [
@@ -51,7 +51,7 @@ t.test(
     t.equal(Number(claims.exp) - Number(claims.iat), 90 * DAY);
     t.match(decodePart(stdout.trim(), 0), { typ: "JWT", kid: readKey(gatehouse.home).kid });
     t.match(stderr, `Token ${claims.jti} of robot for main, until `);
-    t.match(stderr, `npx gatehouse token revoke ${claims.jti}`);
+    t.match(stderr, `${program} token revoke ${claims.jti}`);
     t.notMatch(stderr, stdout.trim());
   },
 );

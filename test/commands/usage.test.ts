@@ -1,21 +1,21 @@
 import { spawnSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import t from "tap";
 import { version } from "../../src/version.ts";
 import { cleanEnvironment } from "../kit/process.ts";
 import { done, install, installNothing } from "./kit.ts";
 
-const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+const clone = path.join(import.meta.dirname, "../..");
+const program = path.join(clone, "bin/gatehouse.js");
 
 t.test("help is asked for and given on standard output", async (t) => {
   const gatehouse = installNothing(t);
   const helps: Record<string, RegExp> = {
     "--help":
-      /^Usage: npx gatehouse \[options] \[command].*\n {2}serve .*\n {2}user .*\n {2}access /s,
-    help: /^Usage: npx gatehouse/,
-    "user --help": /^Usage: npx gatehouse user .*add .*list .*password .*remove /s,
+      /^Usage: \/\S+\/gatehouse \[options] \[command].*\n {2}serve .*\n {2}user .*\n {2}access /s,
+    help: /^Usage: \/\S+\/gatehouse/,
+    "user --help": /^Usage: \/\S+\/gatehouse user .*add .*list .*password .*remove /s,
     "user add --help": /--email.*--admin.*--password-stdin.*--no-password/s,
     "access --help": /grant .*revoke .*list .*check /s,
     "access grant --help": /choices: "Owner",\s+"DbAdmin",\s+"ReadWrite",\s+"ReadOnly"/,
@@ -84,8 +84,49 @@ t.test("a command line that makes no sense ends with 2 and says what is allowed"
   for (const flags of ["user", "access", "config"]) {
     const { code, stdout, stderr } = await gatehouse.run(flags);
     t.strictSame([code, stdout], [2, ""], flags);
-    t.match(stderr, /^Usage: npx gatehouse/);
+    t.match(stderr, /^Usage: \/\S+\/gatehouse/);
   }
+});
+
+t.test("in a clone the command runs by its path, and by npx without a build", (t) => {
+  const { home } = installNothing(t);
+  const env = cleanEnvironment(home, {
+    npm_config_cache: path.join(home, "npm"),
+    npm_config_offline: "true",
+    npm_config_update_notifier: "false",
+  });
+  const ways: [command: string, directory: string][] = [
+    ["./gatehouse --version", clone],
+    ["../gatehouse --version", path.join(clone, "src")],
+    [`${path.join(clone, "gatehouse")} --version`, home],
+    ["npx gatehouse --version", clone],
+  ];
+  symlinkSync(path.join(clone, "gatehouse"), path.join(home, "linked"));
+  ways.push(["./linked --version", home]);
+  for (const [command, cwd] of ways) {
+    const { status, stdout } = spawnSync("sh", ["-c", command], { cwd, env, encoding: "utf8" });
+    t.strictSame([status, stdout], [0, `${version}\n`], command);
+  }
+  const help = spawnSync("./gatehouse", ["user"], { cwd: clone, env, encoding: "utf8" });
+  t.match(help.stderr, /^Usage: \.\/gatehouse user /, "and a hint names it so");
+  t.end();
+});
+
+t.test("no page and no hint teaches a call that could fetch another package of that name", (t) => {
+  const { name, bin } = JSON.parse(readFileSync(path.join(clone, "package.json"), "utf8"));
+  t.strictSame([name, Object.keys(bin)], ["gatehouse-gateway", ["gatehouse"]]);
+  const places = ["README.md", "SECURITY.md", "gateway.toml.example", "bin", "deploy", "docs"];
+  const fetching = /\b(?:npx|npm exec|npm x|pnpm dlx|yarn dlx|bunx)\b[^\n]*\bgatehouse\b/;
+  for (const place of [...places, "src"]) {
+    const start = path.join(clone, place);
+    const isFile = statSync(start).isFile();
+    const names = isFile ? [""] : readdirSync(start, { recursive: true, encoding: "utf8" });
+    for (const file of names.map((own) => path.join(start, own))) {
+      if (!statSync(file).isFile()) continue;
+      t.notMatch(readFileSync(file, "utf8"), fetching, path.relative(clone, file));
+    }
+  }
+  t.end();
 });
 
 t.test("on an old Node it says so in one sentence and ends with 1", (t) => {
@@ -105,7 +146,7 @@ t.test("on an old Node it says so in one sentence and ends with 1", (t) => {
   t.strictSame([status, stdout], [1, ""]);
   t.equal(
     stderr,
-    "gatehouse needs Node 24 or newer, but this is v18.20.4; in a clone run npm ci first, then npm start or npx gatehouse\n",
+    "gatehouse needs Node 24 or newer, but this is v18.20.4; in a clone run npm ci first, then npm start or ./gatehouse\n",
   );
   t.end();
 });

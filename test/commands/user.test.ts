@@ -1,7 +1,7 @@
 import { readdirSync, statSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { verifyPassword } from "../../src/identity/password.ts";
-import { done, install, installNothing } from "./kit.ts";
+import { done, install, installNothing, program } from "./kit.ts";
 
 const PASSWORD = "correct horse battery";
 
@@ -12,7 +12,7 @@ t.test("user add writes the user with a hash of the configured costs", async (t)
   const result = await gatehouse.run(flags, `${PASSWORD}\nignored\n`);
   t.strictSame(
     result,
-    done("Added carol.", "Next, give it a role:  npx gatehouse access grant carol main ReadOnly"),
+    done("Added carol.", `Next, give it a role:  ${program} access grant carol main ReadOnly`),
   );
   const carol = gatehouse.snapshot.users.get("carol");
   t.match(carol?.passwordHash, /^\$argon2id\$v=19\$m=64,t=1,p=1\$/);

@@ -55,6 +55,7 @@ t.test("keys without an access file stop the start with what to do", async (t) =
   t.equal(code, 1);
   const output = `${stdout}${stderr}`;
   t.match(output, "restore the file");
+  t.match(output, /`\/\S+\/gatehouse user add <name> --admin`/);
   t.match(output, "gatehouse user add <name> --admin");
   t.notOk(readdirSync(gateway.home).includes("access_control.toml"), "no new administrator");
 });
