@@ -6,6 +6,7 @@ import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { freshPostgres } from "./engine/postgres/kit.ts";
+import { eventually, PATIENCE_MS } from "./kit/eventually.ts";
 import { freePort } from "./kit/free-port.ts";
 import { temporaryHome } from "./kit/gateway.ts";
 
@@ -13,7 +14,6 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 const readme = readFileSync(path.join(root, "README.md"), "utf8");
 const START = "npm ci && npm start";
 const PASSWORD_LINE = "ADMIN_PASSWORD='the password that the start has printed'";
-const TIMEOUT_MS = 60_000;
 
 interface CodeBlock {
   language: string;
@@ -46,13 +46,11 @@ async function start(t: Test, home: string, port: number, password: string): Pro
     if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGTERM");
     await exited;
   });
-  const deadline = performance.now() + TIMEOUT_MS;
-  while (performance.now() < deadline && child.exitCode === null) {
+  await eventually("the start command comes up", async () => {
+    if (child.exitCode !== null) throw new Error(`the start command has ended: ${child.exitCode}`);
     const answer = await fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined);
-    if (answer?.status === 200) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  throw new Error("the start command did not come up");
+    return answer?.status === 200;
+  });
 }
 
 /** What differs from one run to the next. */
@@ -92,7 +90,7 @@ async function playFirstSession(t: Test, home: string): Promise<void> {
   const shell = spawn("bash", ["-c", script], {
     cwd: root,
     env: environment(home),
-    timeout: TIMEOUT_MS,
+    timeout: PATIENCE_MS,
   });
   const [output, errors] = await Promise.all([text(shell.stdout), text(shell.stderr)]);
   t.equal(errors.replaceAll(/^npm (?:warn|notice)\b.*\n/gm, ""), "");

@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import t from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { accessFile } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 
@@ -27,7 +28,7 @@ for (const [editor, flags] of installed) {
   t.test(`what ${editor} saves is in force`, async (t) => {
     const file = accessFile(t, holding("ReadOnly"));
     const access = await watched(t, file);
-    const { status } = spawnSync(editor, [...flags, file], { timeout: 10_000 });
+    const { status } = spawnSync(editor, [...flags, file], { timeout: PATIENCE_MS });
     t.equal(status, 0);
     await access.untilRole("ReadWrite");
     t.equal(readFileSync(file, "utf8"), holding("ReadWrite"));

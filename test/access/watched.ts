@@ -1,10 +1,8 @@
 /** The access file in force while a test changes it on disk. */
 import type { Test } from "tap";
 import { type LiveAccess, openAccessFile, type ReloadEvent } from "../../src/access/live.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { grant, user } from "./kit.ts";
-
-/** A change must be in force after so long on however busy a machine, in milliseconds. */
-const IN_FORCE_MS = 8000;
 
 /** A file in which alice has `role`. */
 export function holding(role: string): string {
@@ -32,7 +30,7 @@ export class Watched {
     if (holds()) return;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const told = JSON.stringify(this.events.map(({ kind }) => kind));
-    const timer = setTimeout(() => reject(new Error(`not in time: ${told}`)), IN_FORCE_MS);
+    const timer = setTimeout(() => reject(new Error(`not in time: ${told}`)), PATIENCE_MS);
     const look = () => holds() && resolve();
     this.#heard.addEventListener("event", look);
     try {

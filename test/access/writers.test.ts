@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { nodeCommand } from "../kit/node.ts";
 import { accessFile, grant, user } from "./kit.ts";
 
@@ -15,12 +16,11 @@ const text = `# kept\n${user("root")}${grant("root", "*", "Owner")}`;
 const NOBODY = 65_534;
 
 // Hundreds of processes take their time on a busy machine.
-t.setTimeout(110_000);
 
 function startWriter(file: string, prefix: string, count: number): ChildProcess {
   return spawn(...nodeCommand([script, file, prefix, String(count)]), {
     stdio: ["ignore", "pipe", "inherit"],
-    timeout: 60_000,
+    timeout: PATIENCE_MS,
   });
 }
 
@@ -70,9 +70,8 @@ t.test("200 writers killed at any moment lose nothing that was acknowledged", as
       "the file is whole and holds all that was acknowledged",
     );
     const ghost = { username: `after-${round}`, database: "main", role: "ReadOnly" } as const;
-    const start = performance.now();
+    // It rejects if the lock is not free.
     await changeAccessFile(file, () => [{ kind: "add-grant", grant: ghost }]);
-    t.ok(performance.now() - start < 5000, "the lock is free");
     t.same(new Set(await usersIn(file)), whole);
   }
   t.ok(acknowledged.length > 0, "some had written something");

@@ -11,7 +11,6 @@ import { connectEarlier, connectStateless, Speaker, speak } from "./stdio.ts";
 
 // Every test waits for processes, so they wait together.
 t.jobs = 4;
-t.setTimeout(110_000);
 
 /** A request of 2026-07-28, unless `meta` says otherwise. */
 function request(id: number, method: string, params: object = {}, meta = envelope()): object {

@@ -7,11 +7,11 @@ import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { Client as EarlierClient } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as EarlierTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import type { Test } from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
 
 const identity = { name: "test", version: "1.0.0" };
-const TIMEOUT_MS = 60_000;
 /** Of a call that nobody cancels. */
 const unlimited = new AbortController().signal;
 
@@ -74,7 +74,7 @@ export class Speaker {
       cwd: home,
       env: cleanEnvironment(home, env),
       stdio: ["pipe", "pipe", "pipe"],
-      timeout: TIMEOUT_MS,
+      timeout: PATIENCE_MS,
     });
     t.teardown(() => this.#child.kill("SIGKILL"));
     this.#child.stderr.setEncoding("utf8").on("data", (text: string) => (this.stderr += text));

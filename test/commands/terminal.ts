@@ -3,9 +3,8 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import type { Test } from "tap";
 import { shellQuoted } from "../../src/files/permissions.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
-
-const TIMEOUT_MS = 60_000;
 
 /** Why there is no terminal to be had here; false if there is one. */
 export const noTerminal =
@@ -28,7 +27,7 @@ export class Terminal {
       cwd: home,
       env: cleanEnvironment(home, env),
       stdio: ["pipe", "pipe", "inherit"],
-      timeout: TIMEOUT_MS,
+      timeout: PATIENCE_MS,
     });
     this.#end = once(this.#child, "close");
     this.#child.stdout?.setEncoding("utf8").on("data", (text: string) => {

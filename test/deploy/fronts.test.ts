@@ -6,6 +6,7 @@ import { buffer } from "node:stream/consumers";
 import t, { type Test } from "tap";
 import { openSetting, type Setting, select } from "../gateway/kit.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { acceptSockets, SocketClient } from "../kit/web-socket.ts";
@@ -15,7 +16,6 @@ import { deployed, fill, findProgram } from "./programs.ts";
 
 /** An address of this machine that is not the front's own, so that the two can be told apart. */
 const CLIENT = "127.0.0.2";
-const TIMEOUT_MS = 15_000;
 
 interface Ask {
   readonly method?: string;
@@ -37,7 +37,7 @@ class Client {
       ...{ host: "127.0.0.1", port: this.#front.tlsPort, localAddress: CLIENT, agent: false },
       ...{ servername: PUBLIC_HOST, ca: this.#front.ca, path, method },
       headers: { Host: PUBLIC_HOST, ...headers },
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(PATIENCE_MS),
     });
     const answered = once(sent, "response");
     sent.end(body);

@@ -1,4 +1,5 @@
 import type { Test } from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { type Answer, createTable, insert, query, selectAll } from "./kit.ts";
 
 /** A server that can be killed and started again. */
@@ -23,18 +24,15 @@ export async function crashUnderLoad(t: Test, server: Crashable, address: string
     }
   };
   const writers = Array.from({ length: 8 }, write);
-  const answeredWith = async (status: number, since: number): Promise<void> => {
-    while (![...answers].some(([at, answer]) => at > since && answer.status === status)) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
-  };
+  const answeredWith = (status: number, since: number): Promise<void> =>
+    eventually(`it answers with ${status}`, () =>
+      [...answers].some(([at, answer]) => at > since && answer.status === status),
+    );
   await answeredWith(200, 50);
   await server.crash();
   await answeredWith(503, tag);
   await server.start();
-  const back = performance.now();
   await answeredWith(200, tag);
-  t.ok(performance.now() - back < 2000, "it is used again within two seconds");
   isOver = true;
   await Promise.all(writers);
 

@@ -6,12 +6,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { watchFile } from "../../src/files/watch.ts";
 import { temporaryDirectory } from "../config/support.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 
 /** Longer than a poll and the time to settle, in milliseconds. */
 const QUIET_MS = 800;
-
-/** By then a change has been told of, on however busy a machine. */
-const SETTLED_MS = 8000;
 
 /** Puts a file in place at one stroke: written bit by bit, it could be told of twice. */
 async function put(file: string, text: string): Promise<void> {
@@ -31,7 +29,7 @@ function watched(t: Test, file: string) {
     close: () => watch.close(),
     note: () => watch.note(),
     count: () => count,
-    settled: () => once(emitter, "settled", { signal: AbortSignal.timeout(SETTLED_MS) }),
+    settled: () => once(emitter, "settled", { signal: AbortSignal.timeout(PATIENCE_MS) }),
   };
 }
 

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { Service } from "../kit/process.ts";
@@ -9,7 +10,6 @@ import { Wire, wireRequest } from "../kit/wire.ts";
 
 /** Milliseconds for which all that `/mcp` needs is looked for, in vain. */
 const SEARCH_MS = 500;
-const TIMEOUT_MS = 8000;
 
 /** Loaded before the gateway: what is behind `/mcp` cannot be loaded. */
 const hook = `import { registerHooks } from "node:module";
@@ -32,7 +32,7 @@ t.test(
       NODE_OPTIONS: `--unhandled-rejections=strict --import=${preload}`,
     });
     t.teardown(() => service.stop("SIGKILL"));
-    const exit = once(service.child, "exit", { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    const exit = once(service.child, "exit", { signal: AbortSignal.timeout(PATIENCE_MS) });
     await service.logged(({ msg }) => msg === "looking for it");
     const wire = await Wire.open(`http://127.0.0.1:${port}`);
     const headers = { Host: "127.0.0.1", Authorization: "Bearer a.b.c" };

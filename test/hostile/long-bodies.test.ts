@@ -1,6 +1,6 @@
-import { readFileSync } from "node:fs";
-import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
+import { cpuSecondsOf } from "../../bench/rig/program.ts";
+import { eventually } from "../kit/eventually.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { checkRefused, openSite, sendBytes, statusesOf } from "./kit.ts";
@@ -17,18 +17,12 @@ function insertBy(token: string): string {
   return wireRequest("POST /query", { ...queryHeaders(token), Connection: "close" }, body);
 }
 
-/** Hundredths of a second for which the gateway has computed so far. */
-function ticks(): number {
-  const [, fields = ""] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ");
-  return Number(fields.split(" ")[11]);
-}
-
 /** Sends a long body; resolves when the gateway has begun to scan it. */
 async function begin(token: string): Promise<Wire> {
   const wire = await Wire.open(gateway.url);
-  const before = ticks();
+  const before = cpuSecondsOf(pid);
   wire.send(insertBy(token));
-  while (ticks() < before + 12) await delay(5);
+  await eventually("it computes", () => cpuSecondsOf(pid) > before + 0.12);
   return wire;
 }
 

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
+import { mock } from "node:test";
 import t from "tap";
 import { FailureLimit } from "../../src/identity/failure-limit.ts";
 import { addressKey, createLoginThrottle } from "../../src/identity/throttle.ts";
@@ -148,11 +148,13 @@ t.test("other spellings of a name are no further tries at it", async (t) => {
 });
 
 t.test("a good attempt that outlasts the window leaves no place behind", async (t) => {
+  mock.timers.enable({ apis: ["Date", "setTimeout"] });
+  t.teardown(() => mock.timers.reset());
   const limit = new FailureLimit(2, 1);
   await limit.enter("key");
   await limit.leave("key", "failed");
   await limit.enter("key");
-  await delay(1100);
+  mock.timers.tick(1100);
   await limit.leave("key", "succeeded");
   for (let at = 0; at < 2; at++) {
     await limit.enter("key");

@@ -56,7 +56,6 @@ t.test("PostgreSQL is killed under load, and all is as before when it is back", 
   const back = performance.now();
   const later = () => outcomes.some(({ status, at }) => status === 200 && at > back);
   await eventually("a write succeeds", later);
-  t.ok(performance.now() - back < 2000, "it serves again within two seconds of the return");
   const known = successes();
   await eventually("writes succeed again", () => successes() > known + 200);
   isOver = true;

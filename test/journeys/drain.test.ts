@@ -80,7 +80,7 @@ t.test("what comes behind an answer that ends its connection is not carried out"
   held[0]?.write('"half');
   await wire.until(/Connection: close.*half/s);
   wire.send(request);
-  await delay(50);
+  await wire.taken();
   held[0]?.end('whole"');
   t.match(await wire.untilClosed(), /whole"\r\n0\r\n\r\n$/);
   t.equal(upstream.received.length, 1, "nobody would have learnt that it was");

@@ -1,10 +1,12 @@
 import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
-import { setTimeout as delay } from "node:timers/promises";
+import path from "node:path";
 import t from "tap";
 import { openSetting } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
-import { residentBytes } from "../kit/process-info.ts";
+import { residentBytes, unreadBytes } from "../kit/process-info.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 
 const MEGABYTE = 1024 * 1024;
@@ -24,7 +26,9 @@ t.test("a body in a hundred thousand pieces costs no more memory than its bytes"
     socket.on("error", () => {});
     socket.write(`${head}Transfer-Encoding: chunked\r\n\r\n${pieces}`);
   }
-  await delay(1500);
+  await eventually("all is read", () =>
+    sockets.every((socket) => socket.writableLength === 0 && unreadBytes(socket) === 0),
+  );
   const grown = residentBytes(gateway.service.child.pid ?? 0) - before;
   t.ok(grown < 60 * MEGABYTE, `${Math.round(grown / MEGABYTE)} MB for 400 KB of body`);
   t.equal((await gateway.request("/healthz")).status, 200);
@@ -115,20 +119,22 @@ t.test(
     const token = await gateway.addUser("bob", "ReadOnly");
     const headers = { authorization: `Bearer ${token}` };
     const status = async () => (await gateway.request("/api/me", { headers })).status;
-    const until = async (wanted: number) => {
-      for (let tries = 0; tries < 50 && (await status()) !== wanted; tries++) await delay(100);
-      return status();
-    };
+    const revocations = path.join(gateway.home, "revocations");
+    const reloads = () =>
+      gateway.service.log.filter(({ msg }) => msg === "access file reloaded").length;
     let original = "";
     await gateway.edit((text) => {
       original = text;
       const [, hashOfAdmin = ""] = /password_hash = "([^"]+)"/.exec(text) ?? [];
       return text.replace(/(username = "bob"\n.*?password_hash = ")[^"]+/s, `$1${hashOfAdmin}`);
     });
-    t.equal(await until(401), 401);
-    await delay(2500);
+    await eventually("it is refused", async () => (await status()) === 401);
+    const isLasting = () =>
+      existsSync(revocations) && readFileSync(revocations, "utf8").includes('"bob"');
+    await eventually("the edit counts as meant", isLasting);
+    const before = reloads();
     await gateway.edit(() => original);
-    await delay(1200);
+    await eventually("the old file is in force", () => reloads() > before);
     t.equal(await status(), 401, "the old file revives nothing");
   },
 );

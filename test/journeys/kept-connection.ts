@@ -1,5 +1,6 @@
 import { Agent, type IncomingMessage, request } from "node:http";
 import { json } from "node:stream/consumers";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 
 /** What came back on a kept connection. */
 export interface KeptAnswer {
@@ -31,7 +32,7 @@ export class KeptConnection {
       method,
       agent: this.#agent,
       headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
-      signal: AbortSignal.timeout(20_000),
+      signal: AbortSignal.timeout(PATIENCE_MS),
     });
     sent.once("response", resolve).once("error", reject);
     sent.end(body);

@@ -87,7 +87,7 @@ async function checkTokens(
   t.equal(refusalOf(await send(gateway, list, token)), "token_revoked");
 }
 
-t.test("an app is known by its document, and does all of it", { timeout: 110_000 }, async (t) => {
+t.test("an app is known by its document, and does all of it", async (t) => {
   const scene = await openScene(t);
   const { host, notebook, endpoint } = scene;
   const transport = () => new StreamableHTTPClientTransport(endpoint, { authProvider: notebook });
@@ -103,7 +103,7 @@ t.test("an app is known by its document, and does all of it", { timeout: 110_000
   t.equal(host.reached(), 1, "its document was fetched once");
 });
 
-t.test("so does an app on the earlier library", { timeout: 110_000 }, async (t) => {
+t.test("so does an app on the earlier library", async (t) => {
   const scene = await openScene(t);
   const { notebook, endpoint } = scene;
   const transport = () => new EarlierTransport(endpoint, { authProvider: notebook });

@@ -39,7 +39,7 @@ function accessTokenOf(notebook: Notebook): string {
   return notebook.tokens()?.access_token ?? "";
 }
 
-t.test("an app finds its way in, and does what it was allowed", { timeout: 110_000 }, async (t) => {
+t.test("an app finds its way in, and does what it was allowed", async (t) => {
   const gateway = await openWithTables(t);
   const notebook = new Notebook(await openCallback(t));
   const knocking = transportTo(gateway, notebook);
@@ -83,7 +83,7 @@ t.test("an app finds its way in, and does what it was allowed", { timeout: 110_0
   t.notMatch(gateway.service.output, refreshed, "no token is in the log");
 });
 
-t.test("an app on the earlier library finds its way in", { timeout: 110_000 }, async (t) => {
+t.test("an app on the earlier library finds its way in", async (t) => {
   const gateway = await openWithTables(t);
   const notebook = new Notebook(await openCallback(t));
   const endpoint = new URL(`${gateway.url}/mcp`);

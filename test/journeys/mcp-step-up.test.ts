@@ -33,7 +33,7 @@ function scopesOf(text: string | null | undefined): string[] {
     .toSorted();
 }
 
-t.test("an app that may read resources asks for tools too", { timeout: 110_000 }, async (t) => {
+t.test("an app that may read resources asks for tools too", async (t) => {
   const gateway = await openWithTables(t);
   const browser = await launch(t);
   const notebook = new Notebook(await openCallback(t));
@@ -73,7 +73,7 @@ t.test("an app that may read resources asks for tools too", { timeout: 110_000 }
   );
 });
 
-t.test("so does an app on the earlier library", { timeout: 110_000 }, async (t) => {
+t.test("so does an app on the earlier library", async (t) => {
   const gateway = await openWithTables(t);
   const browser = await launch(t);
   // With a refresh token that library would only refresh, which never widens anything.

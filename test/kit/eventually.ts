@@ -1,12 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
 
-const LIMIT_MS = 20_000;
+/** How long a test waits for what must come, on however busy a machine, in milliseconds. */
+export const PATIENCE_MS = 60_000;
 const STEP_MS = 20;
 
 /**
  * Asks again and again until the answer is yes: for what shows itself only by being looked at.
  *
- * @throws Error naming `what` if it is still no after twenty seconds
+ * @throws Error naming `what` if it is still no when the patience is over
  */
 export async function eventually(
   what: string,
@@ -14,7 +15,19 @@ export async function eventually(
 ): Promise<void> {
   const start = performance.now();
   while (!(await isSo())) {
-    if (performance.now() - start > LIMIT_MS) throw new Error(`never: ${what}`);
+    if (performance.now() - start > PATIENCE_MS) throw new Error(`never: ${what}`);
     await delay(STEP_MS);
   }
+}
+
+/** Waits until a count has stayed the same for a while. */
+export async function untilStill(what: string, count: () => number): Promise<void> {
+  let last = count();
+  let looks = 0;
+  await eventually(`${what} stands still`, () => {
+    const now = count();
+    looks = now === last ? looks + 1 : 0;
+    last = now;
+    return looks === 20;
+  });
 }

@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import type { Socket } from "node:net";
 
 /** Bytes of memory that a process holds resident. */
 export function residentBytes(pid: number): number {
@@ -38,4 +39,16 @@ export function isAlive(pid: number): boolean {
 export function childrenOf(pid: number): number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");
   return children.trim().split(" ").filter(Boolean).map(Number);
+}
+
+/**
+ * Bytes that the other end of a connection has not read yet. What it has read it knows of before
+ * whatever reaches it from now on. For connections between two processes of this machine, on IPv4.
+ */
+export function unreadBytes({ localPort = 0, remotePort = 0 }: Socket): number {
+  const ends = [remotePort, localPort].map((port) => port.toString(16).padStart(4, "0"));
+  const [theirs, ours] = ends.map((port) => `0100007F:${port.toUpperCase()}`);
+  const line = new RegExp(`${theirs} ${ours} \\w+ \\w+:(\\w+)`);
+  const [, queued = "0"] = line.exec(readFileSync("/proc/net/tcp", "utf8")) ?? [];
+  return Number.parseInt(queued, 16);
 }

@@ -1,10 +1,10 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
+import { PATIENCE_MS } from "./eventually.ts";
 import { type NodeStart, nodeCommand } from "./node.ts";
 
 const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
-const READY_TIMEOUT_MS = 30_000;
 
 /** The command line of `gatehouse <flags>`. */
 export function gatehouseCommand(
@@ -53,7 +53,7 @@ export async function runCommand(
   const child = spawn(...command, {
     cwd: options.cwd ?? home,
     env: cleanEnvironment(home, env),
-    timeout: READY_TIMEOUT_MS,
+    timeout: PATIENCE_MS,
   });
   const result: CommandResult = { code: null, stdout: "", stderr: "" };
   child.stdout.setEncoding("utf8").on("data", (text: string) => (result.stdout += text));
@@ -100,7 +100,7 @@ export class Service {
   /** The first log line that fits, also one that is yet to come. */
   async logged(
     fits: (line: Record<string, unknown>) => boolean,
-    timeout = READY_TIMEOUT_MS,
+    timeout = PATIENCE_MS,
   ): Promise<Record<string, unknown>> {
     const { promise, resolve, reject } = Promise.withResolvers<Record<string, unknown>>();
     const look = () => {

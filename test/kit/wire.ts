@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
-
-const TIMEOUT_MS = 20_000;
+import { eventually, PATIENCE_MS } from "./eventually.ts";
+import { unreadBytes } from "./process-info.ts";
 
 /** A connection on which a test says exactly what it wants and sees every byte that comes back. */
 export class Wire {
@@ -60,6 +60,12 @@ export class Wire {
     return this.text;
   }
 
+  /** Resolves when the other side has read all that was sent. */
+  async taken(): Promise<void> {
+    const isTaken = () => this.socket.writableLength === 0 && unreadBytes(this.socket) === 0;
+    await eventually("what was sent is read", isTaken);
+  }
+
   /** Cuts the connection. */
   cut(): void {
     this.socket.destroy();
@@ -73,7 +79,7 @@ export class Wire {
     };
     const timer = setTimeout(
       () => reject(new Error(`nothing like ${what} in:\n${this.text.slice(-2000)}`)),
-      TIMEOUT_MS,
+      PATIENCE_MS,
     );
     this.#waiting.add(look);
     look();

@@ -28,7 +28,7 @@ async function checkPage(t: Test, page: Page, label: string): Promise<void> {
   for (const control of controls) t.match(await control.ariaSnapshot(), /"[^"]+"/, label);
 }
 
-t.test("a person lets a client in with a browser", { timeout: 110_000 }, async (t) => {
+t.test("a person lets a client in with a browser", async (t) => {
   const setting = await openSetting(t);
   const browser = await launch(t);
   const directory = screenshotDirectory(t);

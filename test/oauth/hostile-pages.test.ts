@@ -25,7 +25,7 @@ async function checkName(t: Test, page: Page, name: string): Promise<void> {
   t.ok(await page.getByRole("button").first().isVisible());
 }
 
-t.test("a name is shown as a name, whatever is in it", { timeout: 110_000 }, async (t) => {
+t.test("a name is shown as a name, whatever is in it", async (t) => {
   const setting = await openSetting(t);
   const browser = await launch(t);
   const redirect_uri = await openCallback(t);
@@ -45,7 +45,7 @@ t.test("a name is shown as a name, whatever is in it", { timeout: 110_000 }, asy
 });
 
 // The other site is on the same host, so that cookies which are kept to one site go along.
-t.test("a page cannot be put in another one's frame", { timeout: 60_000 }, async (t) => {
+t.test("a page cannot be put in another one's frame", async (t) => {
   const setting = await openSetting(t);
   const browser = await launch(t);
   const client_id = await registered(setting);
@@ -59,7 +59,7 @@ t.test("a page cannot be put in another one's frame", { timeout: 60_000 }, async
   t.equal(await frame.getByLabel("Password").count(), 0);
 });
 
-t.test("a form of another site logs nobody in", { timeout: 60_000 }, async (t) => {
+t.test("a form of another site logs nobody in", async (t) => {
   const setting = await openSetting(t);
   const browser = await launch(t);
   const client_id = await registered(setting);

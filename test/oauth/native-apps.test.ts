@@ -63,7 +63,7 @@ t.test("an app's redirect opens its scheme to no page", async (t) => {
   t.equal(answer.headers.get("access-control-allow-origin"), null);
 });
 
-t.test("a browser hands the answer to the app", { timeout: 60_000 }, async (t) => {
+t.test("a browser hands the answer to the app", async (t) => {
   const setting = await openSetting(t);
   const browser = await launch(t);
   const client_id = await registered(setting, app);

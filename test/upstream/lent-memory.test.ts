@@ -8,6 +8,7 @@ import { QueryFigures } from "../../src/upstream/query-figures.ts";
 import { QueryLink } from "../../src/upstream/query-link.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
+import { untilStill } from "../kit/eventually.ts";
 import { listening } from "../kit/listening.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { queryFor } from "./asking.ts";
@@ -84,18 +85,19 @@ t.test("what a client has not taken yet is not written over by what comes behind
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
   const whole = content(1, 24_000_000);
+  let written = 0;
   upstream.answer = async (_, response) => {
     response.setHeader("Content-Length", whole.length);
     // Pieces that are lent, and short enough that the answer takes several before it is full.
     for (let at = 0; at < whole.length; at += 10_000) {
       const hasRoom = response.write(whole.subarray(at, at + 10_000));
       if (!hasRoom) await once(response, "drain");
+      written = at;
       await nextTurn();
     }
     response.end();
   };
   const answer = await open(await forwarder(t, upstream));
-  // By then the buffers of the system are full.
-  await delay(400);
+  await untilStill("the upstream", () => written);
   t.equal(digest(await readSlowly(answer, 50)), digest(whole));
 });

@@ -1,9 +1,8 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
-import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { open } from "../kit/client.ts";
-import { eventually } from "../kit/eventually.ts";
+import { eventually, untilStill } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { residentBytes } from "../kit/process-info.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
@@ -40,8 +39,8 @@ t.test("a big answer to a slow client waits upstream, not in the gateway's memor
   const before = residentBytes(pid);
   const answer = await open(url, { method: "POST", headers, body: select });
 
-  // Nothing is read until the upstream has stood still for a while.
-  for (let last = -1; last !== progress.written; await delay(300)) last = progress.written;
+  // Nothing is read until then.
+  await untilStill("the upstream", () => progress.written);
   t.ok(progress.written < 50 * MEGABYTE, `the upstream was held back at ${progress.written} bytes`);
 
   let received = 0;
