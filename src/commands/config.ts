@@ -3,6 +3,7 @@ import { Command } from "commander";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { shadowsOf } from "../access/shadow.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/known-databases.ts";
 import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { readRevocations } from "../identity/revocation-file.ts";
@@ -46,10 +47,20 @@ async function checkRevocations({ configuration: { auth } }: LoadedConfiguration
   print(`revocations    ok  ${file} (${revocations.length})`);
 }
 
+async function checkCertificate({ configuration: { server, auth } }: LoadedConfiguration) {
+  const { certificate, key } = server.tls;
+  if (certificate === undefined || key === undefined) return;
+  const options = { checkRead: auth.check_permissions };
+  const { names, expires } = await readCertificate({ certificate, key }, options);
+  print(`certificate    ok  ${certificate} (${names}, until ${expires.toISOString()})`);
+  if (expires.getTime() <= Date.now()) process.stderr.write("warning: it has expired\n");
+}
+
 async function check(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { auth } = loaded.configuration;
   print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
+  await checkCertificate(loaded);
   const hasKeys = await checkKeys(loaded);
   if (hasKeys || existsSync(auth.access_control_file)) await checkAccess(loaded);
   else print(`access file    --  ${auth.access_control_file} is made by the first start`);

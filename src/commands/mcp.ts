@@ -53,11 +53,12 @@ function readUrl(text: string, source: string): URL {
 function findUrl(options: McpOptions): URL {
   if (options.url !== undefined) return readUrl(options.url, "--url");
   if (process.env.GATEHOUSE_URL) return readUrl(process.env.GATEHOUSE_URL, "$GATEHOUSE_URL");
-  const { host, port, public_url: publicUrl } = loadFor(options).configuration.server;
+  const { host, port, tls, public_url: publicUrl } = loadFor(options).configuration.server;
   if (publicUrl !== "") return readUrl(publicUrl, "server.public_url");
   if (port === 0) throw new UsageError("server.port is 0: name the gateway with --url");
   const name = reachable.get(host) ?? host;
-  return readUrl(`http://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
+  const scheme = tls.certificate === undefined ? "http" : "https";
+  return readUrl(`${scheme}://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
 }
 
 /** The token can be read on the way to another machine without TLS. */

@@ -37,10 +37,10 @@ function takeChosenPassword(): string | undefined {
 }
 
 function warn({ configuration: { auth, server } }: LoadedConfiguration, log: Log): void {
-  if (!isLoopback(server.host)) {
+  if (!isLoopback(server.host) && server.tls.certificate === undefined) {
     log.warn(
       { host: server.host },
-      "other machines can reach this address: put TLS in front of it",
+      "other machines can reach this address: switch TLS on ([server.tls]) or put it in front",
     );
   }
   if (!auth.enabled) {

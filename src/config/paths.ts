@@ -14,7 +14,7 @@ export function resolvePaths(
   file: string | undefined,
   serviceDirectory: string,
 ): void {
-  const { auth, upstream, audit, mcp } = configuration;
+  const { server, auth, upstream, audit, mcp } = configuration;
   const base = file === undefined ? serviceDirectory : dirname(file);
   for (const key of ["access_control_file", "revocations_file"] as const) {
     const home = auth[key] === serviceFiles[key] ? serviceDirectory : base;
@@ -23,6 +23,10 @@ export function resolvePaths(
   for (const section of [upstream, mcp]) {
     const { authorization_file: credential } = section;
     if (credential !== undefined) section.authorization_file = resolve(base, credential);
+  }
+  for (const key of ["certificate", "key"] as const) {
+    const { [key]: path } = server.tls;
+    if (path !== undefined) server.tls[key] = resolve(base, path);
   }
   if (audit.file !== undefined) audit.file = resolve(base, audit.file);
   for (const where of [upstream, ...upstream.databases]) {

@@ -87,17 +87,17 @@ export interface SchemaTable {
   readonly keys: readonly [name: string, node: SchemaNode][];
 }
 
-/** True for an array whose elements are tables, which get headers of their own. */
-function isArrayOfTables(node: SchemaNode): boolean {
-  return elementOf(node)?.properties !== undefined;
+/** True for a table, or an array of tables, which get headers of their own. */
+function hasHeader(node: SchemaNode): boolean {
+  return (elementOf(node) ?? node).properties !== undefined;
 }
 
 function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
   const element = elementOf(described);
   const node = element ?? described;
   const members = membersOf(node) ?? [];
-  const keys = members.filter(([, member]) => !isArrayOfTables(member));
-  const inner = members.filter(([, member]) => isArrayOfTables(member));
+  const keys = members.filter(([, member]) => !hasHeader(member));
+  const inner = members.filter(([, member]) => hasHeader(member));
   const { description = "" } = described;
   return [
     { name, isArray: element !== undefined, node, description, keys },

@@ -3,6 +3,7 @@ import type { Server } from "node:http";
 import { Server as NetServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { Server as TlsServer } from "node:tls";
 import type { Exchange } from "./exchange.ts";
 
 /** Milliseconds for which a drained connection must have been silent before it is closed. */
@@ -41,6 +42,8 @@ export class Connections {
   readonly #server: Server;
   readonly #service: Service;
   readonly #open = new Map<Duplex, ClientConnection>();
+  /** What lies under the connections that speak TLS. */
+  readonly #encrypted = new Set<Socket>();
   /** Requests whose answers say, because of the drain alone, that their connection ends. */
   readonly #last = new WeakSet<Exchange>();
   #taken = 0;
@@ -51,13 +54,27 @@ export class Connections {
   constructor(server: Server, service: Service) {
     this.#server = server;
     this.#service = service;
-    server.on("connection", (socket) => {
+    const isSecure = server instanceof TlsServer;
+    server.on("connection", (socket: Socket) => {
       this.#taken++;
-      const connection = new ClientConnection(socket);
-      this.#open.set(socket, connection);
-      socket.once("close", () => this.#open.delete(socket));
-      if (this.#isDraining) this.#closeOnceSilent(connection);
+      if (isSecure) this.#shakeHands(socket);
+      else this.#enter(socket);
     });
+    if (isSecure) server.on("secureConnection", (socket) => this.#enter(socket));
+  }
+
+  #enter(socket: Socket): void {
+    const connection = new ClientConnection(socket);
+    this.#open.set(socket, connection);
+    socket.once("close", () => this.#open.delete(socket));
+    if (this.#isDraining) this.#closeOnceSilent(connection);
+  }
+
+  /** Keeps a connection under TLS in view, which may never become one on which HTTP is spoken. */
+  #shakeHands(socket: Socket): void {
+    this.#encrypted.add(socket);
+    socket.once("close", () => this.#encrypted.delete(socket));
+    if (this.#isDraining) closeUnlessBegun(socket);
   }
 
   /** The last request that a connection carried, if there was one. */
@@ -132,6 +149,7 @@ export class Connections {
       if (current !== undefined && latest !== undefined) this.#makeLast(latest);
       this.#closeOnceSilent(connection);
     }
+    for (const socket of this.#encrypted) closeUnlessBegun(socket);
     const timer = setTimeout(() => this.#cut(), grace);
     await this.#closed;
     clearTimeout(timer);
@@ -142,6 +160,7 @@ export class Connections {
   /** Cuts every connection, also those on which HTTP is spoken no more. */
   #cut(): void {
     for (const { socket } of this.#open.values()) socket.destroy();
+    for (const socket of this.#encrypted) socket.destroy();
   }
 
   /** Takes the connections that wait to be taken: with the listener they would be reset. */
@@ -172,6 +191,14 @@ export class Connections {
     }, LINGER_MS);
     socket.once("close", () => clearTimeout(timer));
   }
+}
+
+/** Closes a connection soon on which not even a handshake has begun. */
+function closeUnlessBegun(socket: Socket): void {
+  const timer = setTimeout(() => {
+    if (socket.bytesRead === 0) socket.destroy();
+  }, LINGER_MS);
+  socket.once("close", () => clearTimeout(timer));
 }
 
 /** True if the head of an answer has gone out that says its connection ends. */

@@ -21,6 +21,8 @@ export interface Gateway {
   readonly configuration: Configuration;
   /** How clients reach the gateway, without a slash at the end. */
   readonly publicUrl: string;
+  /** What every answer says of the transport: names and values in turn. */
+  readonly transportHeaders: readonly string[];
   readonly access: LiveAccess;
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;

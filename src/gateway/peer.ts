@@ -91,15 +91,22 @@ function memberOf(ranges: readonly string[]): (address: string) => boolean {
   return remember((address) => contains(list, address));
 }
 
-/** Makes a reader that believes forwarding headers of `trustedProxies` (CIDRs) alone. */
-export function createPeerReader(trustedProxies: readonly string[]): PeerReader {
+/**
+ * Makes a reader that believes forwarding headers of `trustedProxies` (CIDRs) alone.
+ *
+ * @param scheme what is spoken on the connections themselves
+ */
+export function createPeerReader(
+  trustedProxies: readonly string[],
+  scheme: "http" | "https",
+): PeerReader {
   const isTrusted = memberOf(trustedProxies);
   return ({ socket, headers }) => {
     const peer = addressOf(socket);
     if (!isTrusted(peer)) {
       return {
         address: peer,
-        proto: "http",
+        proto: scheme,
         host: headers.host,
         forwardedFor: peer,
         requestId: undefined,
@@ -113,7 +120,7 @@ export function createPeerReader(trustedProxies: readonly string[]): PeerReader 
     const requestId = single(headers["x-request-id"]);
     return {
       address: clientAddress(isTrusted, hops, peer),
-      proto: single(headers["x-forwarded-proto"]) === "https" ? "https" : "http",
+      proto: (single(headers["x-forwarded-proto"]) ?? scheme) === "https" ? "https" : "http",
       host: single(headers["x-forwarded-host"]) ?? headers.host,
       forwardedFor: forwardedFor === undefined ? peer : `${forwardedFor}, ${peer}`,
       requestId: requestId !== undefined && REQUEST_ID.test(requestId) ? requestId : undefined,

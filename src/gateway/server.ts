@@ -1,5 +1,11 @@
 import { once } from "node:events";
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { Refusal } from "../refusal.ts";
@@ -14,6 +20,7 @@ import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader, loginOrigin } from "./peer.ts";
 import { createRouter } from "./route.ts";
 import { routeTable } from "./routes.ts";
+import type { SecureServer } from "./secure-server.ts";
 import { closeBehindAnswer } from "./unread-body.ts";
 import { answerOnItsOwn, isWebSocketTaken } from "./upgrade.ts";
 import { walk } from "./walk.ts";
@@ -30,8 +37,11 @@ const MAX_HEADER_BYTES = 16 * 1024;
 
 /** The gateway's front, while it listens. */
 export interface Front {
+  readonly scheme: "http" | "https";
   /** The port that was taken. */
   readonly port: number;
+  /** Reads the certificate again, if there is one. */
+  reloadCertificate(): Promise<void>;
   /** Where a request comes from, for the throttle of logins. */
   originOf(request: IncomingMessage): LoginOrigin;
   /** Takes no more connections, as the first part of a drain. */
@@ -44,6 +54,24 @@ export interface Front {
   drain(grace: number): Promise<void>;
 }
 
+/** The server of a gateway that speaks TLS itself; undefined for one that does not. */
+async function openSecureServer(
+  { configuration, log, metrics }: Gateway,
+  options: ServerOptions,
+): Promise<SecureServer | undefined> {
+  const { server, auth } = configuration;
+  const { certificate, key } = server.tls;
+  if (certificate === undefined || key === undefined) return undefined;
+  // Loaded here, since most gateways have a front for TLS, or need none.
+  const { createSecureServer } = await import("./secure-server.ts");
+  return createSecureServer(options, {
+    files: { certificate, key },
+    checkRead: auth.check_permissions,
+    log,
+    ...metrics.showCertificate(),
+  });
+}
+
 /**
  * Listens on the configured host.
  *
@@ -53,7 +81,8 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
   const { server: settings } = gateway.configuration;
   const { routes } = gateway.configuration;
   const router = refuseAmbiguousPaths(createRouter(routeTable(gateway.configuration)), routes);
-  const readPeer = createPeerReader(settings.trusted_proxies);
+  const scheme = settings.tls.certificate === undefined ? "http" : "https";
+  const readPeer = createPeerReader(settings.trusted_proxies, scheme);
   let hasWarned = false;
 
   function onRequest(
@@ -71,7 +100,8 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     }
     const exchange = new Exchange(request, response, peer);
     exchange.isHandshake = isHandshake;
-    exchange.extraHeaders = corsHeaders(request.headers.origin, settings.allowed_origins);
+    const cors = corsHeaders(request.headers.origin, settings.allowed_origins);
+    exchange.extraHeaders = gateway.transportHeaders.concat(cors);
     // What follows the wish for another protocol is not read as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     connections.arrive(exchange);
@@ -92,7 +122,7 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     account(gateway, exchange, request.socket.bytesWritten - writtenBefore);
   }
 
-  const server = createServer({
+  const options: ServerOptions = {
     requestTimeout: settings.request_timeout * 1000,
     headersTimeout: Math.min(HEADERS_TIMEOUT_MS, settings.request_timeout * 1000),
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -104,7 +134,9 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     maxHeaderSize: MAX_HEADER_BYTES,
     shouldUpgradeCallback: (request) =>
       connections.isFree(request.socket) && isWebSocketTaken(router, request),
-  });
+  };
+  const secure = await openSecureServer(gateway, options);
+  const server = secure?.server ?? createServer(options);
   // How many there are is judged by the gateway itself: the parser may drop some in silence.
   server.maxHeadersCount = 0;
   limitConnections(server, gateway.log);
@@ -132,10 +164,15 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
   await once(server, "listening");
 
   return {
+    scheme,
     port: portOf(server),
+    reloadCertificate: async () => secure?.reload(),
     originOf: (request) => loginOrigin(readPeer(request), request),
     stopListening: () => connections.stopListening(),
-    drain: (grace) => connections.drain(grace),
+    async drain(grace) {
+      await secure?.close();
+      await connections.drain(grace);
+    },
   };
 }
 

@@ -76,6 +76,18 @@ function headerPolicy({ upstream }: Configuration): HeaderPolicy {
   };
 }
 
+/** Seconds for which a browser is to remember that this name speaks TLS: a year. */
+const STRICT_TRANSPORT_AGE = 31_536_000;
+
+/**
+ * Strict-Transport-Security (RFC 6797) where the gateway speaks TLS itself: a front says it by
+ * itself. Only for a public name that is configured, since it counts for every port of the name.
+ */
+function transportHeaders({ server }: Configuration): readonly string[] {
+  const isStrict = server.tls.certificate !== undefined && server.public_url.startsWith("https:");
+  return isStrict ? ["Strict-Transport-Security", `max-age=${STRICT_TRANSPORT_AGE}`] : [];
+}
+
 function displayHost(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
@@ -125,6 +137,7 @@ async function open(
     get publicUrl() {
       return publicUrl;
     },
+    transportHeaders: transportHeaders(configuration),
     access,
     ...identity,
     ...upstream,
@@ -145,7 +158,7 @@ async function open(
   const behindFront = opened.use(new AsyncDisposableStack());
   const port = (await member?.claimPort()) ?? server.port;
   const front = await openFront(gateway, port);
-  const url = `http://${displayHost(server.host)}:${front.port}`;
+  const url = `${front.scheme}://${displayHost(server.host)}:${front.port}`;
   publicUrl ||= url;
   opened.defer(() => front.drain(server.shutdown_grace * 1000));
   if (configuration.mcp.enabled) {
@@ -168,7 +181,7 @@ async function open(
     facts: { url, publicUrl, firstPassword, dataDirectory, ...accessFacts(own.snapshot) },
     async refresh() {
       audit.reopen();
-      await Promise.all([own.reload(), identity.revocations.reload()]);
+      await Promise.all([own.reload(), identity.revocations.reload(), front.reloadCertificate()]);
     },
     reload: (file) => (file === "access" ? own.reload() : identity.revocations.reload()),
     figures: () => metrics.figures(),

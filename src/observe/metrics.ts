@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import { type CertificateFigures, registerCertificate } from "./certificate-figures.ts";
 import { type CountedRequest, RequestFigures } from "./request-figures.ts";
 import {
   type HashFigures,
@@ -26,6 +27,8 @@ export interface Metrics {
   upstreamError(): void;
   reloaded(version: string): void;
   reloadFailed(): void;
+  /** Shows the certificate of TLS from now on, as what it returns is told. */
+  showCertificate(): CertificateFigures;
   /** Shows what these tell from now on. @param isUp finds out whether the upstream is there */
   showUpstream(figures: UpstreamFigures, isUp: () => Promise<boolean>): void;
   /** Shows each of several targets. */
@@ -106,6 +109,7 @@ export function createMetrics(): Metrics {
     end: () => requests.end(),
     request: (request) => requests.count(request),
     upstreamError: () => requests.upstreamError(),
+    showCertificate: () => registerCertificate(registry),
     showUpstream: (figures, isUp) => registerUpstream(registry, figures, isUp),
     showTargets: (targets) => registerTargets(registry, targets),
     showHashing: (figures) => registerHashing(registry, figures),

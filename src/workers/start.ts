@@ -54,7 +54,8 @@ class SharedPort {
   /** The first worker listens. */
   takenAt(url: string): void {
     this.#isTaken = true;
-    this.#port = Number(new URL(url).port || 80);
+    const { port, protocol } = new URL(url);
+    this.#port = Number(port || (protocol === "https:" ? 443 : 80));
   }
 }
 

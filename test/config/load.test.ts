@@ -24,6 +24,7 @@ t.test("without a file every key has the default of the contract", (t) => {
         shutdown_grace: 10,
         trusted_proxies: [],
         allowed_origins: [],
+        tls: {},
       },
       auth: {
         enabled: true,

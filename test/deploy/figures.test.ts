@@ -8,13 +8,14 @@ import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
 import { openCounted, stir } from "../observe/busy-gateway.ts";
 import { fetchFigures, readExposition, type ServedFigure } from "../observe/exposition.ts";
+import { figuresOfTls } from "../observe/tls-figures.ts";
 import { deployed, deployedPath, findProgram } from "./programs.ts";
 
 /** What Prometheus itself adds to each figure that it reads. */
 const added = new Set(["job", "instance", "le"]);
 const reasons = new Set(["allowed", ...Object.keys(refusals), ...Object.keys(queryRefusals)]);
 const functions = new Set([
-  ...["sum", "min", "count", "topk", "by", "rate", "increase", "histogram_quantile"],
+  ...["sum", "min", "count", "topk", "by", "rate", "increase", "histogram_quantile", "time"],
   "label_values",
 ]);
 const ending = /_(?:bucket|sum|count)$/;
@@ -29,6 +30,7 @@ t.before(async () => {
   await stir(setting);
   const page = readExposition(await fetchFigures(setting.address));
   for (const [name, figure] of page) served.set(name, figure);
+  for (const [name, figure] of await figuresOfTls(t)) served.set(name, figure);
 });
 
 /** The figure that a series belongs to. */

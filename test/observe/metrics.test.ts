@@ -9,6 +9,7 @@ import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { openCounted, stir } from "./busy-gateway.ts";
 import { fetchFigures, readExposition } from "./exposition.ts";
+import { figuresOfTls } from "./tls-figures.ts";
 
 const denied: CountedRequest = {
   ...{ route: "/query", status: 403, reason: "no_grant", decision: "deny", operation: "Select" },
@@ -116,6 +117,7 @@ t.test("the page lists every figure with its kind and labels, and no other", asy
   const setting = await openCounted(t, 1);
   await stir(setting);
   const served = readExposition(await fetchFigures(setting.address));
+  for (const [name, figure] of await figuresOfTls(t)) served.set(name, figure);
   const own = Array.from(served)
     .filter(([name]) => name.startsWith("gatehouse_"))
     .map(([name, { type, labels }]) => [name, type, [...labels].sort().join(", ")]);

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { isAddressOrNetwork, isHost } from "../addresses.ts";
-import { refuse, seconds, text, wholeNumber } from "../kinds.ts";
+import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
 import { isBaseUrl, isOrigin, normalBaseUrl } from "../urls.ts";
 
 const gibibyte = 1_073_741_824;
@@ -16,16 +16,44 @@ const origin = text(
   isOrigin,
 );
 
+/** `[server.tls]`: the certificate of a gateway that needs no front for TLS. */
+const tls = z
+  .strictObject({
+    certificate: filePath()
+      .optional()
+      .meta({
+        description:
+          "The server's certificate and those that signed it, in PEM; with key, TLS is spoken on server.port.",
+        examples: ["fullchain.pem"],
+      }),
+    key: filePath()
+      .optional()
+      .meta({
+        description: "The private key of that certificate, in PEM, without a passphrase.",
+        examples: ["key.pem"],
+      }),
+  })
+  .superRefine(({ certificate, key }, context) => {
+    if ((certificate === undefined) === (key === undefined)) return;
+    const missing = key === undefined ? "key" : "certificate";
+    refuse(context, [missing], "a path, since certificate and key go together");
+  })
+  .prefault({})
+  .describe("TLS on server.port (1.2 and up). Both files are read again when they change.");
+
 /** `[server]`: where the gateway listens, its limits, and whom it believes. */
 export const server = z
   .strictObject({
     host: host
       .default("127.0.0.1")
-      .describe("Address to listen on; TLS belongs in front of one that is not loopback."),
+      .describe(
+        "Address to listen on; one that is not loopback needs TLS: [server.tls], or a front.",
+      ),
     port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
     workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
     public_url: publicUrl.default("").meta({
-      description: "How clients reach the gateway, behind a TLS front; empty: http://host:port.",
+      description:
+        "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
       examples: ["https://gate.example.com"],
     }),
     max_body_bytes: wholeNumber(1, gibibyte)
@@ -56,6 +84,7 @@ export const server = z
         description: "Browser origins that may call the gateway (CORS).",
         examples: [["https://app.example.com"]],
       }),
+    tls,
   })
   .superRefine((server, context) => {
     const { workers, max_body_bytes: body, max_buffered_bytes: buffered } = server;

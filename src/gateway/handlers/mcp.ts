@@ -1,3 +1,4 @@
+import { setHeaders } from "../../mcp/answering.ts";
 import { Refusal } from "../../refusal.ts";
 import { SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
@@ -27,6 +28,7 @@ export const authorizationServer: Endpoint = {
     const { request, response, requestId } = exchange;
     const { authorizationServer: server } = await gateway.mcp();
     if (server === undefined) throw new Refusal("not_found");
+    setHeaders(response, gateway.transportHeaders);
     response.setHeader("X-Request-Id", requestId);
     response.setHeader("X-Content-Type-Options", "nosniff");
     const length = Number(request.headers["content-length"] ?? 0);

@@ -67,6 +67,13 @@ export const server: Broken[] = [
     text: '[server]\ntrusted_proxies = "10.0.0.0/8"\n',
     problem: `gateway.toml:2: server.trusted_proxies: found "10.0.0.0/8"; allowed: an array of (${proxy})`,
   },
+  ...key("server.tls", "certificate", "a path", ["5"]),
+  ...key("server.tls", "key", "a path", ["true"]),
+  {
+    text: '[server.tls]\ncertificate = "fullchain.pem"\n',
+    problem:
+      "gateway.toml:1: server.tls.key: found nothing; allowed: a path, since certificate and key go together",
+  },
   ...element("server", "allowed_origins", "http://localhost:3000", origin, [
     '"*"',
     '"https://*.example.com"',

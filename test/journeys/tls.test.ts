@@ -1,0 +1,209 @@
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import path from "node:path";
+import { connect, rootCertificates, setDefaultCACertificates, type TLSSocket } from "node:tls";
+import t, { type Test } from "tap";
+import { makeCertificate } from "../kit/certificate.ts";
+import { freePort } from "../kit/free-port.ts";
+import { type RunOptions, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { select } from "../kit/queries.ts";
+import { replaceFile, tlsSection, writePair } from "../kit/tls-files.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { acceptSockets, openSocket } from "../kit/web-socket.ts";
+import { Wire } from "../kit/wire.ts";
+import { callTool } from "./mcp.ts";
+
+const first = makeCertificate("localhost");
+// Of two that are trusted under one subject, a client may take the wrong one for its issuer.
+const renewed = makeCertificate("gate.example.com", "localhost");
+const YEAR = "max-age=31536000";
+
+setDefaultCACertificates([...rootCertificates, first.cert, renewed.cert]);
+
+/** A gateway that speaks TLS as `localhost`; `server` holds further keys of that section. */
+async function startSecure(t: Test, { server = "", ...options }: RunOptions & { server?: string }) {
+  const home = temporaryHome(t);
+  writePair(home, first);
+  const config = `[server]\nhost = "localhost"\n${server}\n${tlsSection}${options.config ?? ""}`;
+  return startGateway(t, { ...options, home, config });
+}
+
+/** Shakes hands and returns the connection. */
+async function shakeHands({ url }: TestGateway, options: object = {}): Promise<TLSSocket> {
+  const { port } = new URL(url);
+  const socket = connect({
+    host: "localhost",
+    port: Number(port),
+    servername: "localhost",
+    ...options,
+  });
+  await once(socket, "secureConnect");
+  return socket;
+}
+
+/** The serial number of the certificate that a new connection is shown. */
+async function serialShown(gateway: TestGateway): Promise<string> {
+  const socket = await shakeHands(gateway);
+  const { serialNumber } = socket.getPeerCertificate();
+  socket.destroy();
+  return serialNumber;
+}
+
+t.test("queries, tools, pages and WebSockets go over TLS, and say that they do", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  acceptSockets(t, upstream);
+  const gateway = await startSecure(t, {
+    upstream: upstream.url,
+    server: 'public_url = "https://gate.example.com"',
+    config: '[[routes]]\npath = "/live"\naccess = "authenticated"\nupgrade = true\n',
+  });
+  t.match(gateway.url, /^https:\/\/localhost:\d+$/);
+  const token = await gateway.login();
+  const answers = [
+    await gateway.query(select, token),
+    await gateway.request("/healthz"),
+    await gateway.request("/nowhere"),
+    await gateway.request("/mcp", { method: "POST" }),
+    await callTool(gateway, "list_tables", { database: "main" }, token),
+    await gateway.request("/oauth/authorize?client_id=nobody"),
+    await gateway.request("/.well-known/oauth-authorization-server"),
+  ];
+  t.strictSame(
+    answers.map(({ status }) => status),
+    [200, 200, 404, 401, 200, 400, 200],
+  );
+  for (const { headers } of answers) t.equal(headers.get("strict-transport-security"), YEAR);
+  t.equal(upstream.received[0]?.headers["x-forwarded-proto"], "https");
+
+  const socket = await openSocket(`${gateway.url}/live`, token);
+  await socket.echo("over TLS");
+  t.equal(socket.answer.headers["strict-transport-security"], YEAR);
+  socket.cut();
+});
+
+t.test("without a public name, nobody is told to use TLS for a whole name", async (t) => {
+  const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1" });
+  const { headers, body } = await gateway.request("/.well-known/oauth-protected-resource");
+  t.equal(headers.get("strict-transport-security"), null);
+  t.equal(body.resource, `${gateway.url}/mcp`);
+});
+
+t.test("what is older than TLS 1.2 is not spoken, nor is plain HTTP", async (t) => {
+  const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1" });
+  const only = (version: string) => ({
+    minVersion: version,
+    maxVersion: version,
+    ciphers: "DEFAULT@SECLEVEL=0",
+  });
+  for (const version of ["TLSv1", "TLSv1.1"]) {
+    await t.rejects(shakeHands(gateway, only(version)), { code: /PROTOCOL_VERSION/ }, version);
+  }
+  for (const version of ["TLSv1.2", "TLSv1.3"]) {
+    const socket = await shakeHands(gateway, only(version));
+    t.equal(socket.getProtocol(), version);
+    socket.destroy();
+  }
+  const wire = await Wire.open(gateway.url);
+  wire.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  t.notMatch(await wire.untilClosed(), /HTTP/);
+  t.match(await gateway.request("/healthz"), { status: 200 });
+});
+
+t.test("a renewed pair is served within a second; a broken one leaves the last good", async (t) => {
+  const metrics = await freePort();
+  const gateway = await startSecure(t, {
+    upstream: "http://127.0.0.1:1",
+    config: `[metrics]\nlisten = "127.0.0.1:${metrics}"\n`,
+  });
+  const isGood = async () => {
+    const text = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
+    return /^gatehouse_tls_certificate_last_reload_successful (\d)/m.exec(text)?.[1];
+  };
+  const before = await serialShown(gateway);
+  t.equal(await isGood(), "1");
+
+  replaceFile(gateway.home, "fullchain.pem", renewed.cert);
+  const refused = await gateway.service.logged(({ msg }) => /TLS .*refused/.test(String(msg)));
+  t.match(refused, { level: "error", reason: /key\.pem: is not the key of .*fullchain\.pem$/ });
+  t.equal(await isGood(), "0");
+  t.equal(await serialShown(gateway), before);
+
+  replaceFile(gateway.home, "key.pem", renewed.key);
+  await gateway.service.logged(({ msg }) => msg === "TLS certificate reloaded");
+  t.equal(await isGood(), "1");
+  t.not(await serialShown(gateway), before);
+  t.notMatch(gateway.service.output, /PRIVATE KEY/);
+});
+
+t.test("each of several processes speaks TLS, and takes a renewed pair", async (t) => {
+  const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1", server: "workers = 2" });
+  t.match(await gateway.login(), /\./);
+  writePair(gateway.home, renewed);
+  for (const number of [1, 2]) {
+    await gateway.service.logged(
+      ({ msg, worker }) => msg === "TLS certificate reloaded" && worker === number,
+    );
+  }
+  t.match(await gateway.login(), /\./);
+});
+
+t.test("a drain waits for no handshake, and lets a request finish", async (t) => {
+  const held = Promise.withResolvers<void>();
+  const upstream = createServer((_, response) => {
+    void held.promise.then(() => response.end("{}"));
+  });
+  upstream.listen(0, "127.0.0.1");
+  await once(upstream, "listening");
+  t.teardown(() => upstream.close());
+  const address = upstream.address();
+  const port = typeof address === "object" ? address?.port : 0;
+  const asked = once(upstream, "request");
+  const gateway = await startSecure(t, {
+    upstream: `http://127.0.0.1:${port}`,
+    server: "shutdown_grace = 3600",
+  });
+  const token = await gateway.login();
+  const silent = await Wire.open(gateway.url);
+  const idle = await shakeHands(gateway);
+  const answer = gateway.query(select, token);
+  await asked;
+  const code = gateway.service.stop();
+  await Promise.all([silent.untilClosed(), once(idle.resume(), "close")]);
+  held.resolve();
+  t.match(await answer, { status: 200 });
+  t.equal(await code, 0);
+});
+
+t.test("a pair that cannot be served stops the start, and says why", async (t) => {
+  const home = temporaryHome(t);
+  const encrypted =
+    "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII=\n-----END ENCRYPTED PRIVATE KEY-----\n";
+  writeFileSync(path.join(home, "gateway.toml"), tlsSection);
+  const refusals: [pair: typeof first, reason: RegExp][] = [
+    [
+      { ...first, key: renewed.key },
+      /server\.tls\.key: \S+key\.pem: is not the key of \S+fullchain/,
+    ],
+    [{ ...first, key: encrypted }, /server\.tls\.key: \S+: is encrypted: write it without/],
+    [{ ...first, key: "no key" }, /server\.tls\.key: \S+: is no private key in PEM/],
+    [{ ...first, cert: "" }, /server\.tls\.certificate: \S+: is no certificate in PEM/],
+  ];
+  for (const [pair, reason] of refusals) {
+    writePair(home, pair);
+    for (const command of [
+      ["serve", "--port", "0"],
+      ["config", "check"],
+    ]) {
+      const { code, stderr } = await runCommand(home, command);
+      t.equal(code, 1);
+      t.match(stderr, reason);
+    }
+  }
+  writePair(home, first);
+  const { code, stdout } = await runCommand(home, ["config", "check"]);
+  t.equal(code, 0);
+  t.match(stdout, /^certificate {4}ok {2}\S+fullchain\.pem \(DNS:localhost, until 20\S+Z\)$/m);
+});

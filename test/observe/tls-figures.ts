@@ -1,0 +1,17 @@
+import type { Test } from "tap";
+import { makeCertificate } from "../kit/certificate.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { tlsSection, writePair } from "../kit/tls-files.ts";
+import { fetchFigures, readExposition, type ServedFigure } from "./exposition.ts";
+
+/** The figures that a gateway has because it speaks TLS itself. */
+export async function figuresOfTls(t: Test): Promise<[name: string, figure: ServedFigure][]> {
+  const home = temporaryHome(t);
+  writePair(home, makeCertificate("localhost"));
+  const address = `127.0.0.1:${await freePort()}`;
+  const config = `${tlsSection}[metrics]\nlisten = "${address}"\n`;
+  await startGateway(t, { home, config, upstream: "http://127.0.0.1:1" });
+  const served = readExposition(await fetchFigures(address));
+  return [...served].filter(([name]) => name.startsWith("gatehouse_tls_"));
+}
