@@ -77,9 +77,11 @@ export function verifyPinned(pin: Pin, token: string): PinnedClaims {
   const { header, payload, kid, key } = verifySignature(pin, token);
   if (header.typ !== pin.type) throw invalidToken("typ");
   const claims = readPayload(payload);
-  const { iss, aud, nbf = 0, exp } = claims;
+  const { iss, aud, nbf = 0, exp, cnf } = claims;
   if (iss !== pin.issuer) throw invalidToken("claim iss");
   if (aud !== pin.audience) throw invalidToken("claim aud");
+  // It would be good with a proof of its key alone (RFC 7800), which no bearer gives.
+  if (cnf !== undefined) throw invalidToken("claim cnf");
   const now = epochSeconds();
   if (!isSeconds(nbf) || nbf > now) throw invalidToken("claim nbf");
   if (!isSeconds(exp)) throw invalidToken("claim exp");
