@@ -1,4 +1,5 @@
 import type { Configuration } from "../config/schema.ts";
+import { metadataPaths } from "../oauth/server/metadata.ts";
 import { deleteAccess, listAccess, putAccess } from "./handlers/access.ts";
 import { configuredRoute } from "./handlers/configured.ts";
 import { healthz, readyz } from "./handlers/health.ts";
@@ -32,7 +33,6 @@ function configuredRoutes({ routes }: Configuration): Route[] {
 /** The protected resource, its metadata at both places, and the embedded authorization server. */
 function mcpRoutes({ server, mcp }: Configuration): Route[] {
   const all = { GET: authorizationServer, POST: authorizationServer, OPTIONS: authorizationServer };
-  const own = ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"];
   return [
     route("/mcp", {
       POST: mcpMessage(server.max_body_bytes),
@@ -42,7 +42,10 @@ function mcpRoutes({ server, mcp }: Configuration): Route[] {
     route(metadataPath, { GET: protectedResource }),
     route(`${metadataPath}/mcp`, { GET: protectedResource }),
     ...(mcp.authorization_servers.length === 0
-      ? [...own.map((path) => route(path, { GET: authorizationServer })), route("/oauth/*", all)]
+      ? [
+          ...metadataPaths.map((path) => route(path, { GET: authorizationServer })),
+          route("/oauth/*", all),
+        ]
       : []),
   ];
 }

@@ -11,6 +11,8 @@ export interface IssuerSettings {
   readonly issuer: string;
   readonly prefix: string;
   readonly username_claim: string;
+  /** What its tokens are for; absent: the resource. */
+  readonly audience?: string | undefined;
 }
 
 /** What an external token says, held to be true. */
@@ -21,6 +23,7 @@ export interface ExternalToken {
   readonly tokenId: string;
   /** Epoch seconds. */
   readonly issuedAt: number;
+  /** The same, with what the clocks may differ. */
   readonly expiresAt: number;
 }
 
@@ -40,7 +43,9 @@ const algorithms = [
 /** Media types of an access token (RFC 9068), and what older servers write. */
 const types = new Set(["at+jwt", "application/at+jwt", "jwt"]);
 /** Seconds by which the issuer's clock may be ahead. */
-const CLOCK_SKEW = 60;
+const CLOCK_AHEAD = 60;
+/** Seconds by which the clocks may differ where a token begins and ends (RFC 7519, section 4.1). */
+const CLOCK_SKEW = 30;
 const MAX_LENGTH = 16_384;
 /** The compact form (RFC 7515, section 7.1): whoever decodes it passes over white space in it. */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
@@ -60,23 +65,28 @@ function readUsername(
   return `${prefix}:${value}`;
 }
 
-function readScopes({ scope }: JWTPayload): ReadonlySet<string> {
-  if (scope === undefined) return new Set();
-  if (typeof scope !== "string") throw invalid("claim scope");
-  return new Set(scope.split(" ").filter(Boolean));
+/** Servers write a text (RFC 9068) or a list, and some name the claim `scp`. */
+function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
+  const claim = scope === undefined ? scp : scope;
+  if (claim === undefined) return new Set();
+  const scopes: unknown = typeof claim === "string" ? claim.split(" ") : claim;
+  if (!Array.isArray(scopes)) throw invalid("claim scope or scp");
+  return new Set(scopes.filter((one) => typeof one === "string" && one !== ""));
 }
 
 function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken {
-  const { exp, iat, jti } = payload;
+  const { exp, iat, jti, cnf } = payload;
+  // It is good with a proof of its key alone (RFC 9449, RFC 8705), which no bearer gives.
+  if (cnf !== undefined) throw invalid("claim cnf");
   if (exp === undefined) throw invalid("claim exp");
   // Without a time of issue, or with one that is yet to come, it would outlive every revocation.
-  if (iat === undefined || iat > epochSeconds() + CLOCK_SKEW) throw invalid("claim iat");
+  if (iat === undefined || iat > epochSeconds() + CLOCK_AHEAD) throw invalid("claim iat");
   return {
     username: readUsername(payload, settings),
     scopes: readScopes(payload),
     tokenId: typeof jti === "string" ? jti : "",
     issuedAt: iat,
-    expiresAt: exp,
+    expiresAt: exp + CLOCK_SKEW,
   };
 }
 
@@ -95,7 +105,7 @@ function asRefusal(error: unknown): Refusal {
 /**
  * Makes a verifier for the configured issuers.
  *
- * @param resource the audience that a token must be for (RFC 8707)
+ * @param resource the audience that a token must be for (RFC 8707), if its issuer has no other
  */
 export function createExternalIssuers(
   settings: readonly IssuerSettings[],
@@ -118,7 +128,8 @@ export function createExternalIssuers(
         const { payload, protectedHeader } = await jwtVerify(token, found.keys, {
           algorithms,
           issuer,
-          audience: resource(),
+          audience: found.settings.audience ?? resource(),
+          clockTolerance: CLOCK_SKEW,
         });
         const { typ } = protectedHeader;
         if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalid("typ");

@@ -7,7 +7,7 @@ const TIMEOUT_MS = 5000;
 /** Milliseconds for which keys are used without asking again. */
 const KEYS_AGE_MS = 600_000;
 /** Milliseconds between two fetches for the sake of unknown keys, which anyone can make up. */
-const COOLDOWN_MS = 30_000;
+const COOLDOWN_MS = 5000;
 /** Milliseconds for which an issuer that was out of reach is left alone. */
 const RETRY_MS = 2000;
 /** The same in whole seconds, for whoever is told to come again. */

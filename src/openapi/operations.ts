@@ -164,8 +164,16 @@ export const operations: Readonly<Record<string, Operation>> = {
     summary: "Metadata of the embedded authorization server (RFC 8414).",
     answer: ref("AuthorizationServer"),
   },
+  "GET /.well-known/oauth-authorization-server/mcp": {
+    summary: "The same, for clients that look below the resource.",
+    answer: ref("AuthorizationServer"),
+  },
   "GET /.well-known/openid-configuration": {
     summary: "The same, for clients that look there.",
+    answer: ref("AuthorizationServer"),
+  },
+  "GET /.well-known/openid-configuration/mcp": {
+    summary: "The same.",
     answer: ref("AuthorizationServer"),
   },
   "GET /oauth/*": { summary: "Pages of the embedded authorization server.", others: oauth },

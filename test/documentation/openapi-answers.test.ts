@@ -175,7 +175,10 @@ t.test("every query of the grammar is one of the document's", async (t) => {
 t.test("what anybody may ask is answered as the document says", async (t) => {
   const known = ".well-known/oauth-protected-resource";
   const paths = ["healthz", "readyz", ".well-known/jwks.json", known, `${known}/mcp`];
-  const server = [".well-known/oauth-authorization-server", ".well-known/openid-configuration"];
+  const server = ["oauth-authorization-server", "openid-configuration"].flatMap((name) => [
+    `.well-known/${name}`,
+    `.well-known/${name}/mcp`,
+  ]);
   const cases = [...paths, ...server].map((path): Case => [`GET /${path}`, 200]);
   await checkAll(t, cases, { token: undefined });
   await checkAll(t, [["POST /mcp", "unauthenticated", { token: undefined, body: {} }]]);

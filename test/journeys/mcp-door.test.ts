@@ -47,9 +47,13 @@ t.test("whoever comes without a token is told where to get one", async (t) => {
     });
   }
   t.equal((await shared.request(`${metadataPath}/query`)).status, 404);
-  const server = await shared.request("/.well-known/oauth-authorization-server");
-  t.match(server.body, { issuer: url, code_challenge_methods_supported: ["S256"] });
-  t.ok(server.headers.get("x-request-id"));
+  for (const name of ["oauth-authorization-server", "openid-configuration"]) {
+    for (const place of [name, `${name}/mcp`]) {
+      const server = await shared.request(`/.well-known/${place}`);
+      t.match(server.body, { issuer: url, code_challenge_methods_supported: ["S256"] }, place);
+      t.ok(server.headers.get("x-request-id"));
+    }
+  }
 });
 
 t.test("a token that is none gets a challenge that says so", async (t) => {

@@ -10,7 +10,7 @@ import { makeKey, metadataPlaces, TestIssuer, type TokenChanges } from "./issuer
 
 const resource = "https://gate.example.com/mcp";
 /** Longer than keys are left alone for after they were fetched. */
-const COOLDOWN_MS = 31_000;
+const COOLDOWN_MS = 5100;
 
 interface Setting {
   readonly issuer: TestIssuer;
@@ -74,7 +74,7 @@ t.test("a token says whose it is, and what it opens", async (t) => {
   const token = await issuer.sign(resource, { claims });
   const read = await fresh().verify(issuer.url, token);
   t.match(read, { username: "staff:alice", tokenId: "j", scopes: new Set(["mcp:tools", "other"]) });
-  t.equal(read.expiresAt - read.issuedAt, 600);
+  t.equal(read.expiresAt - read.issuedAt, 630);
   t.ok(fresh().knows(issuer.url));
   t.notOk(fresh().knows(`${issuer.url}/`));
   for (const alg of ["RS256", "PS384", "ES384", "EdDSA"]) {
@@ -105,14 +105,65 @@ t.test("a token for somebody else, or of somebody else, opens nothing", async (t
     "a time of issue that is to come": { claims: { iat: Date.now() / 1000 + 3600 } },
     "not valid yet": { claims: { nbf: Date.now() / 1000 + 3600 } },
     "no user": { claims: { sub: undefined } },
-    "scopes that are no text": { claims: { scope: ["mcp:tools"] } },
+    "scopes that are neither text nor list": { claims: { scope: { "mcp:tools": true } } },
+    "scopes that are nothing": { claims: { scope: null, scp: "mcp:tools" } },
+    "a key that it is bound to, for DPoP": { claims: { cnf: { jkt: "x" } } },
+    "a key that it is bound to, by a certificate": { claims: { cnf: { "x5t#S256": "x" } } },
+    "a binding to nothing": { claims: { cnf: null } },
+    "not valid for longer than clocks differ": { claims: { nbf: Date.now() / 1000 + 45 } },
     "more than anyone needs to say": { claims: { filler: "x".repeat(20_000) } },
   };
   for (const [name, changes] of Object.entries(wrong)) {
     t.equal(await refusal(changes, issuers), "token_invalid", name);
   }
-  const past = Math.floor(Date.now() / 1000) - 10;
+  const past = Math.floor(Date.now() / 1000) - 45;
   t.equal(await refusal({ claims: { exp: past } }, issuers), "token_expired");
+});
+
+t.test("the issuer's clock may differ by half a minute", async (t) => {
+  const { issuer, fresh } = await openSetting(t);
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  const now = Math.floor(Date.now() / 1000);
+  for (const claims of [{ exp: now - 29 }, { nbf: now + 30 }, { nbf: now + 29, exp: now - 29 }]) {
+    const { expiresAt } = await fresh().verify(issuer.url, await issuer.sign(resource, { claims }));
+    t.ok(expiresAt > now, "and what lives on with the token does so too");
+  }
+  const late = await issuer.sign(resource, { claims: { exp: now - 30 } });
+  t.equal((await refusedBy(fresh().verify(issuer.url, late))).code, "token_expired");
+});
+
+t.test("scopes are a text or a list, in scope or else in scp", async (t) => {
+  const { issuer, fresh } = await openSetting(t);
+  const both = new Set(["mcp:tools", "mcp:resources"]);
+  const ways: [claims: Record<string, unknown>, scopes: Set<string>][] = [
+    [{ scope: ["mcp:tools", "mcp:resources"] }, both],
+    [{ scope: undefined, scp: "mcp:tools  mcp:resources" }, both],
+    [{ scope: undefined, scp: ["mcp:tools", "mcp:resources", "", 1, null] }, both],
+    [{ scope: "mcp:tools", scp: ["mcp:resources"] }, new Set(["mcp:tools"])],
+    [{ scope: "", scp: "mcp:tools" }, new Set()],
+    [{ scope: undefined }, new Set()],
+    [{ scope: ["mcp:tools mcp:resources"] }, new Set(["mcp:tools mcp:resources"])],
+  ];
+  for (const [claims, scopes] of ways) {
+    const read = await fresh().verify(issuer.url, await issuer.sign(resource, { claims }));
+    t.strictSame(read.scopes, scopes, JSON.stringify(claims));
+  }
+});
+
+t.test("an issuer may have an audience of its own, and then no other", async (t) => {
+  const { issuer } = await openSetting(t);
+  const settings = { issuer: issuer.url, prefix: "staff", username_claim: "sub" };
+  const log = pino({ level: "silent" });
+  const audience = "api://gatehouse";
+  const issuers = createExternalIssuers([{ ...settings, audience }], () => resource, log);
+  const verify = async (aud: unknown) =>
+    issuers.verify(issuer.url, await issuer.sign(resource, { claims: { aud } }));
+  t.match(await verify(audience), { username: "staff:alice" });
+  t.match(await verify(["other", audience]), { username: "staff:alice" });
+  for (const aud of [resource, `${audience}/`, [resource], undefined]) {
+    t.equal((await refusedBy(verify(aud))).code, "token_invalid", String(aud));
+  }
 });
 
 t.test("a signature that anyone could make is none", async (t) => {

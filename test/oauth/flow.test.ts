@@ -1,13 +1,14 @@
 import { decodeJwt, decodeProtectedHeader } from "jose";
 import t from "tap";
+import { metadataPaths } from "../../src/oauth/server/metadata.ts";
 import { PlainBrowser } from "./browser.ts";
 import { authorize, exchange, obtainTokens } from "./flow.ts";
 import { authorizeUrl, CONFIGURED, openSetting, PASSWORD, registered } from "./kit.ts";
 
 t.test("the metadata names the endpoints, under the very issuer", async (t) => {
   const setting = await openSetting(t);
-  for (const name of ["oauth-authorization-server", "openid-configuration"]) {
-    const answer = await fetch(`${setting.url}/.well-known/${name}`, {
+  for (const name of metadataPaths) {
+    const answer = await fetch(setting.url + name, {
       headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "https" },
     });
     t.match(await answer.json(), {

@@ -30,6 +30,13 @@ const authorizationServer = z.strictObject({
   username_claim: claim
     .default("sub")
     .describe("Claim that holds the username; `email` counts only if `email_verified` is true."),
+  audience: text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name))
+    .optional()
+    .meta({
+      description:
+        "The `aud` of its tokens, where it cannot name the resource; absent: the public URL of /mcp.",
+      examples: ["api://gatehouse"],
+    }),
 });
 
 const tool = z

@@ -14,10 +14,15 @@ export const endpoints = {
 /** The scope that asks for a refresh token (OpenID Connect Core, section 11). */
 export const OFFLINE_ACCESS = "offline_access";
 
-/** Both well-known places that clients look at (RFC 8414, section 5). */
+/**
+ * The well-known places that clients look at (RFC 8414, section 5); some look for those of the
+ * resource as if it were its own issuer.
+ */
 export const metadataPaths = [
   "/.well-known/oauth-authorization-server",
+  "/.well-known/oauth-authorization-server/mcp",
   "/.well-known/openid-configuration",
+  "/.well-known/openid-configuration/mcp",
 ] as const;
 
 /**

@@ -113,6 +113,10 @@ export const mcp: Broken[] = [
   ]),
   ...inElement("authorization_servers", server, "prefix", name, ['""', '"a:b"']),
   ...inElement("authorization_servers", server, "username_claim", "the name of a claim", ['""']),
+  ...inElement("authorization_servers", server, "audience", "1 to 255 visible ASCII characters", [
+    '""',
+    '"a b"',
+  ]),
   ...inElement("clients", client, "client_id", visible, ['""']),
   ...inElement("clients", client, "client_name", "1 to 100 characters", ['""']),
   {
