@@ -1,8 +1,10 @@
 import { isPlainName } from "../query/names.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 
-const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
-const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+/** What `isUsername` accepts. */
+export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+/** What `isExternalUsername` accepts. */
+export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 
 /** True for a user of this gateway: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`; not `.`, `..`. */
 export function isUsername(text: unknown): text is string {

@@ -15,7 +15,8 @@ export interface PasswordHash {
   readonly hash: Buffer;
 }
 
-const form =
+/** What every password hash looks like, whatever its costs. */
+export const passwordHashForm =
   /^\$argon2id\$v=19\$([mtp]=\d{1,7}(?:,[mtp]=\d{1,7}){2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
 
 /** The costs that a hash in the access file may have, so that no file can exhaust the memory. */
@@ -34,7 +35,7 @@ function within(value: number, [low, high]: readonly [number, number]): boolean 
  * text is anything else or asks for costs out of bounds (RFC 9106 wants 8 KiB for each lane).
  */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
-  const match = form.exec(text);
+  const match = passwordHashForm.exec(text);
   if (!match?.[1] || !match[2] || !match[3] || text.length > 512) return undefined;
   const parameters = new Map(
     match[1].split(",").map((pair) => [pair.charAt(0), Number(pair.slice(2))]),

@@ -10,6 +10,8 @@ import { allowedBy, type SchemaNode, type SchemaTable, schemaTables } from "./sc
 const longestLine = 98;
 
 const introduction = `\
+#:schema ./schemas/gateway.schema.json
+#
 # gateway.toml: the configuration of Gatehouse.
 #
 # Every key is here. An active line shows a default and may be left out; a line such as

@@ -4,9 +4,13 @@ import { z } from "zod";
 /** The longest timeout or window, in seconds: a day. */
 const longestSeconds = 86_400;
 
-/** A string that `isAllowed` accepts; `allowed` says in words which ones those are. */
-export function text(allowed: string, isAllowed: (text: string) => boolean): z.ZodString {
-  return z.string().refine(isAllowed).meta({ title: allowed });
+/**
+ * A string that `rule` accepts; `allowed` says in words which ones those are. An expression stands
+ * in the JSON Schema of the file too, a function cannot.
+ */
+export function text(allowed: string, rule: RegExp | ((text: string) => boolean)): z.ZodString {
+  const string = rule instanceof RegExp ? z.string().regex(rule) : z.string().refine(rule);
+  return string.meta({ title: allowed });
 }
 
 /** A whole number with both its ends. */

@@ -9,7 +9,8 @@ export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
 /** The same as a regular expression without its ends. */
 export const plainNamePattern = "[A-Za-z0-9_-]{1,63}";
 
-const wholePlainName = new RegExp(`^${plainNamePattern}$`);
+/** The same as a whole. */
+export const wholePlainName = new RegExp(`^${plainNamePattern}$`);
 const longestPlainName = 63;
 const plainByte = byteTable((byte) => isPlainName(String.fromCharCode(byte)));
 

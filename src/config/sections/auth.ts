@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isPlainName, plainNameRule } from "../../query/names.ts";
+import { plainNameRule, wholePlainName } from "../../query/names.ts";
 import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
 
 /** Seconds in 366 days. */
@@ -7,8 +7,8 @@ const longestToken = 31_622_400;
 /** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
 const memoryPerLane = 8;
 
-const databaseName = text(plainNameRule, isPlainName);
-const issuer = text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name));
+const databaseName = text(plainNameRule, wholePlainName);
+const issuer = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
 
 /** The default names of the files that live in the service directory. */
 export const serviceFiles = {

@@ -1,19 +1,15 @@
 import { z } from "zod";
-import { isPlainName } from "../../query/names.ts";
+import { wholePlainName } from "../../query/names.ts";
 import { permissionClasses } from "../../query/permissions.ts";
 import { refuse, text, wholeNumber } from "../kinds.ts";
 import { isAppScheme, isConfiguredRedirect, isHttpsHost } from "../redirect-uris.ts";
 import { isIssuer, isMcpUrl } from "../urls.ts";
 import { credentialKeys, refuseTwoCredentials } from "./credential.ts";
 
-const prefix = text("1 to 63 letters, digits, - and _", (name) =>
-  /^[A-Za-z0-9_-]{1,63}$/.test(name),
-);
-const claim = text("the name of a claim", (name) => /^[\x21-\x7e]{1,128}$/.test(name));
-const toolName = text("1 to 128 visible ASCII characters", (name) =>
-  /^[\x21-\x7e]{1,128}$/.test(name),
-);
-const plainName = text("1 to 63 letters, digits, - and _", isPlainName);
+const prefix = text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/);
+const claim = text("the name of a claim", /^[!-~]{1,128}$/);
+const toolName = text("1 to 128 visible ASCII characters", /^[!-~]{1,128}$/);
+const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
 
 const authorizationServer = z.strictObject({
   issuer: text("an https:// URL without query and fragment, or http:// on loopback", isIssuer).meta(
@@ -68,7 +64,7 @@ const documentHost = text(
 
 const client = z.strictObject({
   client_id: toolName.meta({ description: "Identifier of the client.", examples: ["desktop"] }),
-  client_name: text("1 to 100 characters", (name) => /^\P{Cc}{1,100}$/u.test(name)).meta({
+  client_name: text("1 to 100 characters", /^\P{Cc}{1,100}$/u).meta({
     description: "What the consent page calls it.",
     examples: ["Desktop assistant"],
   }),

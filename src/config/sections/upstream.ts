@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isPlainName } from "../../query/names.ts";
+import { wholePlainName } from "../../query/names.ts";
 import { isForwardableHeader } from "../headers.ts";
 import { refuse, seconds, text, wholeNumber } from "../kinds.ts";
 import { isBaseUrl, normalBaseUrl, unixSocketPath } from "../urls.ts";
@@ -13,7 +13,7 @@ const headerName = text(
   "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
   isForwardableHeader,
 );
-const plainName = text("1 to 63 letters, digits, - and _", isPlainName);
+const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
 /** A path and query (RFC 9112, section 3.2.1), or nothing. */
 const healthPath = text("nothing, or / and visible ASCII characters but #", (path) =>
   /^(?:|\/[!"$-~]*)$/.test(path),

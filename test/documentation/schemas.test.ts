@@ -1,0 +1,98 @@
+import { readdirSync, readFileSync } from "node:fs";
+import AjvDraft4 from "ajv-draft-04";
+import fc from "fast-check";
+import t from "tap";
+import { z } from "zod";
+import { passwordHashForm } from "../../src/access/password-hash.ts";
+import { configurationSchema } from "../../src/config/schema.ts";
+import { schemaFiles } from "../../src/schemas/write.ts";
+import { parseToml, TomlSyntaxError } from "../../src/toml/parse.ts";
+import { brokenFiles } from "../access/broken-files.ts";
+import { documents } from "../access/documents.ts";
+import { auth } from "../config/broken/auth.ts";
+import { mcp } from "../config/broken/mcp.ts";
+import { others } from "../config/broken/others.ts";
+import { query } from "../config/broken/query.ts";
+import { routes } from "../config/broken/routes.ts";
+import { server } from "../config/broken/server.ts";
+import { upstream } from "../config/broken/upstream.ts";
+
+const root = new URL("../../", import.meta.url);
+const ajv = new AjvDraft4.default({ strict: false });
+
+function validatorOf(name: string) {
+  const text = readFileSync(new URL(`schemas/${name}.schema.json`, root), "utf8");
+  return ajv.compile(z.record(z.string(), z.unknown()).parse(JSON.parse(text)));
+}
+
+const isGateway = validatorOf("gateway");
+const isAccess = validatorOf("access_control");
+
+/** The values of a file; undefined if it is no TOML. */
+function valuesOf(text: string): unknown {
+  try {
+    return parseToml(text, "file").values;
+  } catch (error) {
+    if (error instanceof TomlSyntaxError) return undefined;
+    throw error;
+  }
+}
+
+t.test("the schemas are what the readers' own say (npm run docs)", (t) => {
+  for (const { file, text } of schemaFiles)
+    t.equal(readFileSync(file, "utf8"), text, file.pathname);
+  t.end();
+});
+
+t.test("every example of gateway.toml names its schema, and is accepted", (t) => {
+  const deployed = readdirSync(new URL("deploy/examples", root)).map((name) => `examples/${name}`);
+  const names = ["gateway.toml.example", "deploy/gateway.toml"];
+  for (const name of [...names, ...deployed.map((name) => `deploy/${name}`)]) {
+    const place = new URL(name, root);
+    const text = readFileSync(place, "utf8");
+    const [, schema = ""] = /^#:schema (\S+)\n/.exec(text) ?? [];
+    t.equal(new URL(schema, place).href, new URL("schemas/gateway.schema.json", root).href, name);
+    t.ok(isGateway(valuesOf(text)), `${name}: ${ajv.errorsText(isGateway.errors)}`);
+  }
+  t.end();
+});
+
+t.test("what gateway.toml may not hold is refused, but for rules that take code", (t) => {
+  let refused = 0;
+  for (const { text } of [server, auth, upstream, query, routes, mcp, others].flat()) {
+    const values = valuesOf(text);
+    if (values === undefined) continue;
+    const { error } = configurationSchema.safeParse(values);
+    // A schema of this draft says nothing of the names of keys that are free.
+    const said = error?.issues.filter(({ code }) => code !== "custom" && code !== "invalid_key");
+    if (said === undefined || said.length === 0) continue;
+    t.notOk(isGateway(values), text);
+    refused++;
+  }
+  t.ok(refused > 80, `${refused} of them`);
+  t.end();
+});
+
+t.test("every access file that is read is accepted", (t) => {
+  fc.assert(
+    fc.property(documents, ({ text }) => {
+      if (!isAccess(valuesOf(text))) throw new Error(ajv.errorsText(isAccess.errors));
+    }),
+  );
+  t.end();
+});
+
+t.test("what the access file may not hold is refused, but for rules that take code", (t) => {
+  const takesCode = /holds no user|this user has|another entry names/;
+  let refused = 0;
+  for (const { rule, text, reason } of brokenFiles) {
+    const values = valuesOf(text);
+    if (values === undefined || takesCode.test(reason.source)) continue;
+    const [, hash = ""] = /password_hash = "(.*)"\n$/.exec(text) ?? [];
+    if (passwordHashForm.test(hash)) continue;
+    t.notOk(isAccess(values), rule);
+    refused++;
+  }
+  t.ok(refused > 60, `${refused} of them`);
+  t.end();
+});
