@@ -55,7 +55,7 @@ t.test("the example lists every key, and loads to the defaults", (t) => {
 t.test(
   "the example's commented-out lines are accepted too, but for those that exclude others",
   (t) => {
-    const lines = committed.example.replaceAll(/^#(?! |$)/gm, "").split("\n");
+    const lines = committed.example.replaceAll(/^#(?! |:|$)/gm, "").split("\n");
     const text = lines
       .filter(
         (line) => !/^(?:authorization_file|database_header|database_argument|urls) = /.test(line),
