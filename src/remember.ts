@@ -17,3 +17,12 @@ export function remember<Result extends object | string | boolean>(
     return result;
   };
 }
+
+/** Remembers the answer for the last argument, for what is asked about the same one again and again. */
+export function rememberOne<Key, Answer>(make: (key: Key) => Answer): (key: Key) => Answer {
+  let last: { readonly key: Key; readonly answer: Answer } | undefined;
+  return (key) => {
+    if (last?.key !== key) last = { key, answer: make(key) };
+    return last.answer;
+  };
+}

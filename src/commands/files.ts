@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { AccessFileError, parseAccessFile } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { type LoadedConfiguration, loadConfiguration } from "../config/load.ts";
+import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
 import { readGuarded } from "../files/guarded.ts";
 import { invocation } from "../invocation.ts";
 
@@ -15,12 +15,20 @@ export function withCommonOptions(command: Command): Command {
   return command.option("--config <file>", "read the configuration from this file");
 }
 
+/** Options that say which configuration is loaded, and what overrides it. */
+export type ConfigurationOptions = CommonOptions & {
+  readonly host?: string;
+  readonly port?: number;
+};
+
+/** Where a command looks for the configuration. */
+export function searchOf({ config, host, port }: ConfigurationOptions): LoadOptions {
+  return { config, host, port, env: process.env, cwd: process.cwd() };
+}
+
 /** Loads the configuration as the service itself would, and prints its warnings. */
-export function loadFor(
-  options: CommonOptions & { host?: string; port?: number },
-): LoadedConfiguration {
-  const { config, host, port } = options;
-  const loaded = loadConfiguration({ config, host, port, env: process.env, cwd: process.cwd() });
+export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
+  const loaded = loadConfiguration(searchOf(options));
   for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
   return loaded;
 }

@@ -1,6 +1,7 @@
 import { Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
 import { isLoopback } from "../config/addresses.ts";
+import type { LiveConfiguration } from "../config/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configurationSchema } from "../config/schema.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
@@ -10,16 +11,11 @@ import { createLog, type Log, openLogStream } from "../observe/log.ts";
 import { version } from "../version.ts";
 import { workerCount } from "../workers/count.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
-import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+import { type ConfigurationOptions, loadFor, searchOf, withCommonOptions } from "./files.ts";
 import { greet } from "./greeting.ts";
 import { explainListenFailure } from "./listen-failure.ts";
 import { FAILURE } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
-
-interface ServeOptions extends CommonOptions {
-  readonly host?: string;
-  readonly port?: number;
-}
 
 /** Reads a number; which numbers are ports, the configuration's own rule says. */
 function readPort(text: string): number {
@@ -109,8 +105,29 @@ async function startAs(
   return startWorkers(loaded, { ...options, count });
 }
 
-async function run(options: ServeOptions): Promise<void> {
-  const started = Promise.withResolvers<RunningGateway>();
+/** Keeps the configuration file in force, as far as that goes without a restart. */
+async function openConfiguration(
+  loaded: LoadedConfiguration,
+  options: ConfigurationOptions,
+  { gateway, log }: { gateway: RunningGateway; log: Log },
+): Promise<LiveConfiguration> {
+  // Loaded here, as all that only a gateway needs.
+  const { openLiveConfiguration } = await import("../config/live.ts");
+  const { reportConfiguration } = await import("../gateway/reload-report.ts");
+  const live = openLiveConfiguration(loaded, searchOf(options), {
+    apply: (configuration) => gateway.configure(configuration),
+    onReload: (reload) => reportConfiguration(log, reload),
+  });
+  // The file may have changed during the start.
+  await live.reload();
+  return live;
+}
+
+/** Does what SIGHUP asks for. */
+type Refresh = () => Promise<unknown>;
+
+async function run(options: ConfigurationOptions): Promise<void> {
+  const started = Promise.withResolvers<Refresh>();
   let log: Log | undefined;
   // Before all else: a signal that comes during the start waits until that is done.
   const asked = whenAskedToEnd(
@@ -118,7 +135,7 @@ async function run(options: ServeOptions): Promise<void> {
       log?.warn("ended at once: requests in flight are cut");
       process.exit(FAILURE);
     },
-    () => void started.promise.then((gateway) => gateway.refresh()),
+    () => void started.promise.then((refresh) => refresh()),
   );
   // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
   process.stdout.on("error", () => {});
@@ -130,11 +147,13 @@ async function run(options: ServeOptions): Promise<void> {
   warn(loaded, log);
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
-  started.resolve(gateway);
+  const live = await openConfiguration(loaded, options, { gateway, log });
+  started.resolve(() => Promise.all([live.reload(), gateway.refresh()]));
 
   const signal = await asked;
   const hint = hasTerminal && signal === "SIGINT" ? "; Ctrl-C again ends at once" : "";
   log.info({ signal }, `draining: requests in flight finish${hint}`);
+  await live.close();
   await gateway.close();
   log.info("stopped");
   process.exit();

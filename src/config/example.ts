@@ -5,7 +5,13 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { renderValue } from "../toml/render.ts";
 import { withReference } from "./reference.ts";
-import { allowedBy, type SchemaNode, type SchemaTable, schemaTables } from "./schema-node.ts";
+import {
+  allowedBy,
+  descriptionOf,
+  type SchemaNode,
+  type SchemaTable,
+  schemaTables,
+} from "./schema-node.ts";
 
 const longestLine = 98;
 
@@ -19,7 +25,8 @@ const introduction = `\
 # $GATEHOUSE_CONFIG, else ./gateway.toml, else gateway.toml in the service directory, which is
 # $GATEHOUSE_HOME, else ~/.gatehouse. Relative paths are relative to this file.
 #
-# It is read at start; "gatehouse config check" says whether it would be accepted.
+# It is read at start, and again on SIGHUP and whenever it has changed; a key takes a restart unless
+# it says otherwise. "gatehouse config check" says whether it would be accepted.
 `;
 
 const files = {
@@ -47,7 +54,7 @@ function keyBlock(key: string, node: SchemaNode, isCommented: boolean): string {
 }
 
 function comment(node: SchemaNode): string[] {
-  const parts = [node.description ?? ""];
+  const parts = [descriptionOf(node)];
   if (node.type !== "boolean") parts.push(bounds(node));
   const example = node.examples?.[0];
   if (node.default !== undefined && example !== undefined) {

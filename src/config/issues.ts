@@ -1,7 +1,7 @@
 /** Turns what the schema objects to into problems that an operator can mend. */
 import type { z } from "zod";
 import { renderName, renderValue } from "../toml/render.ts";
-import type { ValuePath } from "./locate.ts";
+import { type ValuePath, valueAt } from "./locate.ts";
 import type { Problem } from "./problem.ts";
 import { allowedBy, membersOf, namesOf, nodeAt, type SchemaNode } from "./schema-node.ts";
 import { suggestion } from "./suggestion.ts";
@@ -96,15 +96,6 @@ function withoutCredentials(text: string): string {
   const end = text.lastIndexOf("@");
   const start = text.indexOf("//");
   return start === -1 || end < start ? text : `${text.slice(0, start + 2)}***${text.slice(end)}`;
-}
-
-function valueAt(values: unknown, path: ValuePath): unknown {
-  let value = values;
-  for (const step of path) {
-    if (typeof value !== "object" || value === null) return undefined;
-    value = Object.getOwnPropertyDescriptor(value, step)?.value;
-  }
-  return value;
 }
 
 function cut(text: string): string {

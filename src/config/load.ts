@@ -143,7 +143,8 @@ function readersWarning(
   return [`${file} holds ${name}.authorization, and ${problem.reason}; run: ${problem.remedy}`];
 }
 
-function deepFrozen<T>(value: T): T {
+/** The value itself, which nobody can change from now on. */
+export function deepFrozen<T>(value: T): T {
   if (typeof value === "object" && value !== null) {
     for (const member of Object.values(value)) deepFrozen(member);
     Object.freeze(value);

@@ -3,6 +3,16 @@ import { outline, type Statement } from "../toml/outline.ts";
 /** Where a value stands: names of keys, and numbers of elements from 0. */
 export type ValuePath = readonly PropertyKey[];
 
+/** What stands at a path; undefined if nothing does. */
+export function valueAt(values: unknown, path: ValuePath): unknown {
+  let value = values;
+  for (const step of path) {
+    if (typeof value !== "object" || value === null) return undefined;
+    value = Object.getOwnPropertyDescriptor(value, step)?.value;
+  }
+  return value;
+}
+
 /**
  * Makes a function that gives the line of a value: where it is first written, else where the
  * nearest value or table around it is.

@@ -32,6 +32,17 @@ export function elementOf(node: SchemaNode): SchemaNode | undefined {
   return Array.isArray(node.items) ? undefined : schemaOf(node.items);
 }
 
+/** True for what is taken over while the gateway runs; every other key takes a restart. */
+export function isLive(node: SchemaNode): boolean {
+  return node.live === true;
+}
+
+/** What a key or a table means, and whether a change of it takes no restart. */
+export function descriptionOf(node: SchemaNode): string {
+  const { description = "" } = node;
+  return isLive(node) ? `${description} A change is in force at once.` : description;
+}
+
 /** What the keys of an open table may be called, if `node` is one. */
 export function namesOf(node: SchemaNode): SchemaNode | undefined {
   return schemaOf(node.propertyNames);
@@ -83,6 +94,8 @@ export interface SchemaTable {
   readonly name: string;
   readonly isArray: boolean;
   readonly node: SchemaNode;
+  /** True for an array of tables that is taken over while the gateway runs. */
+  readonly isLive: boolean;
   readonly description: string;
   readonly keys: readonly [name: string, node: SchemaNode][];
 }
@@ -98,9 +111,9 @@ function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
   const members = membersOf(node) ?? [];
   const keys = members.filter(([, member]) => !hasHeader(member));
   const inner = members.filter(([, member]) => hasHeader(member));
-  const { description = "" } = described;
+  const description = descriptionOf(described);
   return [
-    { name, isArray: element !== undefined, node, description, keys },
+    { name, isArray: element !== undefined, node, isLive: isLive(described), description, keys },
     ...inner.flatMap(([key, member]) => tablesAt(`${name}.${key}`, member)),
   ];
 }

@@ -6,20 +6,20 @@ import { type Exchange, payerOf } from "./exchange.ts";
  * and that nobody's bodies take more of it than they leave to all others.
  */
 export class BodyBudget {
-  readonly #limit: number;
+  /** Bytes, no fewer than the largest body may have. */
+  limit: number;
   readonly #heldFor = new Map<string, number>();
   #held = 0;
 
-  /** @param limit bytes, no fewer than the largest body may have */
   constructor(limit: number) {
-    this.#limit = limit;
+    this.limit = limit;
   }
 
   /** @throws Refusal `busy` if the bytes would exceed the bound, or the share of who sends them */
   take(exchange: Exchange, bytes: number): void {
     if (exchange.heldBytes === 0) exchange.heldFor = payerOf(exchange);
     const own = this.#heldFor.get(exchange.heldFor) ?? 0;
-    const left = this.#limit - this.#held - bytes;
+    const left = this.limit - this.#held - bytes;
     // A single body may have all that is free: nothing but its size limits it.
     const isAlone = own === exchange.heldBytes;
     if (left < 0 || (!isAlone && own + bytes > left)) {

@@ -18,6 +18,7 @@ import type { Shared } from "./shared.ts";
 
 /** All that a request may need on its way: what lives as long as the gateway does. */
 export interface Gateway {
+  /** The one in force: another one once the file has changed. */
   readonly configuration: Configuration;
   /** How clients reach the gateway, without a slash at the end. */
   readonly publicUrl: string;

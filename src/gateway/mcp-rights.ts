@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { type Decision, decide, mayUseAnywhere } from "../access/policy.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
@@ -15,7 +16,8 @@ const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, e
 export function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) => Exchange): Rights {
   const { auth } = gateway.configuration;
   return {
-    decide(principal, permission, database) {
+    decide(principal, rule, database) {
+      const { permission } = rule;
       const judge = () =>
         auth.enabled
           ? decide(gateway.access.snapshot, principal.subject, permission, database)
@@ -26,7 +28,11 @@ export function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) =>
       exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
       exchange.operationCount = 1;
       exchange.decision = decision.allowed ? "allow" : "deny";
+      const { tools } = gateway.configuration.mcp;
       exchange.requireStillAllowed = () => {
+        const { tools: now } = gateway.configuration.mcp;
+        const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
+        if (!isRuled) throw new Refusal("no_grant");
         const { reason } = judge();
         if (reason !== "allowed") throw new Refusal(reason);
       };

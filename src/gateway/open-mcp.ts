@@ -53,7 +53,7 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
     const proxy = createMcpProxy({
       ...rights,
       target: mcp.upstream,
-      policy: mcp.tools,
+      policy: () => gateway.configuration.mcp.tools,
       headers: gateway.headers,
       authorization: mcp.authorization,
       connectTimeout,

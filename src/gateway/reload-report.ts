@@ -2,6 +2,7 @@ import type { ReloadEvent } from "../access/live.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { shadowsOf } from "../access/shadow.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import type { ConfigurationReload } from "../config/live.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -44,4 +45,20 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   audit.event("access file reloaded", { version: snapshot.version, ...changes });
   metrics.reloaded(snapshot.version);
   warnOfOddities(records, snapshot);
+}
+
+/** Tells the log what a reload of the configuration came to. */
+export function reportConfiguration(log: Log, reload: ConfigurationReload): void {
+  if (reload.kind === "refused") {
+    for (const { source: file, line, key, reason } of reload.problems) {
+      const what = { file, line, key, reason };
+      log.error(what, "configuration refused: the last good state stays in force");
+    }
+    return;
+  }
+  const { changes } = reload;
+  const changed = changes.filter(({ isLive }) => isLive).map(({ text }) => text);
+  log.info({ changed }, "configuration reloaded");
+  const keys = changes.filter(({ isLive }) => !isLive).map(({ text }) => text);
+  if (keys.length > 0) log.warn({ keys }, "these keys of the configuration wait for a restart");
 }

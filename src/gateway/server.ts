@@ -7,6 +7,7 @@ import {
   type ServerResponse,
 } from "node:http";
 import type { AddressInfo } from "node:net";
+import type { Configuration } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { Refusal } from "../refusal.ts";
 import { account, accountBroken } from "./account.ts";
@@ -18,7 +19,7 @@ import { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader, loginOrigin } from "./peer.ts";
-import { createRouter } from "./route.ts";
+import { createRouter, type Router } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import type { SecureServer } from "./secure-server.ts";
 import { closeBehindAnswer } from "./unread-body.ts";
@@ -44,6 +45,8 @@ export interface Front {
   reloadCertificate(): Promise<void>;
   /** Where a request comes from, for the throttle of logins. */
   originOf(request: IncomingMessage): LoginOrigin;
+  /** Goes by the gateway's configuration as it is now. */
+  configure(): void;
   /** Takes no more connections, as the first part of a drain. */
   stopListening(): Promise<void>;
   /**
@@ -72,6 +75,16 @@ async function openSecureServer(
   });
 }
 
+function routerOf(configuration: Configuration): Router {
+  return refuseAmbiguousPaths(createRouter(routeTable(configuration)), configuration.routes);
+}
+
+/** Milliseconds in which a request, and its head, must have arrived. */
+function timeouts({ request_timeout: seconds }: Configuration["server"]) {
+  const requestTimeout = seconds * 1000;
+  return { requestTimeout, headersTimeout: Math.min(HEADERS_TIMEOUT_MS, requestTimeout) };
+}
+
 /**
  * Listens on the configured host.
  *
@@ -79,10 +92,9 @@ async function openSecureServer(
  */
 export async function openFront(gateway: Gateway, port: number): Promise<Front> {
   const { server: settings } = gateway.configuration;
-  const { routes } = gateway.configuration;
-  const router = refuseAmbiguousPaths(createRouter(routeTable(gateway.configuration)), routes);
+  let router = routerOf(gateway.configuration);
   const scheme = settings.tls.certificate === undefined ? "http" : "https";
-  const readPeer = createPeerReader(settings.trusted_proxies, scheme);
+  let readPeer = createPeerReader(settings.trusted_proxies, scheme);
   let hasWarned = false;
 
   function onRequest(
@@ -100,7 +112,8 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     }
     const exchange = new Exchange(request, response, peer);
     exchange.isHandshake = isHandshake;
-    const cors = corsHeaders(request.headers.origin, settings.allowed_origins);
+    const { allowed_origins: origins } = gateway.configuration.server;
+    const cors = corsHeaders(request.headers.origin, origins);
     exchange.extraHeaders = gateway.transportHeaders.concat(cors);
     // What follows the wish for another protocol is not read as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
@@ -123,8 +136,7 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
   }
 
   const options: ServerOptions = {
-    requestTimeout: settings.request_timeout * 1000,
-    headersTimeout: Math.min(HEADERS_TIMEOUT_MS, settings.request_timeout * 1000),
+    ...timeouts(settings),
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: CHECK_INTERVAL_MS,
     noDelay: true,
@@ -167,6 +179,12 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     scheme,
     port: portOf(server),
     reloadCertificate: async () => secure?.reload(),
+    configure() {
+      const { configuration } = gateway;
+      router = routerOf(configuration);
+      readPeer = createPeerReader(configuration.server.trusted_proxies, scheme);
+      Object.assign(server, timeouts(configuration.server));
+    },
     originOf: (request) => loginOrigin(readPeer(request), request),
     stopListening: () => connections.stopListening(),
     async drain(grace) {

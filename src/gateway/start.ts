@@ -28,6 +28,8 @@ export interface RunningGateway {
   readonly facts: GatewayFacts;
   /** Reads access file and revocations again, and opens the audit's file again. */
   refresh(): Promise<void>;
+  /** Puts a configuration in force that differs by keys alone that need no restart. */
+  configure(configuration: Configuration): Promise<void>;
   /** Lets requests in flight finish, then ends all that was started. */
   close(): Promise<void>;
 }
@@ -97,7 +99,8 @@ async function open(
   { log, chosenPassword, hasTerminal, member }: MemberOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningMember, "close">> {
-  const { configuration, serviceDirectory } = loaded;
+  const { serviceDirectory } = loaded;
+  let { configuration } = loaded;
   const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
@@ -133,7 +136,9 @@ async function open(
   // Known once a free port was taken; no request comes before that.
   let publicUrl = server.public_url;
   const gateway: Gateway = {
-    configuration,
+    get configuration() {
+      return configuration;
+    },
     get publicUrl() {
       return publicUrl;
     },
@@ -160,7 +165,7 @@ async function open(
   const front = await openFront(gateway, port);
   const url = `${front.scheme}://${displayHost(server.host)}:${front.port}`;
   publicUrl ||= url;
-  opened.defer(() => front.drain(server.shutdown_grace * 1000));
+  opened.defer(() => front.drain(configuration.server.shutdown_grace * 1000));
   if (configuration.mcp.enabled) {
     const isEngine = dataDirectory !== undefined;
     // Loaded here, since it is nearly half of all code, and requests for queries can be taken now.
@@ -182,6 +187,12 @@ async function open(
     async refresh() {
       audit.reopen();
       await Promise.all([own.reload(), identity.revocations.reload(), front.reloadCertificate()]);
+    },
+    async configure(next) {
+      configuration = next;
+      gateway.budget.limit = next.server.max_buffered_bytes;
+      shared.configure(next);
+      front.configure();
     },
     reload: (file) => (file === "access" ? own.reload() : identity.revocations.reload()),
     figures: () => metrics.figures(),

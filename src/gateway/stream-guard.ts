@@ -36,12 +36,11 @@ export function guardPrincipal(gateway: Gateway, exchange: Exchange): void {
 
 /**
  * Cuts an open stream within a second of its token's expiry or revocation, or of the loss of the
- * grant that opened it.
+ * grant or the route that opened it.
  *
  * @param authorize throws a Refusal if the caller would not be let in any more
  */
 export function guardStream(gateway: Gateway, exchange: Exchange, authorize: () => void): void {
-  if (exchange.caller === undefined) return;
   cutWhen(gateway, exchange, () => {
     requireStillGood(gateway, exchange);
     authorize();

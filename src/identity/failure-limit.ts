@@ -23,7 +23,7 @@ const CAPACITY = 100_000;
  */
 export class FailureLimit {
   readonly #limiter: RateLimiterMemory;
-  readonly #failures: number;
+  #failures: number;
   readonly #capacity: number;
   readonly #underWay = new Map<string, UnderWay>();
   /** Keys that have failures, in the order of their first. */
@@ -35,6 +35,12 @@ export class FailureLimit {
     this.#limiter = new RateLimiterMemory({ points: failures, duration: window });
     this.#failures = failures;
     this.#capacity = capacity;
+  }
+
+  /** Other bounds from now on; what was counted stays counted, for as long as it was to be. */
+  change(failures: number, window: number): void {
+    this.#failures = failures;
+    this.#limiter.duration = window;
   }
 
   /** How many keys it remembers. */

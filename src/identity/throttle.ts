@@ -31,6 +31,12 @@ export interface LoginThrottle {
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;
 }
 
+/** A throttle in memory. */
+export interface LoginThrottleHere extends LoginThrottle {
+  /** Other bounds from now on; failures stay counted. */
+  change(bounds: ThrottleBounds): void;
+}
+
 /** The unit that is blocked: an IPv4 address, or the /64 that one IPv6 subscriber has. */
 export function addressKey(address: string): string {
   // A connection that is gone already has no address any more.
@@ -76,7 +82,7 @@ class Places {
 }
 
 /** A throttle in memory. */
-export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottle {
+export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottleHere {
   const pairs = new FailureLimit(bounds.perUserAndAddress, bounds.window);
   const addresses = new FailureLimit(bounds.perAddress, bounds.window);
   const waiting = new Places(WAITING, WAITING_OF_ADDRESS);
@@ -96,6 +102,10 @@ export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottle {
   }
 
   return {
+    change({ perUserAndAddress, perAddress, window }) {
+      pairs.change(perUserAndAddress, window);
+      addresses.change(perAddress, window);
+    },
     async begin(username, origin) {
       const address = addressKey(origin.address);
       // A name that nobody can have gets no entry of its own, so that made-up names cost nothing.

@@ -1,6 +1,7 @@
 /** What a gateway's processes ask of each other. */
 import type { HashCosts } from "../access/password-hash.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import type { Configuration } from "../config/schema.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
 import type { SharedFile } from "../gateway/member.ts";
 import type { Outcome } from "../identity/failure-limit.ts";
@@ -64,6 +65,8 @@ export type MainCalls = {
   readonly start: Call<WorkerSettings, GatewayFacts>;
   readonly reload: Call<SharedFile, Nothing>;
   readonly refresh: Call<Nothing, Nothing>;
+  /** Puts a configuration in force, with this worker's share of what is bounded for all. */
+  readonly configure: Call<Configuration, Nothing>;
   readonly figures: Call<Nothing, Figures>;
   readonly stopListening: Call<Nothing, Nothing>;
   /** Answered by the worker's end. */

@@ -30,7 +30,10 @@ function shareOf(total: number, count: number, number: number): number {
   return Math.floor(total / count) + (number <= total % count ? 1 : 0);
 }
 
-/** The configuration of one of `count` workers: what is bounded for all of them is divided. */
+/**
+ * The configuration of one of `count` workers: what is bounded for all of them is divided. Each has
+ * room for one body at least, also if the file counts on fewer workers after a restart.
+ */
 export function configurationOf(
   configuration: Configuration,
   count: number,
@@ -42,7 +45,10 @@ export function configurationOf(
     server: {
       ...server,
       workers: count,
-      max_buffered_bytes: shareOf(server.max_buffered_bytes, count, number),
+      max_buffered_bytes: Math.max(
+        server.max_body_bytes,
+        shareOf(server.max_buffered_bytes, count, number),
+      ),
     },
     upstream: { ...upstream, connections: shareOf(upstream.connections, count, number) },
   };

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import type { Configuration } from "../config/schema.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
 import type { SharedFile } from "../gateway/member.ts";
 import type { Log } from "../observe/log.ts";
@@ -82,6 +83,14 @@ export class Crew {
   async refresh(): Promise<void> {
     // Also those that still start: they may have opened a file before it was moved away.
     await this.#askAll([...this.#workers.values()], "refresh", MUTE_MS);
+  }
+
+  /** Puts a configuration in force in all workers. @param configurationOf that of each, by number */
+  async configure(configurationOf: (number: number) => Configuration): Promise<void> {
+    const told = Array.from(this.#workers.values(), (worker) =>
+      this.#inTime(worker, MUTE_MS, worker.ask("configure", configurationOf(worker.number))),
+    );
+    await Promise.all(told);
   }
 
   /**

@@ -71,5 +71,6 @@ export function remoteShared(main: ToMain): Shared {
         main.ask("countAddress", { limit, bounds, address, isShared }),
     sessions: remoteSessions(main),
     streams: remoteStreams(main),
+    configure: () => {},
   };
 }

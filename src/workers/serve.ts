@@ -51,6 +51,10 @@ const main = new Channel<MainCalls, WorkerCalls>(
       await (await running.promise).refresh();
       return undefined;
     },
+    async configure(configuration) {
+      await (await running.promise).configure(configuration);
+      return undefined;
+    },
     figures: async () => (await running.promise).figures(),
     async stopListening() {
       await (await running.promise).stopListening();

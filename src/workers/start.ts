@@ -83,7 +83,8 @@ async function open(
   { count, log, output, chosenPassword, hasTerminal }: WorkersOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningGateway, "close">> {
-  const { server, metrics } = loaded.configuration;
+  let { configuration } = loaded;
+  const { server, metrics } = configuration;
   const shared = createShared(loaded.configuration);
   opened.defer(() => shared.hashing.close());
   const behindWorkers = opened.use(new AsyncDisposableStack());
@@ -112,17 +113,16 @@ async function open(
     log,
     open: (number) => new Worker(number, openDesk(shared, commonCalls(number)), output),
     settingsOf(number, isFirst) {
-      const configuration = configurationOf(loaded.configuration, count, number);
       return {
         ...{ number, isFirst, hasTerminal },
-        loaded: { ...loaded, configuration },
+        loaded: { ...loaded, configuration: configurationOf(configuration, count, number) },
         chosenPassword: isFirst ? chosenPassword : undefined,
       };
     },
     onListening: (url) => port.takenAt(url),
     onEnded: (number) => void gathered.retire(number),
   });
-  opened.defer(() => crew.close(server.shutdown_grace * 1000));
+  opened.defer(() => crew.close(configuration.server.shutdown_grace * 1000));
   const facts = await crew.start().catch((error: unknown) => {
     throw port.failure ?? error;
   });
@@ -130,7 +130,15 @@ async function open(
     const listener = await listenForFigures(metrics.listen, crew, gathered, shared);
     opened.defer(() => listener.close());
   }
-  return { facts, refresh: () => crew.refresh() };
+  return {
+    facts,
+    refresh: () => crew.refresh(),
+    async configure(next) {
+      configuration = next;
+      shared.configure(next);
+      await crew.configure((number) => configurationOf(next, count, number));
+    },
+  };
 }
 
 /**

@@ -41,6 +41,16 @@ t.test("a success forgets the failures before it", async (t) => {
   await t.rejects(throttle.begin("alice", home), refused);
 });
 
+t.test("other bounds hold at once, for failures that were counted before too", async (t) => {
+  const throttle = createLoginThrottle(bounds);
+  for (let at = 0; at < 3; at++) await fail(throttle, "alice");
+  throttle.change({ ...bounds, perUserAndAddress: 4 });
+  await fail(throttle, "alice");
+  await t.rejects(throttle.begin("alice", home), refused);
+  throttle.change({ ...bounds, perUserAndAddress: 4, perAddress: 2 });
+  await t.rejects(throttle.begin("bob", home), refused);
+});
+
 t.test("failures of many users from one address are counted together", async (t) => {
   const throttle = createLoginThrottle(bounds);
   for (const username of ["a", "b", "c", "d", "e"]) await fail(throttle, username);

@@ -49,7 +49,7 @@ export async function openProxied(
   const denials: string[] = [];
   const proxy = createMcpProxy({
     target: target ?? fixtureUrl,
-    policy,
+    policy: () => policy,
     headers: {
       forwardHeaders: new Set(),
       forwardAuthorization: true,
@@ -57,7 +57,8 @@ export async function openProxied(
     },
     connectTimeout: 5000,
     responseTimeout: 5000,
-    decide: ({ subject }, permission, database) => decide(snapshot, subject, permission, database),
+    decide: ({ subject }, { permission }, database) =>
+      decide(snapshot, subject, permission, database),
     mayUse: ({ subject }, permission, database) =>
       database === undefined
         ? [...grantsOf(snapshot, subject.username).values()].some((role) =>

@@ -53,15 +53,17 @@ export const auth = z
       .default("main")
       .describe("Database that a new user gets its role on if none is named."),
     issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
-    max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
-      .default(10)
-      .describe("Failed logins of one user from one address in failure_window; then 429."),
-    max_failures_per_address: wholeNumber(1, 1_000_000)
-      .default(100)
-      .describe("Failed logins from one address in failure_window; then 429."),
+    max_failures_per_user_and_address: wholeNumber(1, 1_000_000).default(10).meta({
+      description: "Failed logins of one user from one address in failure_window; then 429.",
+      live: true,
+    }),
+    max_failures_per_address: wholeNumber(1, 1_000_000).default(100).meta({
+      description: "Failed logins from one address in failure_window; then 429.",
+      live: true,
+    }),
     failure_window: seconds()
       .default(900)
-      .describe("Seconds over which failed logins are counted."),
+      .meta({ description: "Seconds over which failed logins are counted.", live: true }),
   })
   .superRefine((auth, context) => {
     const least = memoryPerLane * auth.argon2_parallelism;

@@ -127,11 +127,10 @@ export const mcp = z
           "Hosts whose client metadata documents are fetched although their addresses are private.",
         examples: [["apps.corp.example", "tools.corp.example:8443"]],
       }),
-    tools: z
-      .array(tool)
-      .superRefine(distinct("name"))
-      .default([])
-      .describe("Tools of mcp.upstream that may be called; every other one is denied."),
+    tools: z.array(tool).superRefine(distinct("name")).default([]).meta({
+      description: "Tools of mcp.upstream that may be called; every other one is denied.",
+      live: true,
+    }),
     authorization_servers: z
       .array(authorizationServer)
       .superRefine(distinct("issuer"))

@@ -105,4 +105,7 @@ export const routes = z
     }
   })
   .default([])
-  .describe("Further paths of the upstream that are let through, each with who may call it.");
+  .meta({
+    description: "Further paths of the upstream that are let through, each with who may call it.",
+    live: true,
+  });

@@ -56,25 +56,30 @@ export const server = z
         "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
       examples: ["https://gate.example.com"],
     }),
-    max_body_bytes: wholeNumber(1, gibibyte)
-      .default(10_485_760)
-      .describe("Largest request body, in bytes; a larger one is answered with 413."),
+    max_body_bytes: wholeNumber(1, gibibyte).default(10_485_760).meta({
+      description: "Largest request body, in bytes; a larger one is answered with 413.",
+      live: true,
+    }),
     max_buffered_bytes: wholeNumber(1, 1024 * gibibyte)
       .default(268_435_456)
-      .describe(
-        "Bytes of request bodies held at one time, at least max_body_bytes for each worker; past it 503.",
-      ),
+      .meta({
+        description:
+          "Bytes of request bodies held at one time, at least max_body_bytes for each worker; past it 503.",
+        live: true,
+      }),
     request_timeout: seconds()
       .default(30)
-      .describe("Seconds in which a request must have arrived whole."),
-    shutdown_grace: seconds()
-      .default(10)
-      .describe("Seconds that requests in flight are given to finish on SIGTERM."),
+      .meta({ description: "Seconds in which a request must have arrived whole.", live: true }),
+    shutdown_grace: seconds().default(10).meta({
+      description: "Seconds that requests in flight are given to finish on SIGTERM.",
+      live: true,
+    }),
     trusted_proxies: z
       .array(proxy)
       .default([])
       .meta({
         description: "Proxies whose X-Forwarded-* and X-Request-Id headers are believed.",
+        live: true,
         examples: [["10.0.0.0/8"]],
       }),
     allowed_origins: z
@@ -82,6 +87,7 @@ export const server = z
       .default([])
       .meta({
         description: "Browser origins that may call the gateway (CORS).",
+        live: true,
         examples: [["https://app.example.com"]],
       }),
     tls,

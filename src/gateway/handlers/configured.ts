@@ -137,6 +137,16 @@ function headersOf(
   };
 }
 
+/** @throws Refusal `not_found` if the route is no longer configured, or lets others in than it did */
+function requireSameRoute({ configuration: { routes } }: Gateway, settings: RouteSettings): void {
+  const isSame = (route: RouteSettings) =>
+    route.path === settings.path &&
+    route.access === settings.access &&
+    route.database_header === settings.database_header &&
+    settings.methods.every((method) => route.methods.includes(method));
+  if (!routes.includes(settings) && !routes.some(isSame)) throw new Refusal("not_found");
+}
+
 async function handle(
   gateway: Gateway,
   exchange: Exchange,
@@ -158,7 +168,10 @@ async function handle(
   };
   traceUpward(gateway, exchange, exchange.request.method ?? "", stream.headers);
   exchange.inviteBody();
-  guardStream(gateway, exchange, () => authorize(gateway, exchange, settings));
+  guardStream(gateway, exchange, () => {
+    requireSameRoute(gateway, settings);
+    authorize(gateway, exchange, settings);
+  });
   exchange.forwardedAt = performance.now();
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);

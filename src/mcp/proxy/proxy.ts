@@ -42,7 +42,8 @@ export interface McpProxy {
 export interface McpProxyOptions extends Rights {
   /** The server's URL, with its path. */
   readonly target: string;
-  readonly policy: readonly ToolRule[];
+  /** The rules in force: another list once they have changed. */
+  readonly policy: () => readonly ToolRule[];
   /** Neither the client's credential nor the database's goes up, whatever this says. */
   readonly headers: HeaderPolicy;
   /** The server's own credential, sent as its `Authorization` header. */

@@ -1,6 +1,7 @@
 import type { Decision } from "../../access/policy.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
+import { rememberOne } from "../../remember.ts";
 import { type McpMessage, requireExactKeys } from "../body.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
@@ -20,11 +21,7 @@ export interface ToolRule {
 /** Who may do what, as the live access file says. */
 export interface Rights {
   /** Decides on one call; asked once for each, so that it can be audited. */
-  readonly decide: (
-    principal: Principal,
-    permission: PermissionClass,
-    database: string,
-  ) => Decision;
+  readonly decide: (principal: Principal, rule: ToolRule, database: string) => Decision;
   /** True if the principal has the right on `database`, or on any at all if none is named. */
   readonly mayUse: (
     principal: Principal,
@@ -76,25 +73,28 @@ function databaseOf(rule: ToolRule, message: McpMessage): string {
   throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
 }
 
-/** Makes the policy of a list of rules. */
-export function createToolPolicy(rules: readonly ToolRule[], rights: Rights): ToolPolicy {
-  const byName = new Map(rules.map((rule) => [rule.name, rule]));
+/** Makes the policy of a list of rules. @param rulesNow another list once the rules have changed */
+export function createToolPolicy(rulesNow: () => readonly ToolRule[], rights: Rights): ToolPolicy {
+  const byName = rememberOne(
+    (rules: readonly ToolRule[]) => new Map(rules.map((rule) => [rule.name, rule])),
+  );
+  const ruleOf = (name: string) => byName(rulesNow()).get(name);
   const mayUse = (principal: Principal, { permission, database }: ToolRule): boolean =>
     rights.mayUse(principal, permission, database);
   return {
     judge(principal, message) {
-      const rule = byName.get(message.name ?? "");
+      const rule = ruleOf(message.name ?? "");
       if (rule === undefined) throw denied(message, "tool_without_policy");
       const database = databaseOf(rule, message);
-      const decision = rights.decide(principal, rule.permission, database);
+      const decision = rights.decide(principal, rule, database);
       if (!decision.allowed) throw denied(message, decision.reason);
       return { decision, database };
     },
     judgeTask(principal, message) {
-      if (!rules.some((rule) => mayUse(principal, rule))) throw denied(message, "no_grant");
+      if (!rulesNow().some((rule) => mayUse(principal, rule))) throw denied(message, "no_grant");
     },
     mayCall(principal, name) {
-      const rule = byName.get(name);
+      const rule = ruleOf(name);
       return rule !== undefined && mayUse(principal, rule);
     },
   };

@@ -1,0 +1,83 @@
+import { watchFile } from "../files/watch.ts";
+import { type ConfigurationChange, changesBetween, withLiveChanges } from "./changes.ts";
+import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "./load.ts";
+import { ConfigurationError, type Problem } from "./problem.ts";
+import type { Configuration } from "./schema.ts";
+
+/** What a reload of the configuration came to. */
+export type ConfigurationReload =
+  | { readonly kind: "loaded"; readonly changes: readonly ConfigurationChange[] }
+  | { readonly kind: "refused"; readonly problems: readonly Problem[] };
+
+export interface LiveConfigurationOptions {
+  /** Puts a configuration in force that differs by keys alone that need no restart. */
+  readonly apply: (configuration: Configuration) => Promise<void>;
+  /** Told of each reload that found a change, or was refused. */
+  readonly onReload: (reload: ConfigurationReload) => void;
+}
+
+/** The configuration file, kept in force as far as that goes without a restart. */
+export interface LiveConfiguration {
+  /** Reads the file now; resolves when what can be is in force, or the file was refused. */
+  reload(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** @throws ConfigurationError also if another file than the running one would be taken now */
+function readAgain({ file }: LoadedConfiguration, options: LoadOptions): Configuration {
+  const read = loadConfiguration(options);
+  if (read.file === file) return read.configuration;
+  const found = read.file ?? "no file";
+  const reason = [`not taken any more: a start would take ${found}`, ...read.warnings].join("; ");
+  throw new ConfigurationError([{ source: file, reason }]);
+}
+
+/**
+ * Reads the configuration again whenever its file has changed. A change is in force whole or not at
+ * all: if anything in the file is wrong, the last good state stays.
+ *
+ * @param loaded what the gateway was started with
+ * @param options by which that was found
+ */
+export function openLiveConfiguration(
+  loaded: LoadedConfiguration,
+  options: LoadOptions,
+  { apply, onReload }: LiveConfigurationOptions,
+): LiveConfiguration {
+  let running = loaded.configuration;
+  let isRefused = false;
+
+  async function reloadNow(): Promise<void> {
+    try {
+      const read = readAgain(loaded, options);
+      const changes = changesBetween(running, read);
+      if (changes.length === 0 && !isRefused) return;
+      if (changes.some(({ isLive }) => isLive)) {
+        running = withLiveChanges(running, read, changes);
+        await apply(running);
+      }
+      isRefused = false;
+      onReload({ kind: "loaded", changes });
+    } catch (error) {
+      if (!(error instanceof ConfigurationError)) throw error;
+      isRefused = true;
+      onReload({ kind: "refused", problems: error.problems });
+    }
+  }
+
+  // One after another, so that an older reading can never replace a newer one.
+  let reloading = Promise.resolve();
+  function reload(): Promise<void> {
+    reloading = reloading.catch(() => undefined).then(reloadNow);
+    return reloading;
+  }
+
+  const watch = loaded.file === undefined ? undefined : watchFile(loaded.file, () => void reload());
+  return {
+    reload,
+    async close() {
+      await watch?.close();
+      await reloading;
+    },
+  };
+}
