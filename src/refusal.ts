@@ -33,6 +33,7 @@ const table = {
   invalid_role: [400, "Invalid role: Owner, DbAdmin, ReadWrite or ReadOnly"],
   invalid_email: [400, "Invalid email: 1 to 254 characters, none of them a control character"],
   password_too_short: [400, "Password must be at least 8 characters"],
+  password_common: [400, "Password stands on a list of common passwords: choose another one"],
   password_too_long: [400, "Password must be at most 1024 bytes"],
   path_not_canonical: [400, "The path holds dot segments, '//', ';', '\\', '%2f' or '%5c'"],
 

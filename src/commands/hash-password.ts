@@ -8,7 +8,11 @@ import { withHouseStyle } from "./style.ts";
 
 async function run(options: CommonOptions & { passwordStdin?: true }): Promise<void> {
   const { configuration } = loadFor(options);
-  const password = await readNewPassword("Password:", options.passwordStdin ?? false);
+  const password = await readNewPassword(
+    "Password:",
+    options.passwordStdin ?? false,
+    configuration,
+  );
   print(await hashPassword(password, configuredCosts(configuration)));
 }
 

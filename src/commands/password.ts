@@ -1,6 +1,7 @@
 import type { Key } from "node:readline";
 import { text } from "node:stream/consumers";
-import { requireUsablePassword } from "../identity/password.ts";
+import type { Configuration } from "../config/schema.ts";
+import { openPasswordRule, type PasswordRule } from "../identity/password-rule.ts";
 import { Cancelled, UsageError } from "./outcome.ts";
 
 /** The first line of standard input. */
@@ -9,9 +10,9 @@ async function readFromStandardInput(): Promise<string> {
   return line;
 }
 
-function checked(candidate: string): true | string {
+function check(rule: PasswordRule, candidate: string): true | string {
   try {
-    requireUsablePassword(candidate);
+    rule(candidate);
     return true;
   } catch (error) {
     return error instanceof Error ? error.message : "unusable";
@@ -47,9 +48,9 @@ async function askUnseen(
 }
 
 /** Asks for a new password until it was given the same twice. */
-async function askTwice(question: string): Promise<string> {
+async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   for (;;) {
-    const first = await askUnseen(question, checked);
+    const first = await askUnseen(question, (candidate) => check(rule, candidate));
     if ((await askUnseen("The same again:")) === first) return first;
     process.stderr.write("The two are not the same.\n");
   }
@@ -61,11 +62,16 @@ async function askTwice(question: string): Promise<string> {
  * @param question what the terminal asks, such as `Password for alice:`
  * @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used
  */
-export async function readNewPassword(question: string, fromStdin: boolean): Promise<string> {
+export async function readNewPassword(
+  question: string,
+  fromStdin: boolean,
+  configuration: Configuration,
+): Promise<string> {
   if (!fromStdin && !process.stdin.isTTY) {
     throw new UsageError("there is no terminal to ask on: give the password with --password-stdin");
   }
-  const chosen = fromStdin ? await readFromStandardInput() : await askTwice(question);
-  requireUsablePassword(chosen);
+  const rule = await openPasswordRule(configuration);
+  const chosen = fromStdin ? await readFromStandardInput() : await askTwice(question, rule);
+  rule(chosen);
   return chosen;
 }

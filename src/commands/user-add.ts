@@ -71,6 +71,7 @@ export async function addUser(username: string, options: AddOptions): Promise<vo
     const password = await readNewPassword(
       `Password for ${username}:`,
       options.passwordStdin ?? false,
+      configuration,
     );
     passwordHash = await hashPassword(password, configuredCosts(configuration));
   }

@@ -56,6 +56,7 @@ async function setPassword(
   const password = await readNewPassword(
     `Password for ${username}:`,
     options.passwordStdin ?? false,
+    configuration,
   );
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
   await namingUser(username, () =>

@@ -7,7 +7,8 @@ import { createAccessFile } from "../access/create.ts";
 import type { HashCosts } from "../access/password-hash.ts";
 import { emptySnapshot } from "../access/snapshot.ts";
 import { replaceFile } from "../files/atomic.ts";
-import { hashPassword, requireUsablePassword } from "../identity/password.ts";
+import { hashPassword } from "../identity/password.ts";
+import type { PasswordRule } from "../identity/password-rule.ts";
 import { invocation } from "../invocation.ts";
 
 /** The start cannot go on; the message says what to do. */
@@ -19,6 +20,7 @@ export interface FirstStart {
   readonly accessFile: string;
   readonly keysDirectory: string;
   readonly costs: HashCosts;
+  readonly passwordRule: PasswordRule;
   /** The password that the operator chose for the administrator. */
   readonly chosenPassword: string | undefined;
   /** True if there is a terminal on which a made-up password can be shown once. */
@@ -41,9 +43,9 @@ async function handOver(start: FirstStart, password: string): Promise<FirstPassw
   return { kind: "file", file };
 }
 
-function requireUsableFirst(password: string): void {
+function requireUsableFirst({ passwordRule }: FirstStart, password: string): void {
   try {
-    requireUsablePassword(password);
+    passwordRule(password);
   } catch (error) {
     const reason = error instanceof Error ? error.message : "unusable";
     throw new StartError(`$GATEHOUSE_ADMIN_PASSWORD: ${reason}`);
@@ -71,7 +73,7 @@ export async function prepareServiceDirectory(
     );
   }
   const password = start.chosenPassword ?? randomBytes(PASSWORD_BYTES).toString("base64url");
-  requireUsableFirst(password);
+  requireUsableFirst(start, password);
   const user = {
     username: ADMINISTRATOR,
     email: undefined,

@@ -2,6 +2,7 @@ import type { LiveAccess } from "../access/live.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { LiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
+import type { PasswordRule } from "../identity/password-rule.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { Audit } from "../observe/audit.ts";
@@ -29,6 +30,7 @@ export interface Gateway {
   readonly revocations: LiveRevocations;
   readonly tokens: TokenAuthority;
   readonly login: LoginContext;
+  readonly passwordRule: PasswordRule;
   readonly shared: Shared;
   readonly grammar: Grammar;
   readonly budget: BodyBudget;

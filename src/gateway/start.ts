@@ -3,6 +3,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
+import { openPasswordRule } from "../identity/password-rule.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Figures, type Metrics } from "../observe/metrics.ts";
@@ -106,6 +107,7 @@ async function open(
   opened.defer(() => audit.close());
   const metrics = createMetrics();
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
+  const passwordRule = await openPasswordRule(configuration);
   const firstPassword =
     member?.isFirst === false
       ? undefined
@@ -114,6 +116,7 @@ async function open(
           accessFile: configuration.auth.access_control_file,
           keysDirectory: keysDirectoryOf(serviceDirectory),
           costs: configuredCosts(configuration),
+          passwordRule,
           chosenPassword,
           hasTerminal,
         });
@@ -146,6 +149,7 @@ async function open(
     access,
     ...identity,
     ...upstream,
+    passwordRule,
     shared,
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),

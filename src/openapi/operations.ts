@@ -93,7 +93,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     refusals: [
       ...change,
       ...(["invalid_username", "invalid_email", "invalid_role", "invalid_database"] as const),
-      ...(["password_too_short", "password_too_long"] as const),
+      ...(["password_too_short", "password_too_long", "password_common"] as const),
       ...(["user_exists", "database_case_conflict", "login_busy"] as const),
     ],
   },
@@ -123,7 +123,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     refusals: [
       ...change,
       ...(["credentials_invalid", "invalid_username", "user_not_found"] as const),
-      ...(["password_too_short", "password_too_long"] as const),
+      ...(["password_too_short", "password_too_long", "password_common"] as const),
       ...(["too_many_attempts", "login_busy", "revocation_failed"] as const),
     ],
   },

@@ -35,6 +35,7 @@ t.test("without a file every key has the default of the contract", (t) => {
         argon2_memory_cost: 65536,
         argon2_time_cost: 3,
         argon2_parallelism: 4,
+        refuse_common_passwords: false,
         access_control_file: join(home, "access_control.toml"),
         revocations_file: join(home, "revocations"),
         default_database: "main",

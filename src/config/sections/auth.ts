@@ -43,6 +43,10 @@ export const auth = z
       .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
     argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
     argon2_parallelism: wholeNumber(1, 64).default(4).describe("Lanes of one password hash."),
+    refuse_common_passwords: z
+      .boolean()
+      .default(false)
+      .describe("Whether a new password that stands on a list of common ones is refused."),
     access_control_file: filePath()
       .default(serviceFiles.access_control_file)
       .describe("Users and grants; the bare default name is in the service directory."),

@@ -5,7 +5,7 @@ import type { Snapshot } from "../../access/snapshot.ts";
 import { requireSelfOrAdministrator } from "../../access/standing.ts";
 import { credentialOf } from "../../identity/credential.ts";
 import { checkPassword, hashClientOf } from "../../identity/login.ts";
-import { hashPassword, requireUsablePassword } from "../../identity/password.ts";
+import { hashPassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendSuccess } from "../answer.ts";
@@ -29,7 +29,7 @@ function requireMayChange(snapshot: Snapshot, actor: Subject, username: string):
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const username = usernameParameter(exchange);
   const { old_password: oldPassword, new_password: newPassword } = parseBody(body, shape);
-  requireUsablePassword(newPassword);
+  gateway.passwordRule(newPassword);
   const { actor } = requireCaller(exchange);
   const isOwn = username === actor.username;
   if (isOwn && oldPassword === undefined) {

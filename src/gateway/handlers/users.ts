@@ -5,7 +5,7 @@ import { isRole } from "../../access/roles.ts";
 import { isAdministrator, type UserView, viewUser } from "../../access/snapshot.ts";
 import { maySeeGrants, requireManager } from "../../access/standing.ts";
 import { hashClientOf } from "../../identity/login.ts";
-import { hashPassword, requireUsablePassword } from "../../identity/password.ts";
+import { hashPassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendSuccess } from "../answer.ts";
@@ -27,13 +27,14 @@ const patch = z
   .strictObject({ email: z.string().nullish(), disabled: z.boolean().optional() })
   .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given");
 
-function readUser(body: Buffer, defaultDatabase: string) {
+function readUser({ configuration, passwordRule }: Gateway, body: Buffer) {
+  const { default_database: defaultDatabase } = configuration.auth;
   const { username, email, password, role, database = defaultDatabase } = parseBody(body, newUser);
   if (!isUsername(username)) throw new Refusal("invalid_username");
   if (email != null && !isEmail(email)) throw new Refusal("invalid_email");
   if (!isRole(role)) throw new Refusal("invalid_role");
   if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
-  requireUsablePassword(password);
+  passwordRule(password);
   return { username, email: email ?? undefined, password, grant: { database, role } };
 }
 
@@ -42,8 +43,7 @@ export const createUser: Endpoint = {
   door: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
-    const { default_database: defaultDatabase } = gateway.configuration.auth;
-    const { username, email, password, grant } = readUser(body, defaultDatabase);
+    const { username, email, password, grant } = readUser(gateway, body);
     const record = {
       username,
       email,

@@ -11,6 +11,7 @@ function shortened({ text, problem }: Broken): Broken {
 /** What `[auth]` refuses. */
 export const auth: Broken[] = [
   ...key("auth", "insecure_allow_remote", "true or false", ["0"]),
+  ...key("auth", "refuse_common_passwords", "true or false", ['"some"']),
   ...key("auth", "check_permissions", "true or false", ['"yes"', "1"]),
   ...key("auth", "token_expiration", "a whole number from 1 to 31622400", ["0", "31622401"]),
   ...key("auth", "signing_algorithm", '"ES256", "EdDSA", "RS256", "HS256"', ['"none"', '"es256"']),
