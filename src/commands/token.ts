@@ -5,7 +5,7 @@ import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { credentialOf } from "../identity/credential.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
-import { openKeyRing } from "../identity/key-ring.ts";
+import { loadKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
 import { LONGEST_TOKEN_LIFETIME, readRevocations } from "../identity/revocation-file.ts";
 import { earliestIssue, revoke, revokeTokensOf } from "../identity/revocations.ts";
@@ -55,7 +55,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const checkRead = { checkRead: auth.check_permissions };
   const directory = keysDirectoryOf(loaded.serviceDirectory);
   const algorithm = auth.signing_algorithm;
-  const ring = await openKeyRing({ ...checkRead, directory, algorithm });
+  const ring = await loadKeyRing({ ...checkRead, directory, algorithm });
   const revocations = await readRevocations(auth.revocations_file, checkRead);
   const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
     username,

@@ -8,6 +8,7 @@ import type { LoginContext } from "../identity/login.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
 import { type CountingTokenAuthority, createTokenAuthority } from "../identity/token.ts";
 import type { Log } from "../observe/log.ts";
+import type { Metrics } from "../observe/metrics.ts";
 import { revocationsInStep } from "./in-step.ts";
 import type { Membership } from "./member.ts";
 import type { Shared } from "./shared.ts";
@@ -30,6 +31,9 @@ export interface IdentityBase {
   readonly access: LiveAccess;
   readonly shared: Shared;
   readonly log: Log;
+  readonly metrics: Metrics;
+  /** True if there was no access file before. */
+  readonly isFirstStart: boolean;
   /** Set if other processes serve the same gateway. */
   readonly member: Membership | undefined;
 }
@@ -37,19 +41,32 @@ export interface IdentityBase {
 /** Opens keys and revocations, and puts their closing on the stack. */
 export async function openIdentity(
   { configuration, serviceDirectory }: LoadedConfiguration,
-  { access, shared, log, member }: IdentityBase,
+  { access, shared, log, metrics, isFirstStart, member }: IdentityBase,
   opened: AsyncDisposableStack,
 ): Promise<Identity> {
   const { auth } = configuration;
   const checkRead = { checkRead: auth.check_permissions };
+  const directory = keysDirectoryOf(serviceDirectory);
   const keys = await openLiveKeyRing({
     ...checkRead,
-    directory: keysDirectoryOf(serviceDirectory),
+    directory,
     algorithm: auth.signing_algorithm,
-    onReload: () => log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded"),
-    onFailure: (error) =>
-      log.error({ reason: reasonOf(error) }, "signing keys refused: no new key is taken"),
+    // A process that is started in the place of another must not sign by keys of its own.
+    mayMake: member?.isFirst ?? true,
+    onMade() {
+      if (!isFirstStart) log.warn({ directory }, "no signing keys: made anew, earlier tokens end");
+    },
+    onReload() {
+      metrics.keysReloaded(true);
+      log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");
+    },
+    onFailure(error) {
+      metrics.keysReloaded(false);
+      const reason = reasonOf(error);
+      log.error({ reason }, "signing keys refused: the last good ones stay in force");
+    },
   });
+  metrics.keysReloaded(true);
   opened.defer(() => keys.close());
   const own = await openRevocations(auth.revocations_file, {
     ...checkRead,

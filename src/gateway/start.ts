@@ -123,7 +123,8 @@ async function open(
   const own = await openAccess(loaded, { log, audit, metrics }, opened);
   const access = member === undefined ? own : accessInStep(own, member.tellOthers);
   const shared = openShared(configuration, member, metrics, opened);
-  const base = { access, shared, log, member };
+  const isFirstStart = firstPassword !== undefined;
+  const base = { access, shared, log, metrics, isFirstStart, member };
   const identity = await openIdentity(loaded, base, opened);
   const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
   const behind = await openUpstream(loaded, engine, log, opened);

@@ -1,5 +1,4 @@
 import type { KeyObject } from "node:crypto";
-import { mkdir } from "node:fs/promises";
 import { type CryptoKey, importJWK, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
 import { watchFile } from "../files/watch.ts";
@@ -27,6 +26,8 @@ export interface KeyRing {
 /** The keys as they are in force, kept up to date with the directory. */
 export interface LiveKeyRing {
   readonly ring: KeyRing;
+  /** True while the directory is not what is in force. */
+  readonly stale: boolean;
   close(): Promise<void>;
 }
 
@@ -35,6 +36,17 @@ export interface KeyRingOptions {
   readonly algorithm: SigningAlgorithm;
   /** Also refuse a key file that others may read. */
   readonly checkRead: boolean;
+}
+
+/** There is no key that signs. */
+export class KeysMissingError extends Error {
+  constructor(directory: string) {
+    super(
+      `${directory} holds no key that signs: restore the keys, or, if they are lost, make new ones ` +
+        "with `gatehouse key rotate`, which ends every token",
+    );
+    this.name = "KeysMissingError";
+  }
 }
 
 async function buildKeyRing(
@@ -65,23 +77,40 @@ async function buildKeyRing(
 }
 
 /**
- * Loads the keys of the algorithm, and makes the first one if there is none that signs.
+ * Loads the keys of the algorithm.
  *
- * @throws KeyFileError or UnsafeFileError if a key file cannot be used
+ * @throws KeysMissingError if none of them signs, KeyFileError or UnsafeFileError if a key file
+ *   cannot be used
  */
-export async function openKeyRing(options: KeyRingOptions): Promise<KeyRing> {
+export async function loadKeyRing(options: KeyRingOptions): Promise<KeyRing> {
   const { directory, algorithm } = options;
-  await mkdir(directory, { recursive: true, mode: 0o700 });
   const found = await readKeyFiles(directory, options);
   const signer = signerOf(found, algorithm);
-  if (signer !== undefined) return buildKeyRing(algorithm, found, signer);
-  const made = await ensureSigner(directory, algorithm);
-  return buildKeyRing(algorithm, [made, ...found], made);
+  if (signer === undefined) throw new KeysMissingError(directory);
+  return buildKeyRing(algorithm, found, signer);
 }
 
-/** The ring without the keys whose files are gone. */
+/**
+ * Loads the keys of the algorithm, and makes the first one if there is none that signs.
+ *
+ * @param onMade told that there was none
+ * @throws KeyFileError or UnsafeFileError if a key file cannot be used
+ */
+export async function openKeyRing(options: KeyRingOptions, onMade?: () => void): Promise<KeyRing> {
+  try {
+    return await loadKeyRing(options);
+  } catch (error) {
+    if (!(error instanceof KeysMissingError)) throw error;
+    await ensureSigner(options.directory, options.algorithm);
+    onMade?.();
+    return loadKeyRing(options);
+  }
+}
+
+/** The ring without the keys whose files are gone; all of it while that is so of the signer's. */
 async function withoutDeleted(ring: KeyRing, directory: string): Promise<KeyRing> {
   const present = new Set(await listKeyNames(directory).catch(() => []));
+  if (!present.has(ring.signer.kid)) return ring;
   return {
     ...ring,
     verifier: (kid) => (present.has(kid) ? ring.verifier(kid) : undefined),
@@ -91,35 +120,49 @@ async function withoutDeleted(ring: KeyRing, directory: string): Promise<KeyRing
   };
 }
 
+export interface LiveKeyRingOptions extends KeyRingOptions {
+  /** True if a key is to be made where there is none: at a start, never later. */
+  readonly mayMake: boolean;
+  readonly onMade: () => void;
+  readonly onReload: () => void;
+  readonly onFailure: (error: unknown) => void;
+}
+
 /**
  * Loads the keys and keeps them in step with the directory: a new key signs and a deleted one
- * verifies nothing within a second. While a key file cannot be used, no new key is taken, but a
- * deleted one is dropped all the same.
+ * verifies nothing within a second. While no key that signs is there, such as in a directory that
+ * was moved away, the last good ones stay in force. While a key file cannot be used, no new key is
+ * taken, but a deleted one is dropped all the same.
  *
- * @throws KeyFileError or UnsafeFileError if a key file cannot be used at first
+ * @throws KeysMissingError, KeyFileError or UnsafeFileError if the keys cannot be used at first
  */
-export async function openLiveKeyRing(
-  options: KeyRingOptions & { onFailure: (error: unknown) => void; onReload: () => void },
-): Promise<LiveKeyRing> {
-  let ring = await openKeyRing(options);
+export async function openLiveKeyRing(options: LiveKeyRingOptions): Promise<LiveKeyRing> {
+  const { directory, mayMake, onMade } = options;
+  let ring = await (mayMake ? openKeyRing(options, onMade) : loadKeyRing(options));
+  let stale = false;
   let reloading: Promise<void> = Promise.resolve();
 
   async function reload(): Promise<void> {
     try {
-      ring = await openKeyRing(options);
+      ring = await loadKeyRing(options);
+      stale = false;
       options.onReload();
     } catch (error) {
-      ring = await withoutDeleted(ring, options.directory);
+      stale = true;
+      ring = await withoutDeleted(ring, directory);
       options.onFailure(error);
     }
   }
 
-  const watch = watchFile(options.directory, () => {
+  const watch = watchFile(directory, () => {
     reloading = reloading.then(reload);
   });
   return {
     get ring() {
       return ring;
+    },
+    get stale() {
+      return stale;
     },
     async close() {
       await watch.close();

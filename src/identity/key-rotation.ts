@@ -27,13 +27,23 @@ export function signerOf(
   return keys.find((key) => key.alg === algorithm && key.verifies_until === undefined);
 }
 
+/** Makes the directory, but not the one that it is in: that may have been moved away. */
+async function makeDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory, { mode: 0o700 });
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EEXIST") return;
+    throw error;
+  }
+  await giveToDirectoryOwner(directory);
+}
+
 /** Everything that changes keys holds this lock and sees keys that nobody else is changing. */
 async function withKeys<T>(
   directory: string,
   work: (keys: readonly StoredKey[]) => Promise<T>,
 ): Promise<T> {
-  const made = await mkdir(directory, { recursive: true, mode: 0o700 });
-  if (made !== undefined) await giveToDirectoryOwner(directory);
+  await makeDirectory(directory);
   return withLock(directory, async () => work(await readKeyFiles(directory, { checkRead: false })));
 }
 

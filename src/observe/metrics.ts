@@ -29,6 +29,8 @@ export interface Metrics {
   reloadFailed(): void;
   /** Shows the certificate of TLS from now on, as what it returns is told. */
   showCertificate(): CertificateFigures;
+  /** Notes whether the signing keys on disk are those in force. */
+  keysReloaded(isGood: boolean): void;
   /** Shows what these tell from now on. @param isUp finds out whether the upstream is there */
   showUpstream(figures: UpstreamFigures, isUp: () => Promise<boolean>): void;
   /** Shows each of several targets. */
@@ -98,6 +100,17 @@ function registerReloads(registers: Registry[]): Pick<Metrics, "reloaded" | "rel
   };
 }
 
+/** Notes what became of the signing keys. */
+function registerKeys(registers: Registry[]): Pick<Metrics, "keysReloaded"> {
+  const isGood = new Gauge({
+    name: "gatehouse_signing_keys_last_reload_successful",
+    help: "1 if the signing keys on disk are those in force, 0 if the last good ones are kept",
+    aggregator: "min",
+    registers,
+  });
+  return { keysReloaded: (value) => isGood.set(value ? 1 : 0) };
+}
+
 /** Makes the figures; they cost next to nothing while nobody reads them. */
 export function createMetrics(): Metrics {
   const registry = new Registry();
@@ -105,6 +118,7 @@ export function createMetrics(): Metrics {
   const requests = new RequestFigures(registry);
   return {
     ...registerReloads([registry]),
+    ...registerKeys([registry]),
     begin: () => requests.begin(),
     end: () => requests.end(),
     request: (request) => requests.count(request),

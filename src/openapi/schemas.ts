@@ -46,6 +46,7 @@ export const readiness = {
   upstream: { enum: ["up", "down"] },
   access_file: freshness,
   revocations: freshness,
+  keys: freshness,
   access_version: text,
   version: text,
 };

@@ -1,6 +1,7 @@
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { ensureSigner } from "../../src/identity/key-rotation.ts";
 import { grant, user } from "../access/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
 import { failed, type Installation, install, people, program } from "./kit.ts";
@@ -13,8 +14,11 @@ const robots = [
   grant("idp:robot", "main", "ReadOnly"),
 ].join("");
 
-function installRobots(t: Test): Installation {
-  return install(t, `${people}${robots}`);
+/** Robots, and the key that a first start makes. */
+async function installRobots(t: Test): Promise<Installation> {
+  const gatehouse = install(t, `${people}${robots}`);
+  await ensureSigner(path.join(gatehouse.home, "keys"), "ES256");
+  return gatehouse;
 }
 
 function now(): number {
@@ -36,7 +40,7 @@ function revocationsIn(gatehouse: Installation): Record<string, unknown>[] {
 t.test(
   "token issue prints a token for a machine, and nothing else on standard output",
   async (t) => {
-    const gatehouse = installRobots(t);
+    const gatehouse = await installRobots(t);
     const start = now();
     const { code, stdout, stderr } = await gatehouse.run("token issue robot --database main");
     t.equal(code, 0);
@@ -57,7 +61,7 @@ t.test(
 );
 
 t.test("the claims follow the user and the options", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   const cases: [flags: string, claims: Record<string, unknown>][] = [
     ["robot", { database: "*", role: "ReadWrite" }],
     ["robot --database *", { database: "*", role: "ReadWrite" }],
@@ -72,7 +76,7 @@ t.test("the claims follow the user and the options", async (t) => {
 });
 
 t.test("--expires takes seconds, minutes, hours and days, up to 366 days", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   const lifetimes: [text: string, seconds: number][] = [
     ["1s", 1],
     ["30m", 1800],
@@ -96,7 +100,7 @@ t.test("--expires takes seconds, minutes, hours and days, up to 366 days", async
 });
 
 t.test("no token is issued to who could not use it", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   const refused: [flags: string, reason: string][] = [
     ["nobody", "User not found: nobody"],
     ["idp:nobody", "User not found: idp:nobody"],
@@ -114,7 +118,7 @@ t.test("no token is issued to who could not use it", async (t) => {
 });
 
 t.test("a new token is later than what is revoked by then", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   t.equal((await gatehouse.run("token revoke --user robot")).code, 0);
   const [{ before = 0 } = {}] = revocationsIn(gatehouse);
   t.ok(Number(decodePart(await issue(gatehouse, "robot"), 1).iat) >= Number(before));
@@ -126,7 +130,7 @@ t.test("a new token is later than what is revoked by then", async (t) => {
 });
 
 t.test("token revoke writes down one token, or all of a user", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   const { jti } = decodePart(await issue(gatehouse, "robot"), 1);
   const one = await gatehouse.run(`token revoke ${jti}`);
   t.strictSame(one, { code: 0, stdout: `Revoked the token ${jti}.\n`, stderr: "" });
@@ -141,7 +145,7 @@ t.test("token revoke writes down one token, or all of a user", async (t) => {
 });
 
 t.test("token revoke takes an id in capitals, and one of an access token for MCP", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   const uuid = "0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43";
   const other = "Ab_-".padEnd(43, "Z");
   t.equal((await gatehouse.run(`token revoke ${uuid.toUpperCase()}`)).code, 0);
@@ -151,7 +155,7 @@ t.test("token revoke takes an id in capitals, and one of an access token for MCP
 });
 
 t.test("token revoke takes a user of another issuer, with a record or without one", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   const external = ["staff:bob", "idp:robot"];
   for (const name of external) {
     const { code, stdout } = await gatehouse.run(`token revoke --user ${name}`);
@@ -164,7 +168,7 @@ t.test("token revoke takes a user of another issuer, with a record or without on
 });
 
 t.test("token revoke refuses what would revoke nothing", async (t) => {
-  const gatehouse = installRobots(t);
+  const gatehouse = await installRobots(t);
   const token = (await issue(gatehouse, "robot")).trim();
   const refused: [flags: string[], code: number, stderr: RegExp][] = [
     [[], 2, /give either the id of a token/],
@@ -183,4 +187,12 @@ t.test("token revoke refuses what would revoke nothing", async (t) => {
     t.notMatch(result.stderr, token);
   }
   t.throws(() => revocationsIn(gatehouse), { code: "ENOENT" }, "nothing was written");
+});
+
+t.test("token issue makes no keys: a gateway may run by others that were moved away", async (t) => {
+  const gatehouse = install(t, `${people}${robots}`);
+  const { code, stderr } = await gatehouse.run("token issue robot");
+  t.equal(code, 1);
+  t.match(stderr, "holds no key that signs: restore the keys");
+  t.notOk(existsSync(path.join(gatehouse.home, "keys")));
 });

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import t from "tap";
@@ -39,4 +40,11 @@ t.test("a start that fails gives the directory back", async (t) => {
   await t.rejects(startEngine({ url, listen: `unix:${directory}`, log }), /is no socket/);
   const engine = await startEngine({ url, listen: "127.0.0.1:0", log });
   await engine.close();
+});
+
+t.test("what the directory is in, which may have been moved away, is not made anew", async (t) => {
+  const parent = join(temporaryDirectory(t), "moved");
+  const url = `sqlite:${join(parent, "data")}`;
+  await t.rejects(startEngine({ url, listen: "127.0.0.1:0", log }), { code: "ENOENT" });
+  t.notOk(existsSync(parent));
 });

@@ -1,4 +1,12 @@
-import { closeSync, fsyncSync, mkdirSync, openSync, readdirSync, rmSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  rmSync,
+} from "node:fs";
 import { join, resolve } from "node:path";
 import { isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -19,9 +27,12 @@ export class DatabaseFiles {
     this.directory = resolve(directory);
   }
 
-  /** Makes the directory (mode 0700) if needed. Throws the file system's error. */
+  /**
+   * Makes the directory (mode 0700) if needed, but not the one that it is in: that may have been
+   * moved away with the databases. Throws the file system's error.
+   */
   makeDirectory(): void {
-    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
+    if (!existsSync(this.directory)) mkdirSync(this.directory, { mode: 0o700 });
   }
 
   /** Makes the default database if there is none. Throws the file system's error. */

@@ -28,6 +28,7 @@ export const readyz: Endpoint = {
       upstream: isUp ? "up" : "down",
       access_file: gateway.access.stale ? "stale" : "fresh",
       revocations: gateway.revocations.stale ? "stale" : "fresh",
+      keys: gateway.keys.stale ? "stale" : "fresh",
       access_version: gateway.access.snapshot.version,
       version,
     });
