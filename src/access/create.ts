@@ -17,16 +17,19 @@ const header = `# Who may do what. Edit this file while the gateway runs: a chan
 /**
  * Writes a new access file (0600) that holds what `changes` say.
  *
+ * @param prepare is done right before, and only if there is none yet
  * @returns its snapshot, or undefined if there is one already: then nothing is written
  */
 export async function createAccessFile(
   file: string,
   changes: readonly Change[],
+  prepare: () => Promise<void> = async () => {},
 ): Promise<Snapshot | undefined> {
   const text = editText(header, { users: [], grants: [] }, changes);
   const snapshot = parseAccessFile(text, file);
   return withLock(file, async () => {
     if (existsSync(file)) return undefined;
+    await prepare();
     await replaceFile(file, text);
     return snapshot;
   });

@@ -1,7 +1,10 @@
+import { rm } from "node:fs/promises";
 import { styleText } from "node:util";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
+import { invocation } from "../invocation.ts";
 import { version } from "../version.ts";
+import { openable } from "./openable.ts";
 import { print } from "./outcome.ts";
 
 const LABEL_WIDTH = 15;
@@ -10,38 +13,61 @@ function printFact(label: string, fact: string): void {
   print(`  ${styleText("dim", label.padEnd(LABEL_WIDTH))}${fact}`);
 }
 
-function printFacts(
-  { configuration, serviceDirectory, file }: LoadedConfiguration,
-  { users, administrators, dataDirectory, url, publicUrl }: GatewayFacts,
-): void {
+/** Where the databases are, and whether they answer. */
+function databaseFact({ configuration }: LoadedConfiguration, facts: GatewayFacts): string {
+  const { dataDirectory, isUpstreamUp } = facts;
+  if (dataDirectory !== undefined) return `SQLite files in ${dataDirectory}`;
+  const { url: one = "", urls = [one] } = configuration.upstream;
+  const place = urls.join(", ");
+  const trouble = "does not answer: until it does, every query is refused with 502 or 503";
+  return isUpstreamUp === false ? `${place} ${styleText("red", trouble)}` : place;
+}
+
+function printFacts(loaded: LoadedConfiguration, facts: GatewayFacts): void {
+  const { configuration, serviceDirectory, file } = loaded;
+  const { users, administrators, url, publicUrl } = facts;
   const names = administrators.join(", ");
+  const [, ...others] = openable(url);
+  if (others.length > 0) printFact("Also at", others.join(", "));
   if (publicUrl !== url) printFact("Public URL", publicUrl);
   printFact("Users", `${users}; administrators: ${names || "none"}`);
   printFact("Access file", `${configuration.auth.access_control_file} (edit it live)`);
   printFact("Files", serviceDirectory);
   printFact("Configuration", file ?? "defaults (see gateway.toml.example)");
-  const files = `SQLite files in ${dataDirectory}`;
-  const { url: one = "", urls = [one] } = configuration.upstream;
-  printFact("Database", dataDirectory === undefined ? urls.join(", ") : files);
+  printFact("Database", databaseFact(loaded, facts));
+}
+
+/** Says how an administrator gets in: by the password just made, or by a new one. */
+function printWayIn({ firstPassword, administrators: [name] }: GatewayFacts): void {
+  print("");
+  if (firstPassword?.kind === "shown") {
+    const [admin, secret] = ["admin", firstPassword.password].map((part) =>
+      styleText("bold", part),
+    );
+    print(`  The administrator is ${admin}, and its password, shown only now, is ${secret}`);
+  } else if (firstPassword?.kind === "file") {
+    print(`  The first password of admin is in ${firstPassword.file}`);
+    print("  Log in, change it and delete the file.");
+  }
+  const remedy = name === undefined ? "user add <name> --admin" : `user password ${name}`;
+  print(`  Password lost?  ${invocation} ${remedy}`);
 }
 
 /** Tells a person on a terminal what they want to know after a start. */
-export function greet(loaded: LoadedConfiguration, facts: GatewayFacts): void {
+export async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<void> {
   const { firstPassword, url, administrators } = facts;
+  const [address = url] = openable(url);
   print("");
-  print(`${styleText("bold", `Gatehouse ${version}`)} listens on ${styleText("cyan", url)}`);
+  print(`${styleText("bold", `Gatehouse ${version}`)} listens on ${styleText("cyan", address)}`);
   print("");
   printFacts(loaded, facts);
-  const password = firstPassword?.kind === "shown" ? firstPassword.password : "<password>";
-  if (firstPassword?.kind === "shown") {
-    const [name, secret] = [styleText("bold", "admin"), styleText("bold", password)];
-    print("");
-    print(`  The administrator is ${name}, and its password, shown only now, is ${secret}`);
-  }
+  printWayIn(facts);
   print("");
   print("Next, in another terminal:");
   print("");
+  const password = firstPassword?.kind === "shown" ? firstPassword.password : "<password>";
   const body = JSON.stringify({ username: administrators[0] ?? "admin", password });
-  print(`  curl -s ${url}/login -H 'Content-Type: application/json' -d '${body}'`);
+  print(`  curl -s ${address}/login -H 'Content-Type: application/json' -d '${body}'`);
   print("");
+  if (firstPassword?.kind === "shown") await rm(firstPassword.file, { force: true });
 }

@@ -1,6 +1,6 @@
 import { Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
-import { isLoopback } from "../config/addresses.ts";
+import { isLoopback, isUnspecified } from "../config/addresses.ts";
 import type { LiveConfiguration } from "../config/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configurationSchema } from "../config/schema.ts";
@@ -32,11 +32,17 @@ function takeChosenPassword(): string | undefined {
   return password || undefined;
 }
 
-function warn({ configuration: { auth, server } }: LoadedConfiguration, log: Log): void {
+function warn({ configuration: { auth, server, mcp } }: LoadedConfiguration, log: Log): void {
   if (!isLoopback(server.host) && server.tls.certificate === undefined) {
     log.warn(
       { host: server.host },
       "other machines can reach this address: switch TLS on ([server.tls]) or put it in front",
+    );
+  }
+  if (mcp.enabled && server.public_url === "" && isUnspecified(server.host)) {
+    log.warn(
+      { host: server.host },
+      "this address cannot be opened: set server.public_url, or no MCP client can log in",
     );
   }
   if (!auth.enabled) {
@@ -51,10 +57,11 @@ function logStart(
 ): void {
   const { firstPassword, url, publicUrl, accessVersion, users, dataDirectory } = facts;
   if (firstPassword?.kind === "file") {
-    log.warn(
-      { user: "admin", file: firstPassword.file },
-      "first start: the administrator's password is in this file; log in, change it and delete the file",
-    );
+    const { file, isFirstStart } = firstPassword;
+    const what = isFirstStart
+      ? "first start: the administrator's password is in this file"
+      : "the administrator's first password is still in this file";
+    log.warn({ user: "admin", file }, `${what}; log in, change it and delete the file`);
   }
   const { configuration, serviceDirectory, file } = loaded;
   log.info(
@@ -85,7 +92,7 @@ async function start(
     throw explainListenFailure(error, loaded.configuration);
   });
   const { facts } = gateway;
-  if (options.hasTerminal) greet(loaded, facts);
+  if (options.hasTerminal) await greet(loaded, facts);
   else logStart(loaded, facts, { log: options.log, workers });
   return gateway;
 }

@@ -27,6 +27,11 @@ export function isLoopback(host: string): boolean {
   return isAddress(host) && ipaddr.process(host).range() === "loopback";
 }
 
+/** True if `host` stands for every address of this machine: `0.0.0.0`, `::`. */
+export function isUnspecified(host: string): boolean {
+  return isAddress(host) && ipaddr.process(host).range() === "unspecified";
+}
+
 /** True for a plain IP address or a network such as `10.0.0.0/8`. */
 export function isAddressOrNetwork(text: string): boolean {
   const [address = "", prefix, ...rest] = text.split("/");

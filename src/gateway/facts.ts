@@ -7,10 +7,12 @@ export interface GatewayFacts {
   readonly url: string;
   /** How clients reach it: the same, unless a front is configured. */
   readonly publicUrl: string;
-  /** Set if this was the first start. */
+  /** Set if this was the first start, or if what that has made up was not seen yet. */
   readonly firstPassword: FirstPassword | undefined;
   /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
   readonly dataDirectory: string | undefined;
+  /** Whether the databases answer; undefined if nobody is there to be told. */
+  readonly isUpstreamUp: boolean | undefined;
   readonly accessVersion: string;
   /** How many users there are. */
   readonly users: number;

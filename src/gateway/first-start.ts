@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { chmod, mkdir } from "node:fs/promises";
+import { chmod, mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { createAccessFile } from "../access/create.ts";
 import type { HashCosts } from "../access/password-hash.ts";
-import { emptySnapshot } from "../access/snapshot.ts";
+import { emptySnapshot, type User } from "../access/snapshot.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { hashPassword } from "../identity/password.ts";
 import type { PasswordRule } from "../identity/password-rule.ts";
@@ -30,17 +30,45 @@ export interface FirstStart {
 /** How the first administrator's password can be learnt. */
 export type FirstPassword =
   | { readonly kind: "chosen" }
-  | { readonly kind: "shown"; readonly password: string }
-  | { readonly kind: "file"; readonly file: string };
+  /** To be shown on the terminal, after which the file that keeps it until then is removed. */
+  | { readonly kind: "shown"; readonly password: string; readonly file: string }
+  | { readonly kind: "file"; readonly file: string; readonly isFirstStart: boolean };
 
 const ADMINISTRATOR = "admin";
 const PASSWORD_BYTES = 15;
-async function handOver(start: FirstStart, password: string): Promise<FirstPassword> {
-  if (start.chosenPassword !== undefined) return { kind: "chosen" };
-  if (start.hasTerminal) return { kind: "shown", password };
-  const file = path.join(start.serviceDirectory, "initial_admin_password");
-  await replaceFile(file, `${password}\n`);
-  return { kind: "file", file };
+
+/** Where a password that was made up stands until somebody has seen it. */
+function passwordFileOf({ serviceDirectory }: FirstStart): string {
+  return path.join(serviceDirectory, "initial_admin_password");
+}
+
+/** What an earlier start has left, because it had no terminal or did not get as far as showing it. */
+function leftPassword(start: FirstStart): FirstPassword | undefined {
+  const file = passwordFileOf(start);
+  return existsSync(file) ? { kind: "file", file, isFirstStart: false } : undefined;
+}
+
+/**
+ * Makes the access file with its administrator.
+ *
+ * @returns false if another start has made it meanwhile
+ */
+async function createWith(start: FirstStart, password: string, user: User): Promise<boolean> {
+  const file = start.chosenPassword === undefined ? passwordFileOf(start) : undefined;
+  const changes = planAddUser(emptySnapshot, "operator", user, administratorGrant);
+  let isKept = false;
+  try {
+    // The password is kept first: a file without a known password would lock everybody out.
+    const made = await createAccessFile(start.accessFile, changes, async () => {
+      if (file === undefined) return;
+      isKept = true;
+      await replaceFile(file, `${password}\n`);
+    });
+    return made !== undefined;
+  } catch (error) {
+    if (isKept && file !== undefined) await rm(file, { force: true });
+    throw error;
+  }
 }
 
 function requireUsableFirst({ passwordRule }: FirstStart, password: string): void {
@@ -56,7 +84,7 @@ function requireUsableFirst({ passwordRule }: FirstStart, password: string): voi
  * Prepares the service directory (0700) and, if there has never been a start, the access file with
  * an administrator.
  *
- * @returns how the new administrator's password can be learnt; undefined if this is no first start
+ * @returns how the first administrator's password can be learnt; undefined if it is nowhere any more
  * @throws StartError if the access file is gone but signing keys are there: an accident, in which
  *   a new administrator must not be made in silence
  */
@@ -65,7 +93,7 @@ export async function prepareServiceDirectory(
 ): Promise<FirstPassword | undefined> {
   const isNew = (await mkdir(start.serviceDirectory, { recursive: true })) !== undefined;
   if (isNew) await chmod(start.serviceDirectory, 0o700);
-  if (existsSync(start.accessFile)) return undefined;
+  if (existsSync(start.accessFile)) return leftPassword(start);
   if (existsSync(start.keysDirectory)) {
     throw new StartError(
       `${start.accessFile} is missing, but there are signing keys in ${start.keysDirectory}: ` +
@@ -81,11 +109,10 @@ export async function prepareServiceDirectory(
     disabled: false,
     tokensValidAfter: 0,
   };
-  // The password is handed over first: a file without a known password would lock everybody out.
-  const handedOver = await handOver(start, password);
-  await createAccessFile(
-    start.accessFile,
-    planAddUser(emptySnapshot, "operator", user, administratorGrant),
-  );
-  return handedOver;
+  if (!(await createWith(start, password, user))) return leftPassword(start);
+  if (start.chosenPassword !== undefined) return { kind: "chosen" };
+  const file = passwordFileOf(start);
+  return start.hasTerminal
+    ? { kind: "shown", password, file }
+    : { kind: "file", file, isFirstStart: true };
 }

@@ -14,6 +14,7 @@ import { version } from "../version.ts";
 import { BodyBudget } from "./body-collector.ts";
 import { accessFacts, type GatewayFacts } from "./facts.ts";
 import { prepareServiceDirectory } from "./first-start.ts";
+import { requireFreeForFirstStart } from "./free-port.ts";
 import type { Gateway } from "./gateway.ts";
 import { accessInStep } from "./in-step.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
@@ -107,6 +108,7 @@ async function open(
   opened.defer(() => audit.close());
   const metrics = createMetrics();
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
+  if (member === undefined) await requireFreeForFirstStart(configuration);
   const passwordRule = await openPasswordRule(configuration);
   const firstPassword =
     member?.isFirst === false
@@ -187,8 +189,10 @@ async function open(
     const listener = await metrics.listen(configuration.metrics.listen);
     opened.defer(() => void listener.close());
   }
+  const isUpstreamUp = hasTerminal ? await upstream.placement.isUp() : undefined;
+  const facts = { url, publicUrl, firstPassword, dataDirectory, isUpstreamUp };
   return {
-    facts: { url, publicUrl, firstPassword, dataDirectory, ...accessFacts(own.snapshot) },
+    facts: { ...facts, ...accessFacts(own.snapshot) },
     async refresh() {
       audit.reopen();
       await Promise.all([own.reload(), identity.revocations.reload(), front.reloadCertificate()]);

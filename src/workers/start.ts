@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { requireFree, requireFreeForFirstStart } from "../gateway/free-port.ts";
 import { openEngine } from "../gateway/open-upstream.ts";
 import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway, StartOptions } from "../gateway/start.ts";
@@ -10,7 +11,6 @@ import type { EngineAddress } from "../upstream/embedded-engine.ts";
 import { configurationOf } from "./count.ts";
 import { Crew } from "./crew.ts";
 import { type CommonCalls, countAddresses, openDesk } from "./desk.ts";
-import { requireFree } from "./port.ts";
 import { Worker } from "./worker.ts";
 
 /** Milliseconds that a worker has to tell its figures. */
@@ -85,6 +85,7 @@ async function open(
 ): Promise<Omit<RunningGateway, "close">> {
   let { configuration } = loaded;
   const { server, metrics } = configuration;
+  await requireFreeForFirstStart(configuration);
   const shared = createShared(loaded.configuration);
   opened.defer(() => shared.hashing.close());
   const behindWorkers = opened.use(new AsyncDisposableStack());

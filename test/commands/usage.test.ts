@@ -91,6 +91,7 @@ t.test("a command line that makes no sense ends with 2 and says what is allowed"
 t.test("in a clone the command runs by its path, and by npx without a build", (t) => {
   const { home } = installNothing(t);
   const env = cleanEnvironment(home, {
+    NODE_DISABLE_COMPILE_CACHE: "1",
     npm_config_cache: path.join(home, "npm"),
     npm_config_offline: "true",
     npm_config_update_notifier: "false",

@@ -18,6 +18,21 @@ t.test("a first start without a terminal leaves the password in a file of its ow
   await gateway.service.stop();
   const again = await openSetting(t, { home });
   t.notMatch(again.gateway.service.output, "first start");
+  const left = await again.gateway.service.logged(({ msg }) =>
+    /first password is still/.test(`${msg}`),
+  );
+  t.equal(left.file, file, "and the next start names it as long as it is there");
+});
+
+t.test("of two first starts at once, the password that is left is in force", async (t) => {
+  const home = temporaryHome(t);
+  const env = { GATEHOUSE_ADMIN_PASSWORD: undefined };
+  const settings = await Promise.all([
+    openSetting(t, { home, env }),
+    openSetting(t, { home, env }),
+  ]);
+  const password = readFileSync(path.join(home, "initial_admin_password"), "utf8").trim();
+  for (const { gateway } of settings) t.type(await gateway.login("admin", password), "string");
 });
 
 t.test("a chosen first password is used and nowhere to be seen", async (t) => {
