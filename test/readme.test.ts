@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -97,6 +97,24 @@ async function playFirstSession(t: Test, home: string): Promise<void> {
   const transcript = blocks.filter(({ language }) => language === "console");
   t.equal(settled(output), settled(transcript.map(({ code }) => code).join("")));
 }
+
+t.test("the README's login says why it fails and keeps no failure for a token", async (t) => {
+  const port = await freePort();
+  await start(t, temporaryHome(t), port, "the first password");
+  const functions = codeBlocks("See it work").find(({ code }) => code.includes("login()"));
+  const play = (script: string, at: number) => {
+    const session = functions?.code.replace("http://127.0.0.1:8080", `http://127.0.0.1:${at}`);
+    return spawnSync("bash", ["-c", `TOKEN=old\n${session}\n${script}`], { encoding: "utf8" });
+  };
+  const wrong = play('login admin "wrong"; echo "$? <$TOKEN>"', port);
+  t.equal(wrong.stdout, "1 <>\n");
+  t.match(wrong.stderr, /"message":"Invalid username or password"/);
+  const nobody = play('login admin "any"; echo "<$TOKEN>"', await freePort());
+  t.equal(nobody.stdout, "<>\n");
+  t.match(nobody.stderr, /^curl: \(7\) /);
+  const right = play('login admin "the first password"; echo "$? <$TOKEN>"', port);
+  t.match(right.stdout, /^0 <[\w.-]+>\n$/);
+});
 
 t.test("the README's test command is the one that checks this project", (t) => {
   const commands = codeBlocks("Work on it").map(({ code }) => code.trim());
