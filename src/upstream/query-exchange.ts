@@ -1,5 +1,6 @@
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
+import { NOT_MODIFIED, RESET_CONTENT, withoutLength } from "./bodiless.ts";
 import { asRefusal, isBrokenConnection } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
@@ -43,6 +44,8 @@ export class QueryExchange implements AnswerReceiver {
   #hasReceived = false;
   /** True once the head of the answer has gone out. */
   #hasStarted = false;
+  /** The head of an answer that must turn out to be empty. */
+  #heldHead: AnswerHead | undefined;
   #isClientGone = false;
   /** True while the upstream waits for the client to read. */
   #isStalled = false;
@@ -79,10 +82,18 @@ export class QueryExchange implements AnswerReceiver {
     }
   }
 
-  onHead({ status, headers }: AnswerHead): void {
+  onHead(head: AnswerHead): void {
     this.#figures.answers.add((performance.now() - this.#startedAt) / 1000);
+    // Whether it is as empty as it says is known at its end alone.
+    if (head.status === RESET_CONTENT) this.#heldHead = head;
+    else this.#start(head);
+  }
+
+  #start({ status, headers }: AnswerHead): void {
+    // A query is a POST, which spares no content.
+    const own = status === NOT_MODIFIED ? withoutLength(headers) : headers;
     try {
-      this.#response.writeHead(status, answerHeaders(headers).concat(this.#query.answerHeaders));
+      this.#response.writeHead(status, answerHeaders(own).concat(this.#query.answerHeaders));
       this.#hasStarted = true;
     } catch (error) {
       // A status or header that cannot be passed on: the upstream's fault, not the client's.
@@ -91,6 +102,10 @@ export class QueryExchange implements AnswerReceiver {
   }
 
   onData(piece: Buffer, release: Release): void {
+    if (this.#heldHead !== undefined) {
+      this.#connection.abort(new Refusal("upstream_broken", { detail: "content in a 205" }));
+      return;
+    }
     if (this.#response.write(piece, release) || this.#isStalled) return;
     this.#isStalled = true;
     this.#connection.pause();
@@ -101,6 +116,7 @@ export class QueryExchange implements AnswerReceiver {
 
   onEnd(last: Buffer | undefined): void {
     this.#release();
+    if (this.#heldHead !== undefined) this.#start(this.#heldHead);
     if (last === undefined) this.#response.end();
     // As text it goes out together with the head, byte for byte the same.
     else this.#response.end(last.toString("latin1"), "latin1");

@@ -1,9 +1,17 @@
+import { once } from "node:events";
 import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import { Agent } from "node:http";
 import type { Socket } from "node:net";
 import { pipeline, Readable, type Transform } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { Refusal } from "../refusal.ts";
+import {
+  isContradictory,
+  maySpareContent,
+  NOT_MODIFIED,
+  RESET_CONTENT,
+  withoutLength,
+} from "./bodiless.ts";
 import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import type { UpstreamTarget } from "./target.ts";
@@ -98,16 +106,32 @@ function asUnfit(cause: unknown): Refusal {
   return cause instanceof Refusal ? cause : new Refusal("upstream_broken", { cause });
 }
 
+/** @throws Refusal `upstream_broken` for content under a status that rules it out */
+async function requireNoContradiction(answer: IncomingMessage, status: number): Promise<void> {
+  const { "content-length": length, "transfer-encoding": encoding } = answer.headers;
+  const refusal = () => new Refusal("upstream_broken", { detail: `content in a ${status}` });
+  if (isContradictory(status, { length, encoding })) throw refusal();
+  if (status !== RESET_CONTENT || length !== undefined) return;
+  // Whether it is as empty as it says is known at its end alone.
+  const [first] = await Promise.race([once(answer, "data"), once(answer, "end")]);
+  if (first !== undefined) throw refusal();
+}
+
 async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Promise<void> {
-  const { response, receive, answerHeaders: added } = stream;
+  const { request, response, headers: sent, receive, answerHeaders: added } = stream;
+  const { method } = request;
+  const { statusCode: status = 0 } = answer;
   let filter: Transform | undefined;
   try {
     // One that changes the protocol and does not say to which: there is nothing to hand on.
-    if (answer.statusCode === 101) throw new Refusal("upstream_broken", { detail: "101" });
+    if (status === 101) throw new Refusal("upstream_broken", { detail: "101" });
+    await requireNoContradiction(answer, status);
     const reception = await receive?.(answer);
     filter = reception?.filter;
-    const headers = [...answerHeaders(reception?.rawHeaders ?? answer.rawHeaders), ...added];
-    response.writeHead(answer.statusCode ?? 0, headers);
+    const raw = reception?.rawHeaders ?? answer.rawHeaders;
+    const own =
+      status === NOT_MODIFIED && !maySpareContent(method, sent) ? withoutLength(raw) : raw;
+    response.writeHead(status, [...answerHeaders(own), ...added]);
   } catch (cause) {
     answer.destroy();
     fail(asUnfit(cause));
@@ -116,7 +140,8 @@ async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Prom
   // A stream's head is worth something by itself, long before its first event.
   response.flushHeaders();
   // Half an answer must not look like a whole one: when one side breaks, so does the other.
-  if (filter === undefined) pipeline(answer, response, () => {});
+  if (answer.readableEnded) response.end();
+  else if (filter === undefined) pipeline(answer, response, () => {});
   else pipeline(answer, filter, response, () => {});
 }
 

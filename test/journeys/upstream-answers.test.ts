@@ -7,6 +7,10 @@ import { queryHeaders } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 
+/** A route on which anything is passed on. */
+const open = '[[routes]]\npath = "/public"\nmethods = ["GET", "POST"]\naccess = "public"\n';
+const get = "GET /public HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
 /** A query that carries an id, which its answer must repeat. */
 function asking(id: string, operation: "Select" | "Insert"): string {
   const value = { database: "main" };
@@ -35,12 +39,12 @@ async function scene(t: Test, config = "") {
   let count = 0;
 
   /** Asks while the upstream misbehaves; how often the query reached it, and what came back. */
-  async function meet(how: Misbehaviour, operation: "Select" | "Insert") {
+  async function meet(how: Misbehaviour, operation: "Select" | "Insert", request?: string) {
     misbehave = how;
     const id = `id-${++count}`;
     const wire = await Wire.open(gateway.url);
     const headers = { ...queryHeaders(token), Connection: "close" };
-    wire.send(wireRequest("POST /query", headers, asking(id, operation)));
+    wire.send(request ?? wireRequest("POST /query", headers, asking(id, operation)));
     const text = await wire.untilClosed();
     const carriedOut = upstream.requests.filter((request) => idIn(request) === id).length;
     return { id, text, carriedOut };
@@ -54,7 +58,7 @@ async function scene(t: Test, config = "") {
   return { upstream, gateway, meet, recovers };
 }
 
-const { upstream, meet, recovers } = await scene(t);
+const { upstream, meet, recovers } = await scene(t, open);
 
 /** Writes in the upstream's place, then ends the connection. */
 function ending(text: string): Misbehaviour {
@@ -149,18 +153,58 @@ t.test("an answer that nobody asked for ends the connection that it came on", as
   await recovers(t);
 });
 
-t.test("a body where there may be none is dropped", async (t) => {
-  for (const status of ["204 No Content", "304 Not Modified"]) {
-    for (const body of ["Content-Length: 6\r\n\r\nforged", "\r\nforged"]) {
-      const { text } = await meet(
-        (socket) => socket.write(`HTTP/1.1 ${status}\r\n${body}`),
-        "Insert",
-      );
-      t.match(text, `HTTP/1.1 ${status.slice(0, 3)}`);
+const contents: Record<string, string> = {
+  "204 with a length": "HTTP/1.1 204 No Content\r\nContent-Length: 6\r\n\r\nforged",
+  "204 with a length of 0": "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+  "204 with chunks": "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+  "205 with a body": "HTTP/1.1 205 Reset Content\r\nContent-Length: 6\r\n\r\nforged",
+  "205 with a chunk":
+    "HTTP/1.1 205 Reset Content\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nforged\r\n0\r\n\r\n",
+  "205 and bytes to the end": "HTTP/1.1 205 Reset Content\r\n\r\nforged",
+};
+const empty: Record<string, string> = {
+  "204": "HTTP/1.1 204 No Content\r\n\r\n",
+  "205": "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n",
+  "205 without chunks": "HTTP/1.1 205 Reset Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+  "205 to the end": "HTTP/1.1 205 Reset Content\r\nConnection: close\r\n\r\n",
+  "304": "HTTP/1.1 304 Not Modified\r\nETag: a\r\nContent-Length: 6\r\n\r\n",
+};
+
+t.test("content under a status that has none is 502, on every way", async (t) => {
+  for (const [name, answer] of Object.entries(contents)) {
+    for (const request of [undefined, get]) {
+      const { text } = await meet(ending(answer), "Insert", request);
+      t.match(text, /^HTTP\/1\.1 502 .*"code":"upstream_broken"/s, name);
       t.notMatch(text, "forged");
       await recovers(t);
     }
   }
+});
+
+t.test("an answer without content stays one", async (t) => {
+  for (const [name, answer] of Object.entries(empty)) {
+    for (const request of [undefined, get]) {
+      const { text } = await meet(ending(answer), "Insert", request);
+      t.match(text, `HTTP/1.1 ${name.slice(0, 3)} `, name);
+      t.match(text, /\r\n\r\n(?:0\r\n\r\n)?$/);
+      t.notMatch(text, /content-length: [^0]/i);
+      await recovers(t);
+    }
+  }
+  for (const body of ["204 No Content", "304 Not Modified"]) {
+    const { text } = await meet(ending(`HTTP/1.1 ${body}\r\n\r\nforged`), "Insert");
+    t.notMatch(text, "forged");
+    await recovers(t);
+  }
+});
+
+t.test("a 304 says the length of what it spares to whoever asked on a condition", async (t) => {
+  const { "304": unchanged = "" } = empty;
+  const conditional = `GET /public HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIf-None-Match: "a"\r\n\r\n`;
+  const { text } = await meet(ending(unchanged), "Select", conditional);
+  t.match(text, /^HTTP\/1\.1 304 .*Content-Length: 6\r\n/s);
+  const post = conditional.replace("GET", "POST");
+  t.notMatch((await meet(ending(unchanged), "Select", post)).text, /content-length/i);
 });
 
 t.test("interim answers do not put off the end of the wait", async (t) => {

@@ -1,3 +1,5 @@
+import { isBodiless, isContradictory } from "../bodiless.ts";
+
 /** An answer that does not follow RFC 9112, or that could be read in two ways. */
 export class BrokenAnswerError extends Error {
   override readonly name = "BrokenAnswerError";
@@ -24,8 +26,6 @@ const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?\r\
 /** Lines of a field each: no space before the colon, no folding, no control characters. */
 const fieldLines = /^(?:[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 const digits = /^\d{1,15}$/;
-const NO_CONTENT = 204;
-const NOT_MODIFIED = 304;
 
 /** What the fields say of the framing, before the rules on them are applied. */
 class FramingFields {
@@ -64,7 +64,8 @@ function framingOf(fields: FramingFields, status: number, minor: string): Framin
   if (length !== undefined && !digits.test(length)) {
     throw new BrokenAnswerError("malformed Content-Length");
   }
-  if (status < 200 || status === NO_CONTENT || status === NOT_MODIFIED) return "none";
+  if (isContradictory(status, fields)) throw new BrokenAnswerError(`content in a ${status}`);
+  if (isBodiless(status)) return "none";
   if (encoding !== undefined) return "chunked";
   return length === undefined ? "close" : "length";
 }
