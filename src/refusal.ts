@@ -41,6 +41,7 @@ const table = {
   user_not_found: [404, "User not found"],
   grant_not_found: [404, "Grant not found"],
   schema_not_found: [404, "There is no such database or table"],
+  schema_not_offered: [404, "The database process behind does not tell what it holds"],
   key_not_found: [404, "There is no such key, or it signs no more"],
   method_not_allowed: [405, "Method not allowed"],
   request_timeout: [408, "The request took too long to arrive"],

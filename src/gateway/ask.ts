@@ -1,7 +1,7 @@
 import { QueryRefused } from "../query/refusal.ts";
 import { longBody, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
-import { gatewayHeaders } from "../upstream/headers.ts";
+import { gatewayHeaders, type Identity } from "../upstream/headers.ts";
 import { fieldLines } from "../upstream/http1/request-head.ts";
 import { inForm } from "../upstream/op-form.ts";
 import type { QueryAnswer } from "../upstream/query-ask.ts";
@@ -13,6 +13,19 @@ import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
 import { traceUpward } from "./traced.ts";
 
+/** The headers of what the gateway itself asks of the database for a caller. */
+export function ownHeaders(
+  { headers: { authorization } }: Gateway,
+  { requestId, peer }: Exchange,
+  identity: Identity | undefined,
+): Record<string, string> {
+  const { forwardedFor, proto, host } = peer;
+  return {
+    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+    ...(authorization === undefined ? {} : { authorization }),
+  };
+}
+
 /**
  * Judges, notes and forwards a query that a tool asks for its caller, exactly as `POST /query`
  * does, and gives back the answer, or the refusal as that route would send it.
@@ -23,8 +36,6 @@ export async function ask(
   body: Buffer,
   signal: AbortSignal,
 ): Promise<QueryAnswer> {
-  const { requestId, peer, principal } = exchange;
-  const { forwardedFor, proto, host } = peer;
   try {
     const { grammar } = gateway;
     const isLong = body.length >= longBody;
@@ -32,14 +43,12 @@ export async function ask(
     const query = isLong ? await scanInSlices(body, grammar, isWanted) : scan(body, grammar);
     if (query === undefined || signal.aborted) throw givenUp();
     const queries = gateway.placement.queriesOf(query);
-    const identity = judge(gateway, exchange, principal?.subject, query);
+    const identity = judge(gateway, exchange, exchange.principal?.subject, query);
     exchange.decision = "allow";
     const headers = {
       "content-type": "application/json",
-      ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+      ...ownHeaders(gateway, exchange, identity),
     };
-    const { authorization } = gateway.headers;
-    if (authorization !== undefined) Object.assign(headers, { authorization });
     const user = payerOf(exchange);
     exchange.forwardedAt ??= performance.now();
     const upward = traceUpward(gateway, exchange, "POST", headers);

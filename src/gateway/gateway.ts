@@ -12,8 +12,9 @@ import type { Tracing } from "../observe/tracing.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { Placement } from "../upstream/placement.ts";
-import type { UpstreamTarget } from "../upstream/target.ts";
+import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body-collector.ts";
+import type { Exchange } from "./exchange.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
 import type { Shared } from "./shared.ts";
 
@@ -34,9 +35,9 @@ export interface Gateway {
   readonly shared: Shared;
   readonly grammar: Grammar;
   readonly budget: BodyBudget;
-  readonly target: UpstreamTarget;
   readonly headers: HeaderPolicy;
   readonly placement: Placement;
+  readonly schema: SchemaSource<Exchange>;
   /** What stands behind `/mcp`; resolves once the gateway listens. */
   readonly mcp: () => Promise<McpEndpoint>;
   readonly log: Log;

@@ -5,11 +5,11 @@ import type { LoginOrigin } from "../identity/throttle.ts";
 import { createEmbeddedMcp } from "../mcp/embedded.ts";
 import type { Principal } from "../mcp/principal.ts";
 import { createMcpProxy } from "../mcp/proxy/proxy.ts";
-import { createSchemaSource } from "../mcp/schema-source.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
 import { loadAuthorizationServer } from "../oauth/server/load.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
+import type { SchemaSource } from "../upstream/schema-source.ts";
 import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
 import { ask } from "./ask.ts";
@@ -19,7 +19,6 @@ import type { Gateway } from "./gateway.ts";
 import { resourceOf } from "./mcp-door.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
 import { rightsOf } from "./mcp-rights.ts";
-import { noteQuestions } from "./noted-schema.ts";
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
 
@@ -34,10 +33,23 @@ function everybody(): Principal {
   };
 }
 
+/** What there is, asked for by principals. */
+function askedBy(
+  schema: SchemaSource<Exchange>,
+  exchangeOf: (principal: Principal) => Exchange,
+): SchemaSource<Principal> {
+  return {
+    isOffered: (principal, signal) => schema.isOffered(exchangeOf(principal), signal),
+    listDatabases: (principal, signal) => schema.listDatabases(exchangeOf(principal), signal),
+    listTables: (principal, ...names) => schema.listTables(exchangeOf(principal), ...names),
+    describeTable: (principal, ...names) => schema.describeTable(exchangeOf(principal), ...names),
+  };
+}
+
 type Handle = (exchange: Exchange, body: Buffer | undefined, principal: Principal) => Promise<void>;
 
 /** The server behind `/mcp`: a foreign one, or the embedded one over the database. */
-function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposableStack): Handle {
+function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
   const exchanges = new WeakMap<Principal, Exchange>();
   const exchangeOf = (principal: Principal): Exchange => {
     const exchange = exchanges.get(principal);
@@ -77,15 +89,9 @@ function openServer(gateway: Gateway, isEngine: boolean, opened: AsyncDisposable
     };
   }
 
-  const maySee = (principal: Principal, database: string) =>
-    rights.mayUse(principal, "SELECT", database);
-  const schema = isEngine
-    ? createSchemaSource({ target: gateway.target, connectTimeout, responseTimeout, maySee })
-    : undefined;
-  if (schema !== undefined) opened.defer(() => schema.close());
   const embedded = createEmbeddedMcp({
     ask: (principal, body, signal) => ask(gateway, exchangeOf(principal), body, signal),
-    schema: schema === undefined ? undefined : noteQuestions(schema, exchangeOf),
+    schema: askedBy(gateway.schema, exchangeOf),
     rowLimit: mcp.row_limit,
     mayUse: (principal, permission) => rights.mayUse(principal, permission),
     serverVersion: version,
@@ -139,7 +145,6 @@ export async function openMcp(
   gateway: Gateway,
   { serviceDirectory }: LoadedConfiguration,
   originOf: (request: Exchange["request"]) => LoginOrigin,
-  isEngine: boolean,
   opened: AsyncDisposableStack,
 ): Promise<McpEndpoint> {
   const { auth, mcp } = gateway.configuration;
@@ -147,7 +152,7 @@ export async function openMcp(
   const authorizationServer = isOwn
     ? await openOwnAuthorizationServer(gateway, serviceDirectory, originOf, opened)
     : undefined;
-  const serve = openServer(gateway, isEngine, opened);
+  const serve = openServer(gateway, opened);
   return {
     sources: {
       tokens: gateway.tokens,

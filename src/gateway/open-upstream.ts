@@ -13,8 +13,6 @@ import { dataDirectoryOf } from "./known-databases.ts";
 
 /** The databases behind, and the ways to them. */
 export interface Upstream {
-  /** The first target of those databases that do not live elsewhere. */
-  readonly target: UpstreamTarget;
   readonly placement: Placement;
   readonly figures: QueryFigures;
   /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
@@ -106,5 +104,5 @@ export async function openUpstream(
     for (const database of databases) elsewhere.set(database, group);
   }
   const placement = new Placement(home, elsewhere);
-  return { target, placement, figures: options.figures, dataDirectory };
+  return { placement, figures: options.figures, dataDirectory };
 }

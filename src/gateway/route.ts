@@ -115,6 +115,13 @@ export function usernameParameter(exchange: Exchange): string {
   throw new Refusal("invalid_username");
 }
 
+/** The path's `<table>`. @throws Refusal `schema_not_found` unless it is a plain name */
+export function tableParameter(exchange: Exchange): string {
+  const name = decode(exchange.parameters.table ?? "");
+  if (name !== undefined && isPlainName(name)) return name;
+  throw new Refusal("schema_not_found");
+}
+
 /**
  * The path's `<database>`, decoded.
  *

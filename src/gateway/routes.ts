@@ -8,6 +8,7 @@ import { authorizationServer, mcpMessage, mcpSession } from "./handlers/mcp.ts";
 import { me } from "./handlers/me.ts";
 import { changePassword } from "./handlers/password.ts";
 import { query } from "./handlers/query.ts";
+import { columns, databases, tables } from "./handlers/schema.ts";
 import { logout, revokeTokens } from "./handlers/tokens.ts";
 import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
 import { jwks, protectedResource } from "./handlers/well-known.ts";
@@ -56,6 +57,9 @@ export function routeTable(configuration: Configuration): Route[] {
   return [
     route("/login", { POST: login }),
     route("/query", { POST: query(server.max_body_bytes) }),
+    route("/schema", { GET: databases }),
+    route("/schema/:database", { GET: tables }),
+    route("/schema/:database/:table", { GET: columns }),
     route("/logout", { POST: logout }),
     route("/api/me", { GET: me }),
     route("/api/users", { GET: listUsers, POST: createUser }),

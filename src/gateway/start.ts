@@ -22,6 +22,7 @@ import type { Membership, SharedFile } from "./member.ts";
 import { openAccess } from "./open-access.ts";
 import { openIdentity } from "./open-identity.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
+import { openSchema } from "./schema.ts";
 import { openFront } from "./server.ts";
 import { createShared, type Shared } from "./shared.ts";
 
@@ -153,6 +154,9 @@ async function open(
     ...identity,
     ...upstream,
     passwordRule,
+    get schema() {
+      return schema;
+    },
     shared,
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
@@ -166,6 +170,7 @@ async function open(
     metrics,
     tracing,
   };
+  const schema = openSchema(gateway);
   // Opened after the front, since it needs the gateway's URL, but closed only when that has drained.
   const behindFront = opened.use(new AsyncDisposableStack());
   const port = (await member?.claimPort()) ?? server.port;
@@ -174,14 +179,11 @@ async function open(
   publicUrl ||= url;
   opened.defer(() => front.drain(configuration.server.shutdown_grace * 1000));
   if (configuration.mcp.enabled) {
-    const isEngine = dataDirectory !== undefined;
     // Loaded here, since it is nearly half of all code, and requests for queries can be taken now.
     const loading = import("./open-mcp.ts");
     // Also if that fails, so that nobody who has asked already is kept waiting.
     mcp.resolve(
-      loading.then(({ openMcp }) =>
-        openMcp(gateway, loaded, front.originOf, isEngine, behindFront),
-      ),
+      loading.then(({ openMcp }) => openMcp(gateway, loaded, front.originOf, behindFront)),
     );
     await mcp.promise;
   }

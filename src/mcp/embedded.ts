@@ -38,6 +38,9 @@ interface Call {
   readonly message: McpMessage | undefined;
   readonly principal: Principal;
   readonly answering: Answering;
+  /** The tools that there are just now. */
+  readonly tools: readonly Tool[];
+  readonly hasSchema: boolean;
 }
 
 /** Answers differ by caller, so no cache may hand one's to another; they go stale with a grant. */
@@ -58,19 +61,14 @@ const instructions =
 
 /** A list holds what the caller may use; a call of another tool learns why it is denied. */
 function visibleTools(
-  tools: readonly Tool[],
   { mayUse }: ToolContext,
-  { message, principal }: Call,
+  { tools, message, principal }: Call,
 ): readonly Tool[] {
   if (message?.method === "tools/call") return tools;
   return tools.filter(({ definition }) => mayUse(principal, definition.permission));
 }
 
-function createServer(
-  options: EmbeddedMcpOptions,
-  tools: readonly Tool[],
-  call: Call,
-): ObservedServer {
+function createServer(options: EmbeddedMcpOptions, call: Call): ObservedServer {
   const { principal, message, answering } = call;
   const server = new ObservedServer(
     { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
@@ -78,10 +76,10 @@ function createServer(
     answering.onRefused,
   );
   const args = message?.arguments ?? new Map();
-  for (const tool of visibleTools(tools, options, call)) {
+  for (const tool of visibleTools(options, call)) {
     registerTool(server, tool, { principal, arguments: args });
   }
-  if (options.schema !== undefined) {
+  if (call.hasSchema) {
     server.server.registerCapabilities({ resources: { listChanged: false } });
     registerResources(server, options.schema, principal);
   }
@@ -98,7 +96,6 @@ function requireTool(tools: readonly Tool[], { kind, method, name, id }: McpMess
 
 /** Judges what was sent. @throws McpRefused, or Refusal `insufficient_scope` */
 function readCall(
-  tools: readonly Tool[],
   request: IncomingMessage,
   body: Buffer,
   principal: Principal,
@@ -107,8 +104,13 @@ function readCall(
   const message = readMessage(body);
   judgeHeaders(request.headers, message);
   requireMethod(message, principal);
-  requireTool(tools, message);
   return message;
+}
+
+/** True if it makes a difference to the answer whether there is a schema. */
+function concernsSchema(tools: readonly Tool[], message: McpMessage | undefined): boolean {
+  if (message?.method !== "tools/call") return message !== undefined;
+  return tools.some(({ definition, isOfSchema }) => isOfSchema && definition.name === message.name);
 }
 
 /**
@@ -121,22 +123,38 @@ export function createEmbeddedMcp(options: EmbeddedMcpOptions): EmbeddedMcp {
   const handler = createMcpHandler(({ requestInfo }) => {
     const call = requestInfo === undefined ? undefined : calls.get(requestInfo);
     if (call === undefined) throw new Error("A request without its caller");
-    return createServer(options, tools, call);
+    return createServer(options, call);
   });
+
+  /** What the request asks for, and of what there is just now. @throws McpRefused or Refusal */
+  async function openCall(
+    request: IncomingMessage,
+    body: Buffer,
+    principal: Principal,
+    signal: AbortSignal,
+  ): Promise<Omit<Call, "answering">> {
+    const message = readCall(request, body, principal);
+    // Where it cannot be said, whoever asks for more learns why.
+    const hasSchema =
+      concernsSchema(tools, message) &&
+      (await options.schema.isOffered(principal, signal)) !== false;
+    const available = hasSchema ? tools : tools.filter(({ isOfSchema }) => !isOfSchema);
+    if (message !== undefined) requireTool(available, message);
+    return { message, principal, tools: available, hasSchema };
+  }
 
   return {
     async handle(request, response, body, principal, answering) {
-      let message: McpMessage | undefined;
+      const webRequest = toWebRequest(request, response);
       try {
-        message = readCall(tools, request, body, principal);
+        const call = await openCall(request, body, principal, webRequest.signal);
+        calls.set(webRequest, { ...call, answering });
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, answering);
         return;
       }
-      const webRequest = toWebRequest(request, response);
-      calls.set(webRequest, { message, principal, answering });
-      const parsedBody = message === undefined ? {} : { parsedBody: parse(body) };
+      const parsedBody = request.method === "POST" ? { parsedBody: parse(body) } : {};
       const answer = await handler.fetch(webRequest, parsedBody);
       if (answer.status >= 400) answering.onRefused(reasonOfStatus(answer.status));
       await sendWebResponse(answer, response, answering.answerHeaders);

@@ -7,8 +7,8 @@ import {
 } from "@modelcontextprotocol/server";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
+import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { Principal } from "./principal.ts";
-import type { SchemaSource } from "./schema-source.ts";
 
 /** Tables that one answer lists at most; the rest are found by the template. */
 const LARGEST_LIST = 1000;
@@ -21,10 +21,14 @@ interface TableResource {
   readonly mimeType: string;
 }
 
-async function listTables(schema: SchemaSource, principal: Principal): Promise<TableResource[]> {
+async function listTables(
+  schema: SchemaSource<Principal>,
+  principal: Principal,
+  signal: AbortSignal,
+): Promise<TableResource[]> {
   const found: TableResource[] = [];
-  for (const database of await schema.listDatabases(principal)) {
-    for (const table of await schema.listTables(principal, database)) {
+  for (const database of await schema.listDatabases(principal, signal)) {
+    for (const table of await schema.listTables(principal, database, signal)) {
       found.push({ uri: `${scheme}${database}/${table}`, name: `${database}/${table}`, mimeType });
       if (found.length === LARGEST_LIST) return found;
     }
@@ -40,15 +44,16 @@ function asProtocolError(error: unknown, uri: string): unknown {
 }
 
 async function readTable(
-  schema: SchemaSource,
+  schema: SchemaSource<Principal>,
   principal: Principal,
   uri: string,
+  signal: AbortSignal,
 ): Promise<ReadResourceResult> {
   const [database = "", table = "", ...more] = uri.slice(scheme.length).split("/");
   const isTable = [database, table].every(isPlainName) && more.length === 0;
   try {
     if (!isTable) throw new Refusal("schema_not_found");
-    const columns = await schema.describeTable(principal, database, table);
+    const columns = await schema.describeTable(principal, database, table, signal);
     return { contents: [{ uri, mimeType, text: JSON.stringify({ database, table, columns }) }] };
   } catch (error) {
     throw asProtocolError(error, uri);
@@ -58,15 +63,17 @@ async function readTable(
 /** Registers the tables' schemas as resources on the server of one request. */
 export function registerResources(
   server: McpServer,
-  schema: SchemaSource,
+  schema: SchemaSource<Principal>,
   principal: Principal,
 ): void {
   const template = new ResourceTemplate(`${scheme}{database}/{table}`, {
-    list: async () => ({ resources: await listTables(schema, principal) }),
+    list: async ({ mcpReq }) => ({
+      resources: await listTables(schema, principal, mcpReq.signal),
+    }),
   });
   const description = "The columns of a table with their declared types.";
   const settings = { title: "Table schema", description, mimeType };
-  server.registerResource("table", template, settings, (uri) =>
-    readTable(schema, principal, uri.href),
+  server.registerResource("table", template, settings, (uri, _names, { mcpReq }) =>
+    readTable(schema, principal, uri.href, mcpReq.signal),
   );
 }

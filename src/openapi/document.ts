@@ -16,6 +16,7 @@ import { object, readiness, ref, refusalFields, schemas } from "./schemas.ts";
 const parameters: Readonly<Record<string, Schema>> = {
   username: ref("AnyUsername"),
   database: ref("DatabaseOrEvery"),
+  table: ref("PlainName"),
   "*": { type: "string", description: "One segment or more." },
 };
 

@@ -27,6 +27,17 @@ const upstream = [
   ...(["upstream_unreachable", "upstream_broken"] as const),
   ...(["upstream_overloaded", "upstream_timeout"] as const),
 ];
+const schemaRefusals = [
+  ...(["schema_not_offered", "schema_not_found", "invalid_database", "no_grant"] as const),
+  ...(["role_insufficient", "database_case_mismatch", "token_database"] as const),
+  ...upstream,
+];
+const schemaColumn = object({
+  name: { type: "string" },
+  type: { type: "string", description: "As the table declares it." },
+  primary_key: { type: "boolean" },
+  nullable: { type: "boolean" },
+});
 const emailOrNull: Schema = { oneOf: [ref("Email"), { type: "null" }] };
 const oauth =
   "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
@@ -61,6 +72,21 @@ export const operations: Readonly<Record<string, Operation>> = {
       ...upstream,
     ],
     others: "The database's answer, as it came; `X-Gatehouse-Decision: allow` tells it apart.",
+  },
+  "GET /schema": {
+    summary: "The databases that the caller may read.",
+    answer: success({ data: object({ databases: listOf({ type: "string" }) }) }),
+    refusals: ["schema_not_offered", ...upstream],
+  },
+  "GET /schema/:database": {
+    summary: "The tables of a database.",
+    answer: success({ data: object({ tables: listOf({ type: "string" }) }) }),
+    refusals: schemaRefusals,
+  },
+  "GET /schema/:database/:table": {
+    summary: "The columns of a table.",
+    answer: success({ data: object({ columns: listOf(schemaColumn) }) }),
+    refusals: schemaRefusals,
   },
   "GET /api/me": {
     summary: "Who the caller is, and what its token opens.",

@@ -53,6 +53,14 @@ export class Placement {
     return this.#elsewhere.get(database) ?? this.#home;
   }
 
+  /** Each place where databases live, and which of them do. */
+  get places(): { queries: QueryClient; holds(database: string): boolean }[] {
+    return this.#groups.map((group) => ({
+      queries: group.queries,
+      holds: (database) => this.#groupOf(database) === group,
+    }));
+  }
+
   get #groups(): TargetGroup[] {
     return [this.#home, ...new Set(this.#elsewhere.values())];
   }

@@ -14,6 +14,8 @@ export interface QueryAnswer {
 
 /** A query whose answer the gateway itself has a use for. */
 export interface QueryAsk {
+  /** Set for `GET` of a path instead of a query. */
+  readonly path?: string;
   /** Who asks: connections are shared fairly between users. */
   readonly user: string;
   readonly body: Buffer;

@@ -41,6 +41,8 @@ export class QueryLink {
    */
   readonly slots: Slots;
   readonly #pool: ConnectionPool;
+  /** What stands behind the request line. */
+  readonly #common: string;
   readonly #start: string;
   readonly #limits: ExchangeLimits;
   readonly #figures: QueryFigures;
@@ -51,7 +53,8 @@ export class QueryLink {
     const { clientTimeout = CLIENT_TIMEOUT_MS } = options;
     this.#limits = { responseTimeout, clientTimeout };
     this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
-    this.#start = `POST /query HTTP/1.1\r\nhost: ${hostHeader(target)}\r\nconnection: keep-alive\r\n`;
+    this.#common = ` HTTP/1.1\r\nhost: ${hostHeader(target)}\r\nconnection: keep-alive\r\n`;
+    this.#start = `POST /query${this.#common}`;
     this.slots = new Slots(connections, connections * WAITING_PER_CONNECTION);
     this.#figures = figures;
     figures.include(this.slots);
@@ -111,12 +114,18 @@ export class QueryLink {
    */
   ask(connection: Connection, query: QueryAsk): Promise<QueryAnswer> {
     const held = new HeldAnswer(connection, query.signal, this.#figures.answers);
-    connection.send(this.#headOf(query), query.body, held);
+    const { path, fields, body } = query;
+    const head = path === undefined ? this.#headOf(query) : this.#headOfGet(path, fields);
+    connection.send(head, body, held);
     return held.answer;
   }
 
   #headOf({ fields, body }: Pick<QueryForward, "fields" | "body">): string {
     return `${this.#start}content-length: ${body.length}\r\n${fields}\r\n`;
+  }
+
+  #headOfGet(path: string, fields: string): string {
+    return `GET ${path}${this.#common}${fields}\r\n`;
   }
 
   /** Ends all connections, also those that wait for an answer. */

@@ -110,6 +110,32 @@ t.test("passwords and tokens end as the document says", async (t) => {
   ]);
 });
 
+t.test("schemas are told as the document says", async (t) => {
+  const { answer } = upstream;
+  const found = {
+    "/schema": { databases: ["main"] },
+    "/schema/main": { tables: ["t"] },
+    "/schema/main/t": { columns: [{ name: "a", type: "int", primary_key: true, nullable: false }] },
+  };
+  upstream.answer = ({ url }, response) => {
+    const [, data] = Object.entries(found).find(([path]) => path === url) ?? [];
+    response.writeHead(data === undefined ? 404 : 200).end(JSON.stringify({ data }));
+  };
+  t.teardown(() => {
+    upstream.answer = answer;
+    upstream.take();
+  });
+  await checkAll(t, [["GET /schema", 200]]);
+  const database = "/schema/{database}";
+  await checkAll(t, [
+    [`GET ${database}`, 200, { at: "/schema/main" }],
+    [`GET ${database}`, "invalid_database", { at: "/schema/*" }],
+    [`GET ${database}`, "schema_not_found", { at: "/schema/nowhere" }],
+    [`GET ${database}/{table}`, 200, { at: "/schema/main/t" }],
+    [`GET ${database}/{table}`, "schema_not_found", { at: "/schema/main/nothing" }],
+  ]);
+});
+
 t.test("grants are given and taken as the document says", async (t) => {
   const grant = "/api/access/{username}/{database}";
   const body = { role: "ReadWrite" };

@@ -63,7 +63,7 @@ t.test("the document has every route of the gateway's own, and no other", (t) =>
 /** Codes of unknown paths and methods and of configured routes, and those that are met on `/mcp` or the command line alone. */
 const elsewhere: ReadonlySet<string> = new Set([
   ...["not_found", "method_not_allowed", "path_not_canonical"],
-  ...["insufficient_scope", "token_read_only", "schema_not_found", "issuer_unreachable"],
+  ...["insufficient_scope", "token_read_only", "issuer_unreachable"],
   "key_not_found",
 ]);
 

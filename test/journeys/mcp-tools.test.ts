@@ -236,5 +236,5 @@ t.test("a token for one database opens no other by any tool", async (t) => {
   const answer = await callTool(gateway, "select", select("elsewhere"), token);
   t.equal(refusalOf(answer), "token_database");
   const tables = await callTool(gateway, "list_tables", { database: "elsewhere" }, token);
-  t.equal(refusalOf(tables), "no_grant");
+  t.equal(refusalOf(tables), "token_database");
 });

@@ -2,7 +2,7 @@ import t from "tap";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { listen, plainAnswer, principalOf } from "./kit.ts";
+import { listen, noSchema, plainAnswer, principalOf } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 
 const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
@@ -20,7 +20,7 @@ t.test("a client that goes away takes its query along", async (t) => {
       });
       return promise;
     },
-    schema: undefined,
+    schema: noSchema,
     rowLimit: 10,
     mayUse: () => true,
     serverVersion: "1.0.0",
@@ -46,7 +46,7 @@ t.test("a client that goes away takes its query along", async (t) => {
 t.test("an error that nobody expected tells the model nothing of itself", async (t) => {
   const embedded = createEmbeddedMcp({
     ask: () => Promise.reject(new Error("/secret/path")),
-    schema: undefined,
+    schema: noSchema,
     rowLimit: 10,
     mayUse: () => true,
     serverVersion: "1.0.0",
@@ -63,7 +63,7 @@ t.test("an error that nobody expected tells the model nothing of itself", async 
 t.test("a stream of subscriptions, which could bring nothing, is over at once", async (t) => {
   const embedded = createEmbeddedMcp({
     ask: () => Promise.reject(new Error("not asked")),
-    schema: undefined,
+    schema: noSchema,
     rowLimit: 10,
     mayUse: () => true,
     serverVersion: "1.0.0",

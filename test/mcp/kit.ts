@@ -9,7 +9,6 @@ import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Answering } from "../../src/mcp/answering.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { Principal } from "../../src/mcp/principal.ts";
-import { createSchemaSource } from "../../src/mcp/schema-source.ts";
 import type { QueryAnswer } from "../../src/mcp/tools/outcome.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/scopes.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
@@ -17,7 +16,7 @@ import type { PermissionClass } from "../../src/query/permissions.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
 import { Refusal } from "../../src/refusal.ts";
-import { parseTarget } from "../../src/upstream/target.ts";
+import { createSchemaSource, type SchemaSource } from "../../src/upstream/schema-source.ts";
 import { freshEngine, send } from "../engine/kit.ts";
 
 /** A `/mcp` endpoint that a test talks to, and who is calling it. */
@@ -120,6 +119,35 @@ export function askBy(snapshot: Snapshot, address: string) {
   };
 }
 
+/** What there is at an engine, narrowed by the real policy. */
+function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> {
+  const reasonOf = ({ subject }: Principal, database: string) =>
+    decide(snapshot, subject, "SELECT", database).reason;
+  return createSchemaSource<Principal>({
+    places: [
+      {
+        holds: () => true,
+        async get(_caller, path) {
+          const { status, text } = await send(address, { path });
+          return { status, body: Buffer.from(text) };
+        },
+      },
+    ],
+    maySee: (principal, database) => reasonOf(principal, database) === "allowed",
+    requireSeen(principal, database) {
+      const reason = reasonOf(principal, database);
+      if (reason !== "allowed") throw new Refusal(reason);
+    },
+  });
+}
+
+/** A database process that does not tell what it holds. */
+export const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
+  places: [],
+  maySee: () => true,
+  requireSeen() {},
+});
+
 export interface EmbeddedSetting {
   readonly endpoint: Endpoint;
   /** Queries the engine behind, past every check. */
@@ -140,16 +168,9 @@ export async function openEmbedded(
 ): Promise<EmbeddedSetting> {
   const { engine, ask } = await freshEngine(t);
   const snapshot = snapshotOf(grants);
-  const source = createSchemaSource({
-    target: parseTarget(engine.address),
-    connectTimeout: 5000,
-    responseTimeout: 5000,
-    maySee: ({ subject }, database) => decide(snapshot, subject, "SELECT", database).allowed,
-  });
-  t.teardown(() => source.close());
   const embedded = createEmbeddedMcp({
     ask: askBy(snapshot, engine.address),
-    schema: hasSchema ? source : undefined,
+    schema: hasSchema ? schemaBy(snapshot, engine.address) : noSchema,
     rowLimit,
     mayUse: mayUseBy(snapshot),
     serverVersion: "1.2.3",

@@ -14,6 +14,7 @@ export const builtInSegments: ReadonlySet<string> = new Set([
   "oauth",
   "query",
   "readyz",
+  "schema",
 ]);
 
 const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;

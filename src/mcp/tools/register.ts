@@ -1,7 +1,7 @@
 import type { CallToolResult, McpServer } from "@modelcontextprotocol/server";
 import type { PermissionClass } from "../../query/permissions.ts";
+import type { SchemaSource } from "../../upstream/schema-source.ts";
 import type { Principal } from "../principal.ts";
-import type { SchemaSource } from "../schema-source.ts";
 import { type Members, readText } from "../strict-json.ts";
 import { type QueryTool, queryTools, schemaTools, type ToolDefinition } from "./definitions.ts";
 import { failed, messageOf, type QueryAnswer, rowsOf, succeeded } from "./outcome.ts";
@@ -11,8 +11,8 @@ import { queryOf, withRowLimit } from "./query-text.ts";
 export interface ToolContext {
   /** Judges a query, notes it in the audit, and carries it out, as on `/query`. */
   readonly ask: (principal: Principal, query: Buffer, signal: AbortSignal) => Promise<QueryAnswer>;
-  /** Absent where the database cannot tell what it holds; then so are the tools that tell it. */
-  readonly schema: SchemaSource | undefined;
+  /** What there is; where nothing is told, the tools that tell it are absent. */
+  readonly schema: SchemaSource<Principal>;
   /** Rows that one call returns at most. */
   readonly rowLimit: number;
   /** True if the principal has the right on any database at all. */
@@ -29,6 +29,8 @@ export interface ToolCall {
 /** A tool and how it is carried out. */
 export interface Tool {
   readonly definition: ToolDefinition;
+  /** True if it tells what there is. */
+  readonly isOfSchema: boolean;
   readonly perform: (call: ToolCall) => Promise<Record<string, unknown>>;
 }
 
@@ -36,6 +38,7 @@ function fromQuery({ ask, rowLimit }: ToolContext, definition: QueryTool): Tool 
   const { operation } = definition;
   return {
     definition,
+    isOfSchema: false,
     async perform({ principal, arguments: args, signal }) {
       if (operation !== "Select") {
         return messageOf(await ask(principal, queryOf(operation, args), signal));
@@ -51,36 +54,39 @@ function nameIn(args: Members, key: string): string {
   return readText(args.get(key)) ?? "";
 }
 
-function fromSchema(schema: SchemaSource): Tool[] {
-  return [
+function fromSchema(schema: SchemaSource<Principal>): Tool[] {
+  const tools: Omit<Tool, "isOfSchema">[] = [
     {
       definition: schemaTools.listDatabases,
-      perform: async ({ principal }) => ({ databases: await schema.listDatabases(principal) }),
+      perform: async ({ principal, signal }) => ({
+        databases: await schema.listDatabases(principal, signal),
+      }),
     },
     {
       definition: schemaTools.listTables,
-      perform: async ({ principal, arguments: args }) => ({
-        tables: await schema.listTables(principal, nameIn(args, "database")),
+      perform: async ({ principal, arguments: args, signal }) => ({
+        tables: await schema.listTables(principal, nameIn(args, "database"), signal),
       }),
     },
     {
       definition: schemaTools.describeTable,
-      perform: async ({ principal, arguments: args }) => ({
+      perform: async ({ principal, arguments: args, signal }) => ({
         columns: await schema.describeTable(
           principal,
           nameIn(args, "database"),
           nameIn(args, "table"),
+          signal,
         ),
       }),
     },
   ];
+  return tools.map((tool) => ({ ...tool, isOfSchema: true }));
 }
 
-/** Every tool that the context can carry out. */
+/** Every tool. */
 export function toolsOf(context: ToolContext): readonly Tool[] {
-  const { schema } = context;
   return [
-    ...(schema === undefined ? [] : fromSchema(schema)),
+    ...fromSchema(context.schema),
     ...queryTools.map((definition) => fromQuery(context, definition)),
   ];
 }

@@ -1,0 +1,125 @@
+import { z } from "zod";
+import { Refusal } from "../refusal.ts";
+import type { QueryAnswer } from "./query-ask.ts";
+import { type Found, SchemaOffer } from "./schema-offer.ts";
+
+const column = z.object({
+  name: z.string(),
+  type: z.string(),
+  primary_key: z.boolean(),
+  nullable: z.boolean(),
+});
+const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
+const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
+const columnList = z.object({ data: z.object({ columns: z.array(column) }) });
+/** What the engine answers whose own database is gone. */
+const unavailable = z.object({ code: z.literal("database_unavailable") });
+
+/** A column as its table declares it. */
+export type SchemaColumn = Readonly<z.output<typeof column>>;
+
+/**
+ * What databases, tables and columns there are, as far as a caller may see them.
+ *
+ * Its methods throw a Refusal: `no_grant` or another denial for a database that the caller may not
+ * read, whether or not it is there; `schema_not_found` for what is not there; and those of queries.
+ */
+export interface SchemaSource<Caller> {
+  /** Whether any place tells what it holds; undefined if that cannot be said. Throws nothing. */
+  isOffered(caller: Caller, signal: AbortSignal): Promise<Found>;
+  listDatabases(caller: Caller, signal: AbortSignal): Promise<string[]>;
+  listTables(caller: Caller, database: string, signal: AbortSignal): Promise<string[]>;
+  describeTable(
+    caller: Caller,
+    database: string,
+    table: string,
+    signal: AbortSignal,
+  ): Promise<SchemaColumn[]>;
+}
+
+/** A place where databases live. */
+export interface SchemaPlace<Caller> {
+  /** True if the database lives there. */
+  readonly holds: (database: string) => boolean;
+  /** Asks it for `GET` of a path, on the caller's account. @throws Refusal as of a query */
+  readonly get: (caller: Caller, path: string, signal: AbortSignal) => Promise<QueryAnswer>;
+}
+
+export interface SchemaSourceOptions<Caller> {
+  readonly places: readonly SchemaPlace<Caller>[];
+  /** True if the caller may read the database. */
+  readonly maySee: (caller: Caller, database: string) => boolean;
+  /** @throws Refusal that says why the caller may not read the database */
+  readonly requireSeen: (caller: Caller, database: string) => void;
+}
+
+function parse(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}
+
+/** @throws Refusal for whatever is no success in the documented shape */
+function read<Schema extends z.ZodType>(
+  schema: Schema,
+  { status, body }: QueryAnswer,
+): z.output<Schema> {
+  if (status === 404 || status === 400) throw new Refusal("schema_not_found");
+  const detail = `schema: status ${status}`;
+  if (status >= 500) throw new Refusal("upstream_unreachable", { detail });
+  const parsed = schema.safeParse(parse(body));
+  if (!parsed.success) throw new Refusal("upstream_broken", { detail });
+  return parsed.data;
+}
+
+function isOffer({ status, body }: QueryAnswer): Found {
+  const answer = parse(body);
+  if (databaseList.safeParse(answer).success || unavailable.safeParse(answer).success) return true;
+  return status < 500 ? false : undefined;
+}
+
+/** Tells what there is by asking each place that answers `GET /schema`, as the engine does. */
+export function createSchemaSource<Caller>(
+  options: SchemaSourceOptions<Caller>,
+): SchemaSource<Caller> {
+  const { maySee, requireSeen } = options;
+  const places = options.places.map(({ holds, get }) => {
+    const look = async (caller: Caller, signal: AbortSignal) =>
+      isOffer(await get(caller, "/schema", signal));
+    return { holds, get, offer: new SchemaOffer<Caller>(look) };
+  });
+
+  async function ask(caller: Caller, signal: AbortSignal, database: string, ...table: string[]) {
+    requireSeen(caller, database);
+    const place = places.find(({ holds }) => holds(database));
+    const isOffered = await place?.offer.isMade(caller, signal);
+    if (place === undefined || isOffered === false) throw new Refusal("schema_not_found");
+    const names = [database, ...table].map(encodeURIComponent);
+    return place.get(caller, `/schema/${names.join("/")}`, signal);
+  }
+
+  return {
+    async isOffered(caller, signal) {
+      const made = await Promise.all(places.map(({ offer }) => offer.isMade(caller, signal)));
+      if (made.includes(true)) return true;
+      return made.includes(undefined) ? undefined : false;
+    },
+    async listDatabases(caller, signal) {
+      const found: string[] = [];
+      for (const { offer, holds, get } of places) {
+        if ((await offer.isMade(caller, signal)) === false) continue;
+        const { data } = read(databaseList, await get(caller, "/schema", signal));
+        found.push(...data.databases.filter((name) => holds(name) && maySee(caller, name)));
+      }
+      return found.sort();
+    },
+    async listTables(caller, database, signal) {
+      return read(tableList, await ask(caller, signal, database)).data.tables;
+    },
+    async describeTable(caller, database, table, signal) {
+      return read(columnList, await ask(caller, signal, database, table)).data.columns;
+    },
+  };
+}

@@ -1,0 +1,199 @@
+/** What there is behind the gateway, as its own routes and the tools of `/mcp` tell it. */
+import type { ServerResponse } from "node:http";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { startOver, temporaryDirectory } from "../engine/kit.ts";
+import { startPostgres } from "../engine/postgres/server.ts";
+import { startService } from "../engine/postgres/service.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { select } from "../kit/queries.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { fetchFigures } from "../observe/exposition.ts";
+import { callTool, refusalOf, send } from "./mcp.ts";
+
+const columns = [
+  { name: "id", type: "int", primary_key: true },
+  { name: "note", type: "text" },
+];
+const schemaTools = ["list_databases", "list_tables", "describe_table"];
+
+function get(gateway: TestGateway, route: string, token?: string) {
+  const headers: Record<string, string> =
+    token === undefined ? {} : { authorization: `Bearer ${token}` };
+  return gateway.request(route, { headers });
+}
+
+async function toolNames(gateway: TestGateway, token: string): Promise<string[]> {
+  const { text } = await send(gateway, statelessCall("tools/list"), token);
+  return [...text.matchAll(/"name":"(\w+)","title"/g)].map(([, name = ""]) => name);
+}
+
+async function hasSchemaTools(gateway: TestGateway, token: string): Promise<boolean> {
+  const names = await toolNames(gateway, token);
+  return schemaTools.every((name) => names.includes(name));
+}
+
+t.test("an engine over PostgreSQL tells each caller what it may read", async (t) => {
+  const server = await startPostgres(t);
+  const { address } = await startService(t, server.url());
+  const gateway = await startGateway(t, { upstream: address });
+  const root = await gateway.login();
+  for (const database of ["main", "hidden"]) {
+    await gateway.query({ CreateDatabase: { database } }, root);
+    await gateway.query({ CreateTable: { database, table: "notes", columns } }, root);
+  }
+  const rita = await gateway.addUser("rita", "ReadOnly");
+
+  const list = await get(gateway, "/schema", rita);
+  t.strictSame(list.body, { status: "success", data: { databases: ["main"] } });
+  t.equal(list.headers.get("x-gatehouse-decision"), "allow");
+  t.match((await get(gateway, "/schema", root)).body.data, {
+    databases: ["hidden", "main", "public"],
+  });
+  t.strictSame((await get(gateway, "/schema/main", rita)).body.data, { tables: ["notes"] });
+  t.strictSame((await get(gateway, "/schema/main/notes", rita)).body.data, {
+    columns: [
+      { name: "id", type: "bigint", primary_key: true, nullable: false },
+      { name: "note", type: "text", primary_key: false, nullable: true },
+    ],
+  });
+  const refusals: [string, string | undefined, number, string][] = [
+    ["/schema", undefined, 401, "unauthenticated"],
+    ["/schema/hidden", rita, 403, "no_grant"],
+    ["/schema/hidden/notes", rita, 403, "no_grant"],
+    ["/schema/nowhere", rita, 403, "no_grant"],
+    ["/schema/*", rita, 400, "invalid_database"],
+    ["/schema/nowhere", root, 404, "schema_not_found"],
+    ["/schema/main/nothing", rita, 404, "schema_not_found"],
+    ["/schema/main/..%2fx", rita, 404, "schema_not_found"],
+    ["/schema/main/notes/id", rita, 404, "not_found"],
+  ];
+  for (const [route, token, status, code] of refusals) {
+    t.match(await get(gateway, route, token), { status, body: { code } }, route);
+  }
+  t.match(await gateway.service.logged(({ path }) => path === "/schema/hidden/notes"), {
+    decision: "deny",
+    reason: "no_grant",
+    operations: [{ operation: "DescribeTable" }],
+  });
+
+  t.ok(await hasSchemaTools(gateway, rita));
+  const tables = await callTool(gateway, "list_tables", { database: "main" }, rita);
+  t.match(tables.body.result, { structuredContent: { tables: ["notes"] } });
+  const denied = await callTool(gateway, "list_tables", { database: "hidden" }, rita);
+  t.equal(refusalOf(denied), "no_grant");
+  const resources = await send(gateway, statelessCall("resources/list"), rita);
+  t.match(resources.body.result, { resources: [{ uri: "gatehouse:///main/notes" }] });
+
+  await server.crash();
+  t.match(await get(gateway, "/schema", rita), { status: 502 });
+  t.ok(await hasSchemaTools(gateway, rita), "while the database is gone, its tools stay");
+});
+
+t.test("an engine that comes later, or stands elsewhere, is asked too", async (t) => {
+  const directories = [temporaryDirectory(t), temporaryDirectory(t)] as const;
+  const [here, there] = directories.map(
+    (directory) => `unix:${path.join(directory, "engine.sock")}`,
+  );
+  const elsewhere = `[[upstream.databases]]\ndatabases = ["far"]\nurl = "${there}"\n`;
+  const gateway = await startGateway(t, { upstream: String(here), config: elsewhere });
+  const root = await gateway.login();
+  t.match(await get(gateway, "/schema", root), { status: 502 });
+  for (const directory of directories) await startOver(t, directory);
+  t.strictSame((await get(gateway, "/schema", root)).body.data, { databases: ["main"] });
+  for (const database of ["far", "near"]) {
+    await gateway.query({ CreateDatabase: { database } }, root);
+  }
+  await gateway.query({ CreateTable: { database: "far", table: "notes", columns } }, root);
+  t.strictSame((await get(gateway, "/schema", root)).body.data, {
+    databases: ["far", "main", "near"],
+  });
+  t.strictSame((await get(gateway, "/schema/far", root)).body.data, { tables: ["notes"] });
+});
+
+t.test("a database process that tells nothing has no such tools, until it does", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  upstream.answer = (_request, response) => response.writeHead(404).end("{}");
+  const gateway = await startGateway(t, { upstream: upstream.url });
+  const token = await gateway.login();
+  t.match(await get(gateway, "/schema", token), {
+    status: 404,
+    body: { code: "schema_not_offered" },
+  });
+  const names = await toolNames(gateway, token);
+  t.ok(names.includes("select"));
+  for (const name of schemaTools) t.notOk(names.includes(name), name);
+  const call = await callTool(gateway, "list_databases", {}, token);
+  t.match(call.body.error, { message: "Unknown tool: list_databases" });
+
+  upstream.answer = (_request, response) =>
+    response.end('{"status":"success","data":{"databases":["main"]}}');
+  await eventually("its tools are there", () => hasSchemaTools(gateway, token));
+  t.match(upstream.received.at(-1), {
+    method: "GET",
+    url: "/schema",
+    headers: { "x-gatehouse-user": "admin", "x-request-id": String },
+  });
+});
+
+/** A gateway with one connection to an upstream that holds what is asked about a schema. */
+async function narrow(t: Test) {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const held: { user: string; url: string; response: ServerResponse }[] = [];
+  const figures = `127.0.0.1:${await freePort()}`;
+  const config = `connections = 1\n[metrics]\nlisten = "${figures}"\n`;
+  upstream.answer = ({ headers, url }, response) => {
+    const isHeld = url === "/query" || url.startsWith("/schema/");
+    if (isHeld) held.push({ user: String(headers["x-gatehouse-user"]), url, response });
+    else response.end('{"data":{"databases":["main"]}}');
+  };
+  const gateway = await startGateway(t, { upstream: upstream.url, config });
+  const flood = await gateway.addUser("flood", "ReadWrite");
+  const alice = await gateway.addUser("alice", "ReadWrite");
+  t.ok(await hasSchemaTools(gateway, flood));
+  return { gateway, held, figures, flood, alice };
+}
+
+t.test("questions about a schema take turns with queries, and show in the figures", async (t) => {
+  const { gateway, held, figures, flood, alice } = await narrow(t);
+  const ask = () => callTool(gateway, "list_tables", { database: "main" }, flood);
+  const answers = [ask(), ask(), ask()];
+  await eventually("one is asked", () => held.length === 1);
+  await eventually("the others wait", async () => {
+    const text = await fetchFigures(figures);
+    return /upstream_queries_waiting 2/.test(text) && /connections_busy 1/.test(text);
+  });
+  const query = gateway.query(select, alice);
+  await eventually("another user's query waits too", async () =>
+    /upstream_queries_waiting 3/.test(await fetchFigures(figures)),
+  );
+  for (let at = 0; at < 4; at++) {
+    await eventually("the next one goes up", () => held.length > at);
+    held[at]?.response.end('{"data":{"tables":[]}}');
+  }
+  const users = held.map(({ user }) => user);
+  t.strictSame(users, ["flood", "flood", "alice", "flood"], "each has its turn");
+  t.equal((await query).status, 200);
+  for (const { status } of await Promise.all(answers)) t.equal(status, 200);
+});
+
+t.test("a question is given up when its client leaves", async (t) => {
+  const { gateway, held, flood, alice } = await narrow(t);
+  const client = new AbortController();
+  const headers = { authorization: `Bearer ${flood}` };
+  const route = `${gateway.url}/schema/main`;
+  const left = fetch(route, { headers, signal: client.signal }).catch(() => "left");
+  await eventually("it is asked", () => held.length === 1);
+  const query = gateway.query(select, alice);
+  client.abort();
+  t.equal(await left, "left");
+  await eventually("its connection is free for others", () => held.length === 2);
+  held[1]?.response.end("{}");
+  t.equal((await query).status, 200);
+  t.ok(held[0]?.response.destroyed, "and the database is told");
+});
