@@ -1,3 +1,6 @@
+import { mkdirSync } from "node:fs";
+import path from "node:path";
+import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { type Hashing, type HashingHere, openHashing } from "../identity/hashing.ts";
@@ -6,9 +9,11 @@ import {
   type LoginThrottle,
   type ThrottleBounds,
 } from "../identity/throttle.ts";
-import { type SessionRegister, Sessions } from "../mcp/proxy/sessions.ts";
+import { SessionFile } from "../mcp/proxy/session-file.ts";
+import { type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
 import { createAddressLimit, type OpenAddressLimit } from "../oauth/server/address-limit.ts";
+import type { Log } from "../observe/log.ts";
 
 /**
  * What there is once in a gateway, however many processes serve it: what is counted over all
@@ -40,14 +45,46 @@ function throttleBounds({ auth }: Configuration): ThrottleBounds {
   };
 }
 
-/** Makes all of it in this process; `hashing` must be closed. */
-export function createShared(configuration: Configuration): SharedHere {
+/** What is said where sessions cannot be kept. */
+const lost = "sessions of the MCP server behind cannot be kept: a restart ends those";
+
+/** Whose the sessions of a foreign MCP server are, on disk as far as that can be written. */
+function openSessions(
+  { configuration: { mcp }, serviceDirectory }: LoadedConfiguration,
+  log: Log,
+  opened: AsyncDisposableStack,
+): Sessions {
+  if (!mcp.enabled || mcp.upstream === undefined) return new Sessions();
+  const file = path.join(serviceDirectory, "mcp_sessions");
+  const warn = (error: unknown) =>
+    log.warn({ file, reason: error instanceof Error ? error.message : "unknown" }, lost);
+  try {
+    // Before the first of several workers makes it, at a first start.
+    mkdirSync(serviceDirectory, { recursive: true, mode: 0o700 });
+    const records = new SessionFile(file, warn);
+    opened.defer(() => records.close());
+    return new Sessions(usualLimits, () => performance.now(), records);
+  } catch (error) {
+    warn(error);
+    return new Sessions();
+  }
+}
+
+/** Makes all of it in this process; puts its closing on the stack. */
+export function createShared(
+  loaded: LoadedConfiguration,
+  log: Log,
+  opened: AsyncDisposableStack,
+): SharedHere {
+  const { configuration } = loaded;
+  const hashing = openHashing(configuredCosts(configuration));
+  opened.defer(() => hashing.close());
   const throttle = createLoginThrottle(throttleBounds(configuration));
   return {
     throttle,
-    hashing: openHashing(configuredCosts(configuration)),
+    hashing,
     openLimit: (_name, bounds) => createAddressLimit(bounds),
-    sessions: new Sessions(),
+    sessions: openSessions(loaded, log, opened),
     streams: new OpenStreams(),
     configure: (next) => throttle.change(throttleBounds(next)),
   };

@@ -61,15 +61,14 @@ export interface MemberOptions extends StartOptions {
 
 /** Opens what there is once, unless other processes share it. */
 function openShared(
-  configuration: Configuration,
-  member: Membership | undefined,
+  loaded: LoadedConfiguration,
+  { member, log }: MemberOptions,
   metrics: Metrics,
   opened: AsyncDisposableStack,
 ): Shared {
   if (member !== undefined) return member.shared;
-  const shared = createShared(configuration);
+  const shared = createShared(loaded, log, opened);
   metrics.showHashing(shared.hashing.figures);
-  opened.defer(() => shared.hashing.close());
   return shared;
 }
 
@@ -99,9 +98,10 @@ function displayHost(host: string): string {
 
 async function open(
   loaded: LoadedConfiguration,
-  { log, chosenPassword, hasTerminal, member }: MemberOptions,
+  options: MemberOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningMember, "close">> {
+  const { log, chosenPassword, hasTerminal, member } = options;
   const { serviceDirectory } = loaded;
   let { configuration } = loaded;
   const { server } = configuration;
@@ -125,7 +125,7 @@ async function open(
         });
   const own = await openAccess(loaded, { log, audit, metrics }, opened);
   const access = member === undefined ? own : accessInStep(own, member.tellOthers);
-  const shared = openShared(configuration, member, metrics, opened);
+  const shared = openShared(loaded, options, metrics, opened);
   const isFirstStart = firstPassword !== undefined;
   const base = { access, shared, log, metrics, isFirstStart, member };
   const identity = await openIdentity(loaded, base, opened);

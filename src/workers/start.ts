@@ -86,8 +86,7 @@ async function open(
   let { configuration } = loaded;
   const { server, metrics } = configuration;
   await requireFreeForFirstStart(configuration);
-  const shared = createShared(loaded.configuration);
-  opened.defer(() => shared.hashing.close());
+  const shared = createShared(loaded, log, opened);
   const behindWorkers = opened.use(new AsyncDisposableStack());
   let engine: Promise<EngineAddress> | undefined;
   const port = new SharedPort(server);

@@ -4,7 +4,7 @@ import { decide } from "../../src/access/policy.ts";
 import { roleAllows } from "../../src/access/roles.ts";
 import { grantsOf } from "../../src/access/snapshot.ts";
 import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
-import type { Sessions } from "../../src/mcp/proxy/sessions.ts";
+import type { SessionRegister } from "../../src/mcp/proxy/sessions.ts";
 import type { OpenStreams } from "../../src/mcp/proxy/streams.ts";
 import type { ToolRule } from "../../src/mcp/proxy/tool-policy.ts";
 import { FixtureServer } from "./fixture-server.ts";
@@ -29,7 +29,8 @@ export const everyTool: readonly ToolRule[] = fixtureTools.map((name) =>
 export interface ProxiedSettingOptions {
   readonly grants: Grants;
   readonly policy?: readonly ToolRule[];
-  readonly sessions?: Sessions;
+  readonly sessions?: SessionRegister;
+  readonly sessionTouch?: number;
   readonly streams?: OpenStreams;
   /** Another server than the fixture. */
   readonly target?: string;
@@ -40,7 +41,15 @@ export interface ProxiedSettingOptions {
 /** The proxy in front of a server, by default the fixture, and its first caller `alice`. */
 export async function openProxied(
   t: Test,
-  { grants, policy = everyTool, sessions, streams, target, more }: ProxiedSettingOptions,
+  {
+    grants,
+    policy = everyTool,
+    sessions,
+    sessionTouch,
+    streams,
+    target,
+    more,
+  }: ProxiedSettingOptions,
 ): Promise<ProxiedSetting> {
   const fixture = new FixtureServer(more);
   const fixtureUrl = await fixture.listen();
@@ -66,6 +75,7 @@ export async function openProxied(
           )
         : decide(snapshot, subject, permission, database).allowed,
     ...(sessions === undefined ? {} : { sessions }),
+    ...(sessionTouch === undefined ? {} : { sessionTouch }),
     ...(streams === undefined ? {} : { streams }),
   });
   t.teardown(() => proxy.close());

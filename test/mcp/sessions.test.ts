@@ -1,6 +1,11 @@
+import { statSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
-import { Sessions } from "../../src/mcp/proxy/sessions.ts";
+import { SessionFile } from "../../src/mcp/proxy/session-file.ts";
+import { type SessionRegister, Sessions } from "../../src/mcp/proxy/sessions.ts";
 import { ask, open } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { principalOf } from "./kit.ts";
 import { handshakeCall, initialize } from "./messages.ts";
 import { openProxied, type ProxiedSetting } from "./proxied.ts";
@@ -56,6 +61,54 @@ t.test("the stream of a session is open as long as its client is", async (t) => 
   const stream = await open(setting.endpoint.url, { headers });
   t.match(stream.headers, { "content-type": "text/event-stream", "x-accel-buffering": "no" });
   stream.destroy();
+});
+
+t.test("a session is in use as long as a stream of it is open", async (t) => {
+  let now = 0;
+  let uses = 0;
+  const own = new Sessions({ most: 9, mostPerUser: 9, idle: 100 }, () => now);
+  const sessions: SessionRegister = {
+    open: (id, username) => own.open(id, username),
+    use(id, username) {
+      uses++;
+      return own.use(id, username);
+    },
+    end: (id) => own.end(id),
+  };
+  const setting = await openProxied(t, { grants, sessions, sessionTouch: 5 });
+  const session = { "mcp-session-id": await begin(setting) };
+  const headers = { ...session, accept: "text/event-stream" };
+  const stream = await open(setting.endpoint.url, { headers });
+  const list = handshakeCall("tools/list", {}, session);
+  for (now = 99; now < 500; now += 99) {
+    const before = uses;
+    await eventually("it counts as used", () => uses > before);
+  }
+  t.equal((await ask(setting.endpoint.url, list)).status, 200);
+  stream.destroy();
+});
+
+t.test("sessions are kept in a file, under names by which nobody can use them", async (t) => {
+  const file = path.join(temporaryHome(t), "mcp_sessions");
+  const openFile = () => {
+    const records = new SessionFile(file, (error) => t.fail(String(error)));
+    const sessions = new Sessions({ most: 3, mostPerUser: 9, idle: 100 }, () => 0, records);
+    return { records, sessions };
+  };
+  const first = openFile();
+  for (const id of ["a", "b", "c", "d"]) first.sessions.open(id, "alice");
+  first.sessions.end("c");
+  // As after kill -9: nothing was closed.
+  const { records, sessions } = openFile();
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  t.strictSame(
+    ["a", "b", "c", "d"].map((id) => sessions.use(id, "alice")),
+    [false, true, false, true],
+  );
+  t.notOk(sessions.use("b", "bob"));
+  t.notOk(records.all().some(([key]) => key.length < 20));
+  first.records.close();
+  records.close();
 });
 
 t.test("sessions are forgotten when they are idle, and when there are too many", async (t) => {

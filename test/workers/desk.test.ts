@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { createShared } from "../../src/gateway/shared.ts";
+import { createLog } from "../../src/observe/log.ts";
 import { countAddresses, openDesk } from "../../src/workers/desk.ts";
 
 const never = new AbortController().signal;
@@ -14,8 +15,12 @@ function scene(t: Test) {
     ...{ max_failures_per_user_and_address: 2, argon2_parallelism: 64 },
     argon2_memory_cost: 512,
   };
-  const shared = createShared(configurationSchema.parse({ auth }));
-  t.teardown(() => shared.hashing.close());
+  const opened = new AsyncDisposableStack();
+  t.teardown(() => opened.disposeAsync());
+  const configuration = configurationSchema.parse({ auth });
+  const loaded = { configuration, file: undefined, serviceDirectory: "", warnings: [] };
+  const log = createLog({ isTerminal: false }, { write() {} });
+  const shared = createShared(loaded, log, opened);
   const unused = () => {
     throw new Error("not asked for");
   };

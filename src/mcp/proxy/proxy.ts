@@ -7,8 +7,8 @@ import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
 import { type Judged, judgeRequest, mayList } from "./judge.ts";
 import { receive } from "./reception.ts";
-import { noteSession } from "./session-notes.ts";
-import { type SessionRegister, Sessions } from "./sessions.ts";
+import { keepSession, noteSession } from "./session-notes.ts";
+import { type SessionRegister, Sessions, usualLimits } from "./sessions.ts";
 import { isSubscription, OpenStreams, type StreamRegister } from "./streams.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
 import { type Origin, upwardHeaders } from "./upward-headers.ts";
@@ -53,13 +53,15 @@ export interface McpProxyOptions extends Rights {
   /** Milliseconds to the head of an answer, and between two parts of one that is no event stream. */
   readonly responseTimeout: number;
   readonly sessions?: SessionRegister;
+  /** Milliseconds between two moments at which an open stream counts as use of its session. */
+  readonly sessionTouch?: number;
   readonly streams?: StreamRegister;
 }
 
 /** Creates the proxy; nothing is connected until it is needed. */
 export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const { sessions = new Sessions(), streams = new OpenStreams() } = options;
-  const { connectTimeout, responseTimeout } = options;
+  const { connectTimeout, responseTimeout, sessionTouch = usualLimits.idle / 4 } = options;
   const url = new URL(options.target);
   const path = `${url.pathname}${url.search}`;
   const { authorization } = options;
@@ -73,6 +75,7 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
       let judged: Judged;
       try {
         judged = await judgeRequest({ policy, sessions }, request, body, principal);
+        keepSession(sessions, judged, response, sessionTouch);
         if (isSubscription(request, judged)) {
           await streams.open(principal.subject.username, response, judged.message?.id);
         }

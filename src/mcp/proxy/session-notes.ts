@@ -1,4 +1,4 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Judged } from "./judge.ts";
 import type { SessionRegister } from "./sessions.ts";
 
@@ -31,4 +31,16 @@ export async function noteSession(
   }
   if (await sessions.open(told, identity.username)) return told;
   throw new Error("the MCP server has given one session to two users");
+}
+
+/** Counts a session as used for as long as an answer in it is open, every `interval` milliseconds. */
+export function keepSession(
+  sessions: SessionRegister,
+  { sessionId, identity: { username } }: Judged,
+  response: ServerResponse,
+  interval: number,
+): void {
+  if (sessionId === undefined) return;
+  const timer = setInterval(() => void sessions.use(sessionId, username), interval);
+  response.once("close", () => clearInterval(timer));
 }

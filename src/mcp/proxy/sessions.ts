@@ -1,14 +1,18 @@
+import { hash } from "node:crypto";
+import type { SessionRecords } from "./session-file.ts";
+
 /** How many sessions are remembered, and for how long. */
 export interface SessionLimits {
   /** Sessions at one time; past it, those that were idle longest are forgotten. */
   readonly most: number;
   /** Sessions of one user at one time. */
   readonly mostPerUser: number;
-  /** Milliseconds without a request after which a session is forgotten. */
+  /** Milliseconds without a request or an open stream after which a session is forgotten. */
   readonly idle: number;
 }
 
-const usual: SessionLimits = { most: 10_000, mostPerUser: 100, idle: 60 * 60 * 1000 };
+/** The limits unless others are given. */
+export const usualLimits: SessionLimits = { most: 10_000, mostPerUser: 100, idle: 60 * 60 * 1000 };
 
 /** Whose each session is, kept here or in another process. */
 export interface SessionRegister {
@@ -18,6 +22,11 @@ export interface SessionRegister {
   use(id: string, username: string): boolean | Promise<boolean>;
   /** Forgets a session. */
   end(id: string): void;
+}
+
+/** What a session is known by: nobody can use it who reads where that is kept. */
+function keyOf(id: string): string {
+  return hash("sha256", id, "base64url");
 }
 
 interface Session {
@@ -32,13 +41,26 @@ interface Session {
 export class Sessions implements SessionRegister {
   readonly #limits: SessionLimits;
   readonly #now: () => number;
-  /** In the order of their last use, the idlest first. */
+  readonly #records: SessionRecords | undefined;
+  /** By their keys, in the order of their last use, the idlest first. */
   readonly #sessions = new Map<string, Session>();
 
-  /** @param now milliseconds on a clock that does not jump */
-  constructor(limits: SessionLimits = usual, now: () => number = () => performance.now()) {
+  /**
+   * @param now milliseconds on a clock that does not jump
+   * @param records keeps them for a gateway that is started later; those that it holds count as
+   *   used just now
+   */
+  constructor(
+    limits: SessionLimits = usualLimits,
+    now: () => number = () => performance.now(),
+    records?: SessionRecords,
+  ) {
     this.#limits = limits;
     this.#now = now;
+    for (const [key, username] of records?.all() ?? []) {
+      this.#sessions.set(key, { username, usedAt: now() });
+    }
+    this.#records = records;
   }
 
   /** Sessions that are remembered. */
@@ -49,35 +71,42 @@ export class Sessions implements SessionRegister {
   /** Remembers a new session as the user's; false if it is another user's already. */
   open(id: string, username: string): boolean {
     this.#forgetIdle();
-    const known = this.#sessions.get(id);
+    const key = keyOf(id);
+    const known = this.#sessions.get(key);
     if (known !== undefined && known.username !== username) return false;
-    this.#sessions.delete(id);
+    this.#sessions.delete(key);
     this.#makeRoom(username);
-    this.#sessions.set(id, { username, usedAt: this.#now() });
+    this.#sessions.set(key, { username, usedAt: this.#now() });
+    this.#records?.put(key, username);
     return true;
   }
 
   /** True if the session is the user's; it counts as used then. */
   use(id: string, username: string): boolean {
     this.#forgetIdle();
-    const session = this.#sessions.get(id);
+    const key = keyOf(id);
+    const session = this.#sessions.get(key);
     if (session?.username !== username) return false;
     session.usedAt = this.#now();
-    this.#sessions.delete(id);
-    this.#sessions.set(id, session);
+    this.#sessions.delete(key);
+    this.#sessions.set(key, session);
     return true;
   }
 
   /** Forgets a session. */
   end(id: string): void {
-    this.#sessions.delete(id);
+    this.#forget(keyOf(id));
+  }
+
+  #forget(key: string): void {
+    if (this.#sessions.delete(key)) this.#records?.drop(key);
   }
 
   #forgetIdle(): void {
     const oldest = this.#now() - this.#limits.idle;
-    for (const [id, { usedAt }] of this.#sessions) {
+    for (const [key, { usedAt }] of this.#sessions) {
       if (usedAt > oldest) return;
-      this.#sessions.delete(id);
+      this.#forget(key);
     }
   }
 
@@ -85,7 +114,7 @@ export class Sessions implements SessionRegister {
     const own = [...this.#sessions].filter(([, session]) => session.username === username);
     const [first] = this.#sessions.keys();
     const [ownFirst] = own[0] ?? [];
-    if (own.length >= this.#limits.mostPerUser && ownFirst !== undefined) this.end(ownFirst);
-    else if (this.#sessions.size >= this.#limits.most && first !== undefined) this.end(first);
+    if (own.length >= this.#limits.mostPerUser && ownFirst !== undefined) this.#forget(ownFirst);
+    else if (this.#sessions.size >= this.#limits.most && first !== undefined) this.#forget(first);
   }
 }
