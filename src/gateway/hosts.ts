@@ -42,9 +42,38 @@ export function requireOwnHost(gateway: Gateway, { request }: Exchange): void {
   if (!isOwn(gateway, request.headers.host)) throw new Refusal("host_not_allowed");
 }
 
+/** The port of a URL, also where it is the scheme's own. */
+function portOf({ port, protocol }: URL): string {
+  return port || (protocol === "https:" ? "443" : "80");
+}
+
+/** True for the origin of the gateway's own pages: another port of this machine is not its own. */
+function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Exchange): boolean {
+  const page = URL.parse(origin);
+  const asked = URL.parse(`${peer.proto}://${request.headers.host}`);
+  if (page === null || asked === null) return false;
+  if (page.origin === URL.parse(gateway.publicUrl)?.origin) return true;
+  return isLocalName(hostname(origin)) && portOf(page) === portOf(asked);
+}
+
+/** What browsers say of a request that a page of another origin, or a link in it, has caused. */
+const foreignSites: ReadonlySet<unknown> = new Set(["cross-site", "same-site"]);
+
 /**
- * While authentication is off, nothing but `Host` and `Origin` tells a local program from a web
- * page in a browser on the same machine.
+ * Keeps out every page but those of the gateway's own origin and of `server.allowed_origins`.
+ *
+ * @throws Refusal `origin_not_allowed`
+ */
+function requireSameOrigin(gateway: Gateway, exchange: Exchange): void {
+  const { origin, "sec-fetch-site": site } = exchange.request.headers;
+  if (origin !== undefined && gateway.configuration.server.allowed_origins.includes(origin)) return;
+  const isForeign = origin !== undefined && !isSameOrigin(gateway, origin, exchange);
+  if (isForeign || foreignSites.has(site)) throw new Refusal("origin_not_allowed");
+}
+
+/**
+ * While authentication is off, nothing but `Host`, `Origin` and `Sec-Fetch-Site` tells a local
+ * program from a web page in a browser on the same machine.
  *
  * @throws Refusal `host_not_allowed` or `origin_not_allowed`
  */
@@ -52,5 +81,5 @@ export function requireLocal(gateway: Gateway, exchange: Exchange): void {
   const { auth } = gateway.configuration;
   if (auth.enabled || auth.insecure_allow_remote) return;
   requireOwnHost(gateway, exchange);
-  requireOwnOrigin(gateway, exchange);
+  requireSameOrigin(gateway, exchange);
 }

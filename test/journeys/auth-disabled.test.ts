@@ -96,9 +96,16 @@ t.test("a foreign Host or Origin is refused on every path, a local one passes", 
   for (const host of ["localhost@evil.example", "a b"]) {
     t.equal((await post(`Host: ${host}`)).status, 400, "what is no host is none of this machine's");
   }
-  for (const origin of ["http://evil.example", "null", "https://localhost.evil.example", "x"]) {
-    const { status, text } = await post(`Origin: ${origin}`);
-    t.equal(status, 403, origin);
+  const { host, port } = new URL(gateway.url);
+  const pages = [
+    ...["Origin: http://evil.example", "Origin: null", "Origin: https://localhost.evil.example"],
+    ...["Origin: x", "Origin: http://localhost:3000", "Origin: http://localhost"],
+    ...["Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"],
+    `Origin: http://${host}\r\nSec-Fetch-Site: same-site`,
+  ];
+  for (const page of pages) {
+    const { status, text } = await post(`Host: ${host}`, page);
+    t.equal(status, 403, page);
     t.equal(JSON.parse(text).code, "origin_not_allowed");
   }
   for (const path of ["/login", "/healthz", "/readyz", "/.well-known/jwks.json"]) {
@@ -109,7 +116,11 @@ t.test("a foreign Host or Origin is refused on every path, a local one passes", 
     );
   }
   t.equal(upstream.take().length, 0, "the upstream received nothing");
-  t.equal((await post("Origin: http://localhost:3000")).status, 200, "a page of this machine may");
+  const own = [
+    ...[`Origin: http://${host}`, `Origin: http://localhost:${port}`],
+    ...["Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: none"],
+  ];
+  for (const page of own) t.equal((await post(`Host: ${host}`, page)).status, 200, page);
 });
 
 t.test("the host of public_url passes, and origins that are allowed", async (t) => {
@@ -121,6 +132,9 @@ t.test("the host of public_url passes, and origins that are allowed", async (t) 
   t.equal((await ask("Host: gate.example:8443")).status, 200);
   t.equal((await ask("Host: gate.example.evil.example")).status, 403);
   t.equal((await ask("Origin: https://app.example")).status, 200);
+  t.equal((await ask("Origin: https://app.example", "Sec-Fetch-Site: cross-site")).status, 200);
+  t.equal((await ask("Origin: https://gate.example:8443")).status, 200);
+  t.equal((await ask("Origin: https://gate.example")).status, 403);
   t.equal((await ask("Origin: https://app.example.evil")).status, 403);
 });
 
@@ -140,6 +154,6 @@ t.test("insecure_allow_remote lets every host and origin in", async (t) => {
   const url = gateway.url.replace("0.0.0.0", "127.0.0.1");
   const lines = ["Host: elsewhere.example", "Origin: http://evil.example"];
   t.equal((await sendRaw(url, ["GET /healthz HTTP/1.1", ...lines])).status, 200);
-  const exposed = await gateway.service.logged(({ msg }) => String(msg).includes("put TLS"));
+  const exposed = await gateway.service.logged(({ msg }) => String(msg).includes("switch TLS on"));
   t.equal(exposed.level, "warn");
 });
