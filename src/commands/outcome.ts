@@ -59,16 +59,16 @@ export function print(line: string): void {
 
 /** Prints a table with a head, its columns as wide as they need to be. */
 export function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
+  // Not spread: a call takes only so many arguments.
   const widths = head.map((name, at) =>
-    Math.max(name.length, ...rows.map((row) => row[at]?.length ?? 0)),
+    rows.reduce((widest, row) => Math.max(widest, row[at]?.length ?? 0), name.length),
   );
   const line = (cells: readonly string[]) =>
     cells
       .map((cell, at) => cell.padEnd(widths[at] ?? 0))
       .join("  ")
       .trimEnd();
-  print(styleText("bold", line(head)));
-  for (const row of rows) print(line(row));
+  print([styleText("bold", line(head)), ...rows.map(line)].join("\n"));
 }
 
 /** Prints a value for scripts. */

@@ -10,6 +10,46 @@ export function commonHeaders(exchange: Exchange): string[] {
   return headers;
 }
 
+/**
+ * Writes the head of an answer in JSON; `endJson` is to follow.
+ *
+ * @param headers of its own: names and values in turn
+ */
+export function beginJson(
+  exchange: Exchange,
+  status: number,
+  headers: readonly string[] = [],
+): void {
+  const { response } = exchange;
+  if (leavesBodyUnread(exchange)) response.shouldKeepAlive = false;
+  response.writeHead(status, [
+    ...["Content-Type", "application/json; charset=utf-8"],
+    ...["Cache-Control", "no-store"],
+    ...["X-Content-Type-Options", "nosniff"],
+    ...commonHeaders(exchange),
+    ...headers,
+  ]);
+}
+
+/** Ends such an answer, perhaps with the last of its body. */
+export function endJson(exchange: Exchange, last: string | Buffer | undefined): void {
+  const { response } = exchange;
+  if (leavesBodyUnread(exchange)) endBeforeBody(exchange, last);
+  else response.end(last);
+}
+
+/** Sends a text that is JSON. */
+export function sendText(
+  exchange: Exchange,
+  status: number,
+  text: string,
+  headers: readonly string[] = [],
+): void {
+  const bytes = Buffer.from(text);
+  beginJson(exchange, status, ["Content-Length", String(bytes.length), ...headers]);
+  endJson(exchange, exchange.request.method === "HEAD" ? undefined : bytes);
+}
+
 /** Sends `body` as JSON. */
 export function sendJson(
   exchange: Exchange,
@@ -17,21 +57,7 @@ export function sendJson(
   body: unknown,
   headers: readonly string[] = [],
 ): void {
-  const bytes = Buffer.from(JSON.stringify(body));
-  const { request, response } = exchange;
-  const isLast = leavesBodyUnread(exchange);
-  if (isLast) response.shouldKeepAlive = false;
-  response.writeHead(status, [
-    ...["Content-Type", "application/json; charset=utf-8"],
-    ...["Content-Length", String(bytes.length)],
-    ...["Cache-Control", "no-store"],
-    ...["X-Content-Type-Options", "nosniff"],
-    ...commonHeaders(exchange),
-    ...headers,
-  ]);
-  const shown = request.method === "HEAD" ? undefined : bytes;
-  if (isLast) endBeforeBody(exchange, shown);
-  else response.end(shown);
+  sendText(exchange, status, JSON.stringify(body), headers);
 }
 
 /** Sends a success in the documented shape. */

@@ -27,7 +27,7 @@ export function leavesBodyUnread({ request, isBodyInvited, isBodyLost }: Exchang
  * and in any case soon: closing at once could take the answer away from a client that is sending
  * (RFC 9112, section 9.6).
  */
-export function endBeforeBody(exchange: Exchange, answer: Buffer | undefined): void {
+export function endBeforeBody(exchange: Exchange, answer: string | Buffer | undefined): void {
   const { request, response, isBodyInvited, isBodyLost } = exchange;
   if (isBodyLost || (request.headers.expect !== undefined && !isBodyInvited)) {
     response.end(answer);

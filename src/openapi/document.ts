@@ -38,10 +38,12 @@ function parametersOf(pattern: string) {
 function operationObject(name: string, endpoint: Endpoint) {
   const operation = operations[name];
   if (operation === undefined) throw new Error(`Nothing is said of ${name}`);
-  const { summary, body } = operation;
+  const { summary, query = {}, body } = operation;
+  const asked = Object.entries(query).map(([key, schema]) => ({ name: key, in: "query", schema }));
   return {
     summary,
     ...(endpoint.door === "public" ? { security: [] } : {}),
+    ...(asked.length === 0 ? {} : { parameters: asked }),
     ...(body === undefined ? {} : { requestBody: { required: true, content: json(body) } }),
     responses: responses(operation, endpoint),
   };

@@ -1,5 +1,6 @@
 /** What the document says of each route beyond what the route table knows. */
 
+import { DEFAULT_LIMIT, MAX_LIMIT } from "../gateway/page-query.ts";
 import type { Schema } from "../query/schema.ts";
 import type { RefusalCode } from "../refusal.ts";
 import { listOf, object, readiness, ref, success } from "./schemas.ts";
@@ -7,6 +8,8 @@ import { listOf, object, readiness, ref, success } from "./schemas.ts";
 /** One method of one route. */
 export interface Operation {
   readonly summary: string;
+  /** The parameters of its query string, all of which may be left out. */
+  readonly query?: Readonly<Record<string, Schema>>;
   /** The body that it takes, if it takes one. */
   readonly body?: Schema;
   /** The status of its success, 200 by default, and the body that comes with it. */
@@ -101,9 +104,13 @@ export const operations: Readonly<Record<string, Operation>> = {
     }),
   },
   "GET /api/users": {
-    summary: "The users on the databases that the caller may grant on.",
-    answer: success({ users: listOf(ref("User")) }),
-    refusals: standing,
+    summary: "A page of the users on the databases that the caller may grant on, by name.",
+    query: {
+      limit: { type: "integer", minimum: 1, maximum: MAX_LIMIT, default: DEFAULT_LIMIT },
+      after: ref("AnyUsername"),
+    },
+    answer: success({ users: listOf(ref("User")), "next?": ref("AnyUsername") }),
+    refusals: [...standing, "invalid_page"],
   },
   "POST /api/users": {
     summary: "A new user with a first grant.",

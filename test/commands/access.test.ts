@@ -1,4 +1,5 @@
 import t from "tap";
+import { grant } from "../access/kit.ts";
 import { done, install, people } from "./kit.ts";
 
 t.test("access grant gives, raises and lowers a role", async (t) => {
@@ -86,4 +87,13 @@ t.test("access list shows every entry", async (t) => {
   t.equal(code, 0);
   t.strictSame(JSON.parse(stdout)[1], { username: "alice", database: "main", role: "ReadWrite" });
   t.equal(JSON.parse(stdout).length, 4);
+});
+
+t.test("access list shows a file of any length", async (t) => {
+  const count = 150_000;
+  const entries = Array.from({ length: count }, (_, n) => grant("alice", `d${n}`, "ReadOnly"));
+  const gatehouse = install(t, people + entries.join(""));
+  const { code, stdout, stderr } = await gatehouse.run("access list");
+  t.strictSame([code, stderr], [0, ""]);
+  t.equal(stdout.trimEnd().split("\n").length, count + 5);
 });

@@ -64,6 +64,8 @@ t.test("users are listed, made, changed and removed as the document says", async
     ["POST /api/users", 201, refused({ email: "carol@example.com", database: "main" })],
     ["POST /api/users", "user_exists", refused({})],
     ["GET /api/users", 200],
+    ["GET /api/users", 200, { at: "/api/users?limit=1" }],
+    ["GET /api/users", "invalid_page", { at: "/api/users?limit=0" }],
     ["GET /api/users", "role_insufficient", { token: bob }],
   ]);
   const one = "/api/users/{username}";

@@ -17,8 +17,10 @@ const parameter = z.strictObject({
   required: z.literal(true),
   schema,
 });
+const asked = z.strictObject({ name: z.string(), in: z.literal("query"), schema });
 const operation = z.strictObject({
   summary: z.string().min(1),
+  parameters: z.array(asked).optional(),
   security: z.array(z.record(z.string(), z.array(z.string()))).optional(),
   requestBody: z.strictObject({ required: z.boolean(), content }).optional(),
   responses: z

@@ -1,15 +1,27 @@
 import * as z from "zod";
 import { planGrant, planRevoke } from "../../access/administration.ts";
+import type { Subject } from "../../access/policy.ts";
 import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
-import { accessList } from "../../access/snapshot.ts";
+import { accessList, type Grant, type Snapshot } from "../../access/snapshot.ts";
 import { maySeeGrants, requireManager } from "../../access/standing.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
+import { sendList } from "../list-answer.ts";
 import { databaseParameter, type Endpoint, usernameParameter } from "../route.ts";
 
 const shape = z.strictObject({ role: z.string() });
+
+/** The grants that `actor` may see; undefined after each user. */
+function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<Grant | undefined> {
+  for (const username of snapshot.grants.keys()) {
+    for (const { database, role } of accessList(snapshot, username)) {
+      if (maySeeGrants(snapshot, actor, database)) yield { username, database, role };
+    }
+    yield undefined;
+  }
+}
 
 /** `GET /api/access`: who has which role, on the databases that the caller may grant on. */
 export const listAccess: Endpoint = {
@@ -18,13 +30,8 @@ export const listAccess: Endpoint = {
     const { snapshot } = gateway.access;
     const { actor } = requireCaller(exchange);
     requireManager(snapshot, actor);
-    const access = [...snapshot.grants.keys()].flatMap((username) =>
-      accessList(snapshot, username)
-        .filter(({ database }) => maySeeGrants(snapshot, actor, database))
-        .map(({ database, role }) => ({ username, database, role })),
-    );
     exchange.decision = "allow";
-    sendSuccess(exchange, 200, { access });
+    return sendList(exchange, "access", visibleGrants(snapshot, actor));
   },
 };
 

@@ -1,17 +1,28 @@
 import * as z from "zod";
 import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/names.ts";
-import { isRole } from "../../access/roles.ts";
-import { isAdministrator, type UserView, viewUser } from "../../access/snapshot.ts";
+import { firstNames } from "../../access/page.ts";
+import type { Subject } from "../../access/policy.ts";
+import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
+import {
+  grantsOf,
+  isAdministrator,
+  type Snapshot,
+  type User,
+  type UserView,
+  viewUser,
+} from "../../access/snapshot.ts";
 import { maySeeGrants, requireManager } from "../../access/standing.ts";
 import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
+import { inSlices } from "../../slices.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
-import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
+import { sendList } from "../list-answer.ts";
+import { readPage } from "../page-query.ts";
 import { loginOrigin } from "../peer.ts";
 import { type Endpoint, usernameParameter } from "../route.ts";
 
@@ -66,27 +77,43 @@ export const createUser: Endpoint = {
   },
 };
 
-/** The users that the caller may manage, with no grants but those it may see. */
-function manageable(gateway: Gateway, exchange: Exchange): UserView[] {
-  const { snapshot } = gateway.access;
-  const { actor } = requireCaller(exchange);
-  requireManager(snapshot, actor);
-  const isOverAll = isAdministrator(snapshot, actor.username) && actor.tokenDatabase === "*";
-  return Array.from(snapshot.users.values(), (user) => viewUser(snapshot, user))
-    .map((user) => ({
-      ...user,
-      access: user.access.filter(({ database }) => maySeeGrants(snapshot, actor, database)),
-    }))
-    .filter(({ access }) => isOverAll || access.length > 0);
+/** The users that a caller may manage, and what of them it may see. */
+interface Manageable {
+  isManageable(user: User): boolean;
+  /** A user with no grants but those that the caller may see. */
+  view(user: User): UserView;
 }
 
-/** `GET /api/users`: the users on the databases that the caller may grant on. */
+function manageableBy(snapshot: Snapshot, actor: Subject): Manageable {
+  requireManager(snapshot, actor);
+  const { username, tokenDatabase } = actor;
+  const isOverAll = isAdministrator(snapshot, username) && tokenDatabase === EVERY_DATABASE;
+  const isVisible = (database: string) => maySeeGrants(snapshot, actor, database);
+  return {
+    isManageable: (user) => isOverAll || grantsOf(snapshot, user.username).keys().some(isVisible),
+    view(user) {
+      const { access, ...rest } = viewUser(snapshot, user);
+      return { ...rest, access: access.filter(({ database }) => isVisible(database)) };
+    },
+  };
+}
+
+/** `GET /api/users?limit=&after=`: a page of the users on the databases that the caller may grant on. */
 export const listUsers: Endpoint = {
   door: "administration",
-  handle(gateway, exchange) {
-    const users = manageable(gateway, exchange);
+  async handle(gateway, exchange) {
+    const { limit, after } = readPage(exchange);
+    const { snapshot } = gateway.access;
+    const { isManageable, view } = manageableBy(snapshot, requireCaller(exchange).actor);
+    // One more than asked for tells whether there is another page.
+    const names = await inSlices(firstNames(snapshot.users, limit + 1, after, isManageable));
+    const page = names.slice(0, limit);
+    const users = page.values().map((name) => {
+      const user = snapshot.users.get(name);
+      return user && view(user);
+    });
     exchange.decision = "allow";
-    sendSuccess(exchange, 200, { users });
+    await sendList(exchange, "users", users, names.length > limit ? { next: page.at(-1) } : {});
   },
 };
 

@@ -1,0 +1,74 @@
+import type { ServerResponse } from "node:http";
+import { inSlices, type Steps } from "../slices.ts";
+import { beginJson, endJson, sendText } from "./answer.ts";
+import type { Exchange } from "./exchange.ts";
+
+/** Characters that are written at a time. */
+const PIECE_LENGTH = 1 << 16;
+
+/** Some items as JSON, and whether they are the last ones. */
+interface Piece {
+  readonly text: string;
+  readonly isLast: boolean;
+}
+
+function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean): Steps<Piece> {
+  let text = "";
+  while (text.length < PIECE_LENGTH) {
+    const { value, done } = items.next();
+    if (done === true) return { text, isLast: true };
+    if (value !== undefined) {
+      text += isFirst && text === "" ? JSON.stringify(value) : `,${JSON.stringify(value)}`;
+    }
+    yield;
+  }
+  return { text, isLast: false };
+}
+
+function field([name, value]: [string, unknown]): string {
+  return `${JSON.stringify(name)}:${JSON.stringify(value)}`;
+}
+
+/** Resolves when more can be written, or the client is gone. */
+async function whenWritable(response: ServerResponse): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  response.once("drain", resolve).once("close", resolve);
+  await promise;
+  response.off("drain", resolve).off("close", resolve);
+}
+
+/**
+ * Sends a success with a list, which may be long: made in slices between which others are served,
+ * and no faster than the client takes it.
+ *
+ * @param items undefined stands for nothing, where the next one takes some looking for
+ * @param rest further fields
+ */
+export async function sendList(
+  exchange: Exchange,
+  name: string,
+  items: Iterable<object | undefined>,
+  rest: object = {},
+): Promise<void> {
+  const { request, response } = exchange;
+  const iterator = items[Symbol.iterator]();
+  const head = `{"status":"success","${name}":[`;
+  const tail = `]${["", ...Object.entries(rest).map(field)].join(",")}}`;
+  let piece = await inSlices(pieceSteps(iterator, true));
+  if (piece.isLast) {
+    sendText(exchange, 200, `${head}${piece.text}${tail}`);
+    return;
+  }
+  beginJson(exchange, 200);
+  if (request.method === "HEAD") {
+    endJson(exchange, undefined);
+    return;
+  }
+  response.write(head);
+  while (!response.destroyed) {
+    if (!response.write(piece.text)) await whenWritable(response);
+    if (piece.isLast) break;
+    piece = await inSlices(pieceSteps(iterator, false));
+  }
+  endJson(exchange, tail);
+}
