@@ -1,8 +1,8 @@
-import { Argument, Command } from "commander";
+import { Argument, Command, InvalidArgumentError } from "commander";
 import { planGrant, planRevoke } from "../access/administration.ts";
 import { isDatabaseOrEvery, isExternalUsername } from "../access/names.ts";
 import { type Decision, decide } from "../access/policy.ts";
-import { EVERY_DATABASE, isRole, roles } from "../access/roles.ts";
+import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -13,6 +13,7 @@ import {
   permissionClasses,
 } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
+import { didYouMean } from "../suggestion.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { namingUser } from "./naming.ts";
 import { FAILURE, print, printJson, printTable, UsageError } from "./outcome.ts";
@@ -25,12 +26,11 @@ function requireDatabase(database: string): void {
 async function grant(
   username: string,
   database: string,
-  role: string,
+  role: Role,
   options: CommonOptions & { force?: true },
 ): Promise<void> {
   const { configuration } = loadFor(options);
   requireDatabase(database);
-  if (!isRole(role)) throw new Refusal("invalid_role");
   await namingUser(username, () =>
     changeAccessFile(
       configuration.auth.access_control_file,
@@ -76,6 +76,13 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
   }
 }
 
+/** @throws InvalidArgumentError that says which roles there are, and which was meant */
+function readRole(text: string): Role {
+  if (isRole(text)) return text;
+  const message = `Allowed: ${roles.join(", ")}${didYouMean(text, roles)}.`;
+  throw new InvalidArgumentError(message);
+}
+
 /** The right that an operation needs, by its key in a query or by the right's own name. */
 function permissionOf(operation: string, { query }: Configuration): PermissionClass {
   const own = Object.entries(definitions).map(([name, { permission }]) => [name, permission]);
@@ -88,7 +95,9 @@ function permissionOf(operation: string, { query }: Configuration): PermissionCl
   const permission = key === undefined ? operation.toUpperCase() : known[key];
   if (permission !== undefined && isPermissionClass(permission)) return permission;
   const allowed = [...Object.keys(known), ...permissionClasses].join(", ");
-  throw new UsageError(`unknown operation ${JSON.stringify(operation)}; allowed: ${allowed}`);
+  const meant = didYouMean(operation, [...Object.keys(known), ...permissionClasses]);
+  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${allowed}${meant}`;
+  throw new UsageError(problem);
 }
 
 /** Why a user may or may not do something: what the decision says, or the user's own state. */
@@ -152,7 +161,9 @@ export function accessCommand(): Command {
     .description("give a user a role on a database, or on * for every database")
     .argument("<username>", "the user")
     .argument("<database>", "the database, or * for every one")
-    .addArgument(new Argument("<role>", "what the user may do there").choices(roles))
+    .addArgument(
+      new Argument("<role>", "what the user may do there").choices(roles).argParser(readRole),
+    )
     .option("--force", "also where the last administrator or Owner is lowered")
     .action(grant);
   withCommonOptions(access.command("revoke"))

@@ -1,10 +1,18 @@
 /** Turns what the schema objects to into problems that an operator can mend. */
 import type { z } from "zod";
+import { didYouMean, suggestion } from "../suggestion.ts";
 import { renderName, renderValue } from "../toml/render.ts";
 import { type ValuePath, valueAt } from "./locate.ts";
 import type { Problem } from "./problem.ts";
-import { allowedBy, membersOf, namesOf, nodeAt, type SchemaNode } from "./schema-node.ts";
-import { suggestion } from "./suggestion.ts";
+import {
+  allowedBy,
+  elementOf,
+  membersOf,
+  namesOf,
+  nodeAt,
+  type SchemaNode,
+  schemaTables,
+} from "./schema-node.ts";
 
 /** The most characters of a value that a message shows. */
 const longestFound = 64;
@@ -26,7 +34,8 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
   const { path } = issue;
   if (issue.code === "unrecognized_keys") {
     return issue.keys.map((key) => {
-      const reason = found(renderName(key), keysAllowed(key, nodeAt(path)));
+      const value = valueAt(checked.values, [...path, key]);
+      const reason = found(renderName(key), keysAllowed(key, value, nodeAt(path)));
       return problemAt([...path, key], reason, checked);
     });
   }
@@ -42,7 +51,8 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
 export function problemOf(path: ValuePath, allowed: string, checked: Checked): Problem {
   const node = nodeAt(path) ?? {};
   const value = valueAt(checked.values, path) ?? node.default;
-  return problemAt(path, found(shown(value, node), allowed), checked);
+  const reason = `${found(shown(value, node), allowed)}${headerMeant(path, value, node)}`;
+  return problemAt(path, reason, checked);
 }
 
 /** A key path as it is written in TOML, with the number of an element in brackets. */
@@ -63,11 +73,34 @@ function found(value: string, allowed: string): string {
   return `found ${cut(value)}; allowed: ${allowed}`;
 }
 
-function keysAllowed(key: string, node: SchemaNode = {}): string {
+function keysAllowed(key: string, value: unknown, node: SchemaNode = {}): string {
   const names = (membersOf(node) ?? []).map(([name]) => name);
-  const meant = suggestion(key, names);
-  const list = names.join(", ");
-  return meant === undefined ? list : `${list} (did you mean ${meant}?)`;
+  const sibling = didYouMean(key, names);
+  return `${names.join(", ")}${sibling === "" ? elsewhere(key, value) : sibling}`;
+}
+
+/** What stands elsewhere under a name like this one: a table if a table was found, else a key. */
+function elsewhere(key: string, value: unknown): string {
+  const isTable = typeof value === "object" && value !== null;
+  const places = new Map<string, string>();
+  for (const { name, isArray, keys } of schemaTables()) {
+    if (isTable)
+      places.set(name.slice(name.lastIndexOf(".") + 1), isArray ? `[[${name}]]` : `[${name}]`);
+    else for (const [own] of keys) places.set(own, places.get(own) ?? `${name}.${own}`);
+  }
+  const meant = suggestion(key, places.keys());
+  return meant === undefined ? "" : ` (did you mean ${places.get(meant)}?)`;
+}
+
+/** How the header of a table is written where one was taken for an array of them, or the reverse. */
+function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string {
+  const isTable = typeof value === "object" && value !== null && !(value instanceof Date);
+  if (!isTable || path.some((step) => typeof step === "number")) return "";
+  if (Array.isArray(value)) {
+    return node.properties === undefined ? "" : ` (did you mean [${renderPath(path)}]?)`;
+  }
+  const isArray = elementOf(node)?.properties !== undefined;
+  return isArray ? ` (did you mean [[${renderPath(path)}]]?)` : "";
 }
 
 /** The words that a rule between keys comes with. */

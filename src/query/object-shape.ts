@@ -1,6 +1,7 @@
 /** Closed objects: a list of fields, and the reader that refuses everything else. */
 
 import type { Steps } from "../slices.ts";
+import { didYouMean } from "../suggestion.ts";
 import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
 import { type Fields, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
@@ -96,7 +97,12 @@ export class ObjectShape<Draft> {
     const key = reader.readKey();
     const field = this.#fields.find(({ text }) => text.equals(key));
     if (field !== undefined) return field;
-    const problem = `the field ${quoteName(key.toString())} is unknown; allowed: ${this.#allowed}`;
+    const name = key.toString();
+    const meant = didYouMean(
+      name,
+      this.#fields.map((known) => known.name),
+    );
+    const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${meant}`;
     throw reader.refusal("unknown_field", problem, start);
   }
 

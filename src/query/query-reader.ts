@@ -1,5 +1,6 @@
 /** The outside of a query body: its one key, and the elements of a Batch. */
 
+import { didYouMean } from "../suggestion.ts";
 import {
   batchKey,
   foreignOperationKey,
@@ -108,7 +109,8 @@ export class QueryReader {
   #operation(key: string, start: number): Operation {
     const operation = this.#grammar.operations.get(key);
     if (operation !== undefined) return operation;
-    const problem = `the operation ${quoteName(key)} is unknown; allowed: ${this.#allowedKeys()}`;
+    const meant = didYouMean(key, [...this.#grammar.operations.keys(), batchKey]);
+    const problem = `the operation ${quoteName(key)} is unknown; allowed: ${this.#allowedKeys()}${meant}`;
     throw this.#reader.refusal("unknown_operation", problem, start);
   }
 

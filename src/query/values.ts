@@ -1,6 +1,7 @@
 /** The small values that fields of several operations have. */
 
 import type { Steps } from "../slices.ts";
+import { didYouMean } from "../suggestion.ts";
 import { ByteText, tokenOf } from "./byte-text.ts";
 import type { JsonReader } from "./json-reader.ts";
 import type { Kind } from "./kind.ts";
@@ -65,7 +66,12 @@ class WordList<Word extends string> {
     const text = reader.readString();
     const known = this.#words.find((candidate) => candidate.text.equals(text));
     if (known !== undefined) return known.word;
-    const problem = `the value is not one of those allowed: ${this.#allowed}`;
+    const found = text.toString();
+    const meant = didYouMean(
+      found,
+      this.#words.map(({ word }) => word),
+    );
+    const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${meant}`;
     throw reader.refusal("invalid_value", problem, start);
   }
 }

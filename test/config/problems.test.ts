@@ -34,6 +34,31 @@ t.test("no key is without a broken file", (t) => {
   t.end();
 });
 
+t.test("what was meant is named, wherever it would stand", (t) => {
+  const text = `
+[databse]
+urls = "x"
+[routes]
+path = "/x"
+[[server]]
+[upstream]
+ulr = "x"
+host = "x"
+`;
+  const meant = problemsOf(t, text).map((line) => {
+    const [, place, hint] = /^(\S+ \S+) .*\(did you mean (.*)\?\)$/.exec(line) ?? [];
+    return `${place} ${hint}`;
+  });
+  t.strictSame(meant, [
+    "gateway.toml:2: databse: [[upstream.databases]]",
+    "gateway.toml:4: routes: [[routes]]",
+    "gateway.toml:6: server: [server]",
+    "gateway.toml:8: upstream.ulr: url",
+    "gateway.toml:9: upstream.host: server.host",
+  ]);
+  t.end();
+});
+
 t.test("every problem of a file is reported, in the order of its lines", (t) => {
   const text = `
 [upstream]

@@ -26,6 +26,23 @@ t.test("a plain name is 1 to 63 ASCII letters, digits, _ and -", async (t) => {
     t.notOk(isPlainName(name), name);
 });
 
+t.test("a word close to one that is allowed is told which was meant", async (t) => {
+  const meant = (body: unknown) => /\(did you mean (\S+)\?\)$/.exec(refusalOf(body).message)?.[1];
+  const target = { database: "main", table: "users" };
+  const where = (cmp: string) => ({ column: "id", cmp, value: "x" });
+  t.equal(meant({ Slect: {} }), "Select");
+  t.equal(meant({ select: {} }), "Select");
+  t.equal(meant({ Batch: [{ Isnert: {} }] }), "Insert");
+  t.equal(meant({ Delete: { ...target, were: null } }), "where");
+  t.equal(meant({ Select: { database: "main", form: "users" } }), "from");
+  t.equal(meant({ Delete: { ...target, where: where("like") } }), "LIKE");
+  t.equal(meant({ Frobnicate: {} }), undefined);
+  t.match(
+    refusalOf({ Delete: { ...target, where: where("<>") } }).message,
+    'the value "<>" is not',
+  );
+});
+
 t.test("a field left out is told with those that are required, and no others", async (t) => {
   const messageOf = (body: unknown) => refusalOf(body).message.replace(/^.*?: /, "");
   const target = { database: "main", table: "users" };

@@ -50,7 +50,8 @@ export const others: Broken[] = [
   },
   {
     text: '[[upstream]]\nauthorization = "Bearer hunter2"\n',
-    problem: "gateway.toml:1: upstream: found an array; allowed: a table",
+    problem:
+      "gateway.toml:1: upstream: found an array; allowed: a table (did you mean [upstream]?)",
   },
   {
     text: "[server]\nport = 1\nport = 2\n",

@@ -77,6 +77,7 @@ export const routes: Broken[] = [
   },
   {
     text: '[routes]\npath = "/a"\n',
-    problem: "gateway.toml:1: routes: found a table; allowed: an array of tables",
+    problem:
+      "gateway.toml:1: routes: found a table; allowed: an array of tables (did you mean [[routes]]?)",
   },
 ];

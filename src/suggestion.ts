@@ -1,0 +1,47 @@
+/** The most single-character edits between a name and what was probably meant. */
+const mostEdits = 2;
+/** Characters of a name that are compared. */
+const longestCompared = 64;
+
+/** The one of `names` that `name` was probably meant to be, if one is close. */
+export function suggestion(name: string, names: Iterable<string>): string | undefined {
+  const folded = fold(name);
+  let best: string | undefined;
+  let fewest = mostEdits + 1;
+  for (const candidate of names) {
+    // Each character more or less is an edit by itself.
+    if (Math.abs(candidate.length - name.length) > mostEdits) continue;
+    const edits = editDistance(folded, fold(candidate));
+    if (edits >= fewest || edits > candidate.length / 2) continue;
+    [best, fewest] = [candidate, edits];
+  }
+  return best;
+}
+
+/** ` (did you mean X?)` for the end of a message, or nothing. */
+export function didYouMean(name: string, names: Iterable<string>): string {
+  const meant = suggestion(name, names);
+  return meant === undefined ? "" : ` (did you mean ${meant}?)`;
+}
+
+function fold(name: string): string {
+  return name.slice(0, longestCompared).toLowerCase().replaceAll("-", "_");
+}
+
+/** The Damerau-Levenshtein distance (optimal string alignment), row by row. */
+function editDistance(from: string, to: string): number {
+  let before: number[] = [];
+  let row = Array.from({ length: to.length + 1 }, (_, column) => column);
+  for (let index = 0; index < from.length; index++) {
+    const next = [index + 1];
+    for (let column = 0; column < to.length; column++) {
+      const replaced = (row[column] ?? 0) + (from[index] === to[column] ? 0 : 1);
+      let edits = Math.min(replaced, (row[column + 1] ?? 0) + 1, (next[column] ?? 0) + 1);
+      const isSwap = from[index] === to[column - 1] && from[index - 1] === to[column];
+      if (isSwap) edits = Math.min(edits, (before[column - 1] ?? 0) + 1);
+      next.push(edits);
+    }
+    [before, row] = [row, next];
+  }
+  return row.at(-1) ?? 0;
+}
