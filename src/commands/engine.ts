@@ -1,8 +1,9 @@
 import path from "node:path";
-import { Command, Option } from "commander";
+import { Command, InvalidArgumentError, Option } from "commander";
 import type { PostgresDatabases } from "../engine/postgres/open.ts";
 import { endWithErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
+import { ping, pong } from "../upstream/heartbeat.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { UsageError } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
@@ -11,6 +12,20 @@ interface EngineOptions extends CommonOptions {
   readonly url?: string;
   readonly databases?: PostgresDatabases;
   readonly listen?: string;
+  readonly statementTimeout?: number;
+  readonly poolSize?: number;
+}
+
+/** Where an engine is told its database, if not on the command line, which is there for all to see. */
+const urlVariable = "GATEHOUSE_ENGINE_URL";
+
+/** Reads a whole number from 1 to `highest`. */
+function numberUpTo(highest: number): (text: string) => number {
+  return (text) => {
+    const number = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+    if (number >= 1 && number <= highest) return number;
+    throw new InvalidArgumentError(`Allowed: a whole number from 1 to ${highest}.`);
+  };
 }
 
 /**
@@ -29,14 +44,32 @@ function whenToEnd(): Promise<void> {
 }
 
 /** @throws UsageError if a choice is made that the database does not leave */
-function requireChoice({ url, databases }: EngineOptions): void {
-  if (databases === undefined || /^postgres(ql)?:/.test(url ?? "")) return;
-  throw new UsageError("--databases is for PostgreSQL alone, whose --url begins with postgres:");
+function requireChoice(url: string, { databases, poolSize }: EngineOptions): void {
+  if (databases !== undefined && !/^postgres(ql)?:/.test(url)) {
+    throw new UsageError("--databases is for PostgreSQL alone, whose --url begins with postgres:");
+  }
+  if (poolSize !== undefined && url.startsWith("sqlite:")) {
+    throw new UsageError("--pool-size is for database servers, not for SQLite files");
+  }
+}
+
+/**
+ * Where the database is and where the engine listens. The configuration is read only if it is
+ * needed for that: a file that was broken since must not keep a gateway's engine from starting again.
+ */
+function placesOf(options: EngineOptions): { url: string; listen: string } {
+  const fromEnvironment = process.env[urlVariable] || undefined;
+  const { url = fromEnvironment, listen } = options;
+  if (url !== undefined && listen !== undefined) return { url, listen };
+  const { serviceDirectory } = loadFor(options);
+  return {
+    url: url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
+    listen: listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,
+  };
 }
 
 async function run(options: EngineOptions): Promise<void> {
   try {
-    requireChoice(options);
     await serve(options);
   } catch (error) {
     // The open channel to its gateway would keep an engine alive that never started.
@@ -45,11 +78,21 @@ async function run(options: EngineOptions): Promise<void> {
   }
 }
 
+/** Tells the gateway that the event loop turns. */
+function answerHeartbeat(): void {
+  process.on("message", (message) => {
+    if (message === ping) process.send?.(pong, undefined, undefined, () => {});
+  });
+}
+
 async function serve(options: EngineOptions): Promise<void> {
-  const { serviceDirectory } = loadFor(options);
+  const { url, listen } = placesOf(options);
+  requireChoice(url, options);
+  const { databases, statementTimeout, poolSize } = options;
   const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;
   // A server's URL may hold a password, and the command line is there for all to see.
   if (options.url?.startsWith("sqlite:") === false) process.title = "gatehouse engine";
+  if (process.send !== undefined) answerHeartbeat();
   const end = whenToEnd();
   const isTerminal = process.stdout.isTTY ?? false;
   const log = createLog({ isTerminal, name: "engine" }, await openLogStream(isTerminal));
@@ -59,9 +102,11 @@ async function serve(options: EngineOptions): Promise<void> {
   // Loaded here, since no other command has a use for all that speaks SQL.
   const { startEngine } = await import("../engine/engine.ts");
   const engine = await startEngine({
-    url: options.url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
-    ...(options.databases === undefined ? {} : { databases: options.databases }),
-    listen: options.listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,
+    url,
+    listen,
+    ...(databases === undefined ? {} : { databases }),
+    ...(statementTimeout === undefined ? {} : { queryTimeLimit: statementTimeout * 1000 }),
+    ...(poolSize === undefined ? {} : { poolSize }),
     ...(authorization === undefined ? {} : { authorization }),
     log,
   });
@@ -89,9 +134,19 @@ export function engineCommand(): Command {
       "--listen <address>",
       "unix:/path or 127.0.0.1:port (default: engine.sock in the service directory)",
     )
+    .option(
+      "--statement-timeout <seconds>",
+      "how long the database may take for one query (default: 30)",
+      numberUpTo(86_400),
+    )
+    .option(
+      "--pool-size <count>",
+      "queries that are carried out at one time over a database server (default: 16)",
+      numberUpTo(1000),
+    )
     .action(run)
     .addHelpText(
       "after",
-      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL, and that of a MySQL user in $MYSQL_PWD.",
+      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\n$GATEHOUSE_ENGINE_URL stands for --url, and is not in the list of processes.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL, and that of a MySQL user in $MYSQL_PWD.",
     );
 }

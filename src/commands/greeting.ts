@@ -1,6 +1,7 @@
 import { rm } from "node:fs/promises";
 import { styleText } from "node:util";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { withoutPassword } from "../config/urls.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
 import { invocation } from "../invocation.ts";
 import { version } from "../version.ts";
@@ -18,7 +19,7 @@ function databaseFact({ configuration }: LoadedConfiguration, facts: GatewayFact
   const { dataDirectory, isUpstreamUp } = facts;
   if (dataDirectory !== undefined) return `SQLite files in ${dataDirectory}`;
   const { url: one = "", urls = [one] } = configuration.upstream;
-  const place = urls.join(", ");
+  const place = urls.map(withoutPassword).join(", ");
   const trouble = "does not answer: until it does, every query is refused with 502 or 503";
   return isUpstreamUp === false ? `${place} ${styleText("red", trouble)}` : place;
 }

@@ -4,6 +4,7 @@ import { isLoopback, isUnspecified } from "../config/addresses.ts";
 import type { LiveConfiguration } from "../config/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configurationSchema } from "../config/schema.ts";
+import { withoutPassword } from "../config/urls.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
 import type { RunningGateway, StartOptions } from "../gateway/start.ts";
 import { outliveErrors } from "../observe/last-resort.ts";
@@ -64,6 +65,7 @@ function logStart(
     log.warn({ user: "admin", file }, `${what}; log in, change it and delete the file`);
   }
   const { configuration, serviceDirectory, file } = loaded;
+  const { url: database, urls } = configuration.upstream;
   log.info(
     {
       url,
@@ -76,7 +78,7 @@ function logStart(
       accessVersion,
       users,
       dataDirectory,
-      upstream: configuration.upstream.url ?? configuration.upstream.urls,
+      upstream: database === undefined ? urls : withoutPassword(database),
     },
     `listening on ${url}`,
   );

@@ -128,7 +128,9 @@ function shown(value: unknown, node: SchemaNode): string {
 function withoutCredentials(text: string): string {
   const end = text.lastIndexOf("@");
   const start = text.indexOf("//");
-  return start === -1 || end < start ? text : `${text.slice(0, start + 2)}***${text.slice(end)}`;
+  const bare =
+    start === -1 || end < start ? text : `${text.slice(0, start + 2)}***${text.slice(end)}`;
+  return bare.replace(/(password=)[^&]*/gi, "$1***");
 }
 
 function cut(text: string): string {

@@ -9,6 +9,7 @@ import { lineLocator } from "./locate.ts";
 import { resolvePaths } from "./paths.ts";
 import { ConfigurationError } from "./problem.ts";
 import { type Configuration, configurationSchema } from "./schema.ts";
+import { holdsPassword } from "./urls.ts";
 
 /** Where to look for the configuration, and what overrides it. */
 export interface LoadOptions extends SearchOptions {
@@ -41,6 +42,7 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   const checked = withOverrides(document, file, options);
   const configuration = check(checked);
   const held = credentialSections.filter((name) => configuration[name].authorization !== undefined);
+  const hasPassword = holdsPassword(configuration.upstream.url ?? "");
   resolvePaths(configuration, file, serviceDirectory);
   for (const name of credentialSections) readCredential(name, configuration, checked);
   return {
@@ -49,7 +51,10 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
     serviceDirectory,
     warnings: [
       ...warnings,
-      ...held.flatMap((name) => readersWarning(name, file, configuration.auth.check_permissions)),
+      ...[
+        ...held.map((name) => `${name}.authorization`),
+        ...(hasPassword ? ["a password"] : []),
+      ].flatMap((what) => readersWarning(what, file, configuration.auth.check_permissions)),
     ],
   };
 }
@@ -131,16 +136,12 @@ function readCredential(name: CredentialSection, draft: Draft, checked: Checked)
   section.authorization = read.value;
 }
 
-function readersWarning(
-  name: CredentialSection,
-  file: string | undefined,
-  checkReaders: boolean,
-): string[] {
+function readersWarning(what: string, file: string | undefined, checkReaders: boolean): string[] {
   const stats = file === undefined ? undefined : statSync(file, { throwIfNoEntry: false });
   if (file === undefined || stats === undefined) return [];
   const problem = permissionProblem(file, stats, checkReaders);
   if (problem === undefined) return [];
-  return [`${file} holds ${name}.authorization, and ${problem.reason}; run: ${problem.remedy}`];
+  return [`${file} holds ${what}, and ${problem.reason}; run: ${problem.remedy}`];
 }
 
 /** The value itself, which nobody can change from now on. */

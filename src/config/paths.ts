@@ -2,7 +2,7 @@ import { dirname, resolve } from "node:path";
 import type { z } from "zod";
 import type { configurationSchema } from "./schema.ts";
 import { serviceFiles } from "./sections/auth.ts";
-import { unixSocketPath, unixSocketUrl } from "./urls.ts";
+import { sqliteDirectory, unixSocketPath, unixSocketUrl } from "./urls.ts";
 
 /**
  * Makes every path of a configuration absolute: relative ones belong to the directory of the
@@ -30,12 +30,14 @@ export function resolvePaths(
   }
   if (audit.file !== undefined) audit.file = resolve(base, audit.file);
   for (const where of [upstream, ...upstream.databases]) {
-    if (where.url !== undefined) where.url = resolveSocket(base, where.url);
-    if (where.urls !== undefined) where.urls = where.urls.map((url) => resolveSocket(base, url));
+    if (where.url !== undefined) where.url = resolveUrl(base, where.url);
+    if (where.urls !== undefined) where.urls = where.urls.map((url) => resolveUrl(base, url));
   }
 }
 
-function resolveSocket(base: string, url: string): string {
+function resolveUrl(base: string, url: string): string {
   const socket = unixSocketPath(url);
-  return socket === undefined ? url : unixSocketUrl(resolve(base, socket));
+  if (socket !== undefined) return unixSocketUrl(resolve(base, socket));
+  const directory = sqliteDirectory(url);
+  return directory === undefined ? url : `sqlite:${resolve(base, directory)}`;
 }

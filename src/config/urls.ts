@@ -16,6 +16,35 @@ export function normalBaseUrl(text: string): string {
   return isBaseUrl(text) ? new URL(text).origin : text;
 }
 
+/** True for a database server that `gatehouse engine` speaks to. */
+export function isServerUrl(text: string): boolean {
+  return /^(?:postgres|postgresql|mysql|mariadb):\/\/[^\s\\]+$/.test(text) && URL.canParse(text);
+}
+
+/** The directory of a `sqlite:` URL as it is written, or undefined for any other URL. */
+export function sqliteDirectory(url: string): string | undefined {
+  return /^sqlite:(?:\/\/(?=\/))?([^\0]+)$/.exec(url)?.[1];
+}
+
+/** True for a database that the gateway starts an engine for. */
+export function isEngineUrl(text: string): boolean {
+  return isServerUrl(text) || sqliteDirectory(text) !== undefined;
+}
+
+/** A URL as people may see it: that of a database without its password and its parameters. */
+export function withoutPassword(url: string): string {
+  if (!isServerUrl(url)) return url;
+  const { protocol, username, host, pathname } = new URL(url);
+  return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
+}
+
+/** True if a URL of a database holds a password. */
+export function holdsPassword(url: string): boolean {
+  if (!isServerUrl(url)) return false;
+  const { password, searchParams } = new URL(url);
+  return password !== "" || searchParams.has("password");
+}
+
 /** The path of a `unix:` URL as it is written, or undefined for any other URL. */
 export function unixSocketPath(url: string): string | undefined {
   return url.startsWith(unixScheme) ? url.slice(unixScheme.length) : undefined;

@@ -1,11 +1,12 @@
 import type { Logger } from "pino";
-import { listen, parseEndpoint } from "./listen.ts";
+import { keepListening, listen, parseEndpoint } from "./listen.ts";
 import { openStore } from "./open-store.ts";
 import type { PostgresDatabases } from "./postgres/open.ts";
 import { createEngineServer } from "./server.ts";
 
 /** How long a query may take unless the options say otherwise, in milliseconds. */
 const defaultQueryTimeLimit = 30_000;
+const defaultPoolSize = 16;
 
 /** How an engine is started. */
 export interface EngineOptions {
@@ -22,6 +23,8 @@ export interface EngineOptions {
   readonly authorization?: string;
   /** How long the database may take for one query, in milliseconds; 30 seconds by default. */
   readonly queryTimeLimit?: number;
+  /** How many queries are carried out at a time over a database server; 16 by default. */
+  readonly poolSize?: number;
   readonly log: Logger;
 }
 
@@ -43,8 +46,8 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
   if (options.authorization === "") throw new Error("The engine's authorization is empty.");
   const timeLimit = options.queryTimeLimit ?? defaultQueryTimeLimit;
-  const { url, log, databases = "schemas" } = options;
-  const store = await openStore(url, { timeLimit, log, databases });
+  const { url, log, databases = "schemas", poolSize = defaultPoolSize } = options;
+  const store = await openStore(url, { timeLimit, log, databases, poolSize });
   const { server, drain } = createEngineServer({
     store,
     log: options.log,
@@ -54,7 +57,15 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   try {
     const address = await listen(server, endpoint);
     options.log.info({ address }, "engine listening");
-    return { address, close: () => drain().then(() => store.close()) };
+    const stopLooking = keepListening(server, endpoint, log);
+    return {
+      address,
+      async close() {
+        stopLooking();
+        await drain();
+        await store.close();
+      },
+    };
   } catch (error) {
     await store.close();
     throw error;

@@ -1,8 +1,12 @@
 import { once } from "node:events";
-import { existsSync, lstatSync, unlinkSync } from "node:fs";
+import { existsSync, lstatSync, mkdirSync, unlinkSync } from "node:fs";
 import type { Server } from "node:http";
 import { connect } from "node:net";
 import { dirname, resolve } from "node:path";
+import type { Logger } from "pino";
+
+/** How often a socket is looked for, in milliseconds. */
+const lookInterval = 1000;
 
 /** Where the engine listens. */
 export type Endpoint =
@@ -46,6 +50,36 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
   listenOwnerOnly(server, endpoint.path);
   await once(server, "listening");
   return `unix:${endpoint.path}`;
+}
+
+/**
+ * Listens anew whenever the socket's file is gone, since nobody finds the engine without it.
+ * Requests under way are not concerned. Returns what ends that.
+ */
+export function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => void {
+  if (endpoint.kind === "port") return () => {};
+  const { path } = endpoint;
+  let isBusy = false;
+  let isTold = false;
+  async function look(): Promise<void> {
+    if (isBusy || existsSync(path)) return;
+    isBusy = true;
+    try {
+      server.close();
+      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      listenOwnerOnly(server, path);
+      await once(server, "listening");
+      log.warn({ path }, "the engine's socket was gone: it listens anew");
+      isTold = false;
+    } catch (error) {
+      if (!isTold) log.error({ err: error, path }, "the engine's socket is gone");
+      isTold = true;
+    } finally {
+      isBusy = false;
+    }
+  }
+  const timer = setInterval(() => void look(), lookInterval);
+  return () => clearInterval(timer);
 }
 
 /** What the system says without one sounds as if it were forbidden. */

@@ -7,6 +7,8 @@ export interface StoreOptions {
   /** How long a query may take in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
+  /** How many queries are carried out at a time over a server. */
+  readonly poolSize: number;
   /** What the databases of queries are over PostgreSQL, which alone leaves the choice. */
   readonly databases: PostgresDatabases;
 }

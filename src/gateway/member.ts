@@ -1,4 +1,4 @@
-import type { EngineAddress } from "../upstream/embedded-engine.ts";
+import type { UpstreamTarget } from "../upstream/target.ts";
 import type { Shared } from "./shared.ts";
 
 /** A file that every process of a gateway keeps in force for itself. */
@@ -13,7 +13,7 @@ export interface Membership {
   /** What there is once for all of them. */
   readonly shared: Shared;
   /** The engine that serves all of them; started by whoever asks first. */
-  engine(): Promise<EngineAddress>;
+  engine(): Promise<UpstreamTarget>;
   /**
    * The port to listen on, to be asked for right before that; 0 for any free one.
    *

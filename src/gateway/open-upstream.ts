@@ -1,6 +1,6 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
-import { type EngineAddress, startEmbeddedEngine } from "../upstream/embedded-engine.ts";
+import { startOwnEngine } from "../upstream/own-engine.ts";
 import { Placement } from "../upstream/placement.ts";
 import { QueryFigures } from "../upstream/query-figures.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
@@ -9,26 +9,30 @@ import {
   type TargetGroup,
   type TargetGroupOptions,
 } from "../upstream/target-group.ts";
-import { dataDirectoryOf } from "./known-databases.ts";
+import { dataDirectoryOf, engineFlags, hasOwnEngine, ownDatabaseUrl } from "./own-database.ts";
 
 /** The databases behind, and the ways to them. */
 export interface Upstream {
   readonly placement: Placement;
   readonly figures: QueryFigures;
-  /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
+  /** Where the gateway's own engine keeps SQLite files; undefined if it does not. */
   readonly dataDirectory: string | undefined;
 }
 
 /** Starts an engine of the gateway's own; puts its closing on the stack. */
 export async function openEngine(
-  { serviceDirectory }: LoadedConfiguration,
+  loaded: LoadedConfiguration,
   log: Log,
   opened: AsyncDisposableStack,
-): Promise<EngineAddress> {
-  const dataDirectory = dataDirectoryOf(serviceDirectory);
-  const engine = await startEmbeddedEngine({ dataDirectory, log });
+): Promise<UpstreamTarget> {
+  const engine = await startOwnEngine({
+    url: ownDatabaseUrl(loaded),
+    flags: engineFlags(loaded),
+    directory: loaded.serviceDirectory,
+    log,
+  });
   opened.defer(() => engine.close());
-  return { target: engine.target, dataDirectory };
+  return engine.target;
 }
 
 function groupOptions(
@@ -74,7 +78,7 @@ function targetsOf({ url, urls = [] }: Where): Targets | undefined {
  */
 export async function openUpstream(
   loaded: LoadedConfiguration,
-  engine: () => Promise<EngineAddress>,
+  engine: () => Promise<UpstreamTarget>,
   log: Log,
   opened: AsyncDisposableStack,
 ): Promise<Upstream> {
@@ -86,15 +90,11 @@ export async function openUpstream(
     return group;
   }
 
-  const configured = targetsOf(upstream);
-  const { target, dataDirectory } =
-    configured === undefined
-      ? await engine()
-      : { target: configured.first, dataDirectory: undefined };
+  const configured = hasOwnEngine(loaded) ? undefined : targetsOf(upstream);
   // The configured path is that of the operator's own servers, not the engine's.
   const home =
     configured === undefined
-      ? openGroup({ first: target, others: [] }, { ...options, healthPath: "/healthz" })
+      ? openGroup({ first: await engine(), others: [] }, { ...options, healthPath: "/healthz" })
       : openGroup(configured);
   const elsewhere = new Map<string, TargetGroup>();
   for (const { databases, ...where } of upstream.databases) {
@@ -104,5 +104,5 @@ export async function openUpstream(
     for (const database of databases) elsewhere.set(database, group);
   }
   const placement = new Placement(home, elsewhere);
-  return { placement, figures: options.figures, dataDirectory };
+  return { placement, figures: options.figures, dataDirectory: dataDirectoryOf(loaded) };
 }

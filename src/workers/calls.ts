@@ -8,7 +8,7 @@ import type { Outcome } from "../identity/failure-limit.ts";
 import type { HashOrder } from "../identity/hash.ts";
 import type { AddressBounds } from "../oauth/server/address-limit.ts";
 import type { Figures } from "../observe/metrics.ts";
-import type { EngineAddress } from "../upstream/embedded-engine.ts";
+import type { UpstreamTarget } from "../upstream/target.ts";
 
 /** A call: what is asked, and what comes back. */
 interface Call<Ask, Answer> {
@@ -38,7 +38,7 @@ export interface WorkerSettings {
 
 /** What workers ask of the main process. Numbers stand for what is held there for the worker. */
 export type WorkerCalls = {
-  readonly engine: Call<Nothing, EngineAddress>;
+  readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;
   readonly beginLogin: Call<CountedOrigin & { readonly username: string }, number>;
   readonly settleLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, Nothing>;

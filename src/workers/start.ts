@@ -7,7 +7,7 @@ import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway, StartOptions } from "../gateway/start.ts";
 import { GatheredFigures } from "../observe/gathered-figures.ts";
 import { createHashMetrics, serveFigures } from "../observe/metrics.ts";
-import type { EngineAddress } from "../upstream/embedded-engine.ts";
+import type { UpstreamTarget } from "../upstream/target.ts";
 import { configurationOf } from "./count.ts";
 import { Crew } from "./crew.ts";
 import { type CommonCalls, countAddresses, openDesk } from "./desk.ts";
@@ -88,7 +88,7 @@ async function open(
   await requireFreeForFirstStart(configuration);
   const shared = createShared(loaded, log, opened);
   const behindWorkers = opened.use(new AsyncDisposableStack());
-  let engine: Promise<EngineAddress> | undefined;
+  let engine: Promise<UpstreamTarget> | undefined;
   const port = new SharedPort(server);
   const gathered = new GatheredFigures();
   const countAddress = countAddresses(shared);

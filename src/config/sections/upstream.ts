@@ -2,12 +2,16 @@ import { z } from "zod";
 import { wholePlainName } from "../../query/names.ts";
 import { isForwardableHeader } from "../headers.ts";
 import { refuse, seconds, text, wholeNumber } from "../kinds.ts";
-import { isBaseUrl, normalBaseUrl, unixSocketPath } from "../urls.ts";
+import { isBaseUrl, isEngineUrl, isServerUrl, normalBaseUrl, unixSocketPath } from "../urls.ts";
 import { credentialKeys, refuseTwoCredentials } from "./credential.ts";
 
 const url = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials",
   (url) => isBaseUrl(url) || isUnixSocketUrl(url),
+).overwrite(normalBaseUrl);
+const homeUrl = text(
+  "http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY",
+  (url) => isBaseUrl(url) || isUnixSocketUrl(url) || isEngineUrl(url),
 ).overwrite(normalBaseUrl);
 const headerName = text(
   "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
@@ -95,20 +99,43 @@ function refuseDatabasesTwice({ databases: groups }: Places, context: z.core.$Re
   }
 }
 
-/** The embedded engine, which is started without a URL, takes queries as clients send them. */
+interface EngineKeys extends Where {
+  readonly statement_timeout?: number | undefined;
+  readonly pool_size?: number | undefined;
+  readonly postgres_databases?: string | undefined;
+}
+
+/** A key that nothing heeds would be trusted in vain. */
+function refuseKeysOfNoEngine(upstream: EngineKeys, context: z.core.$RefinementCtx): void {
+  const { url, urls } = upstream;
+  const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
+  if (upstream.statement_timeout !== undefined && !hasEngine) {
+    refuse(context, ["statement_timeout"], "nothing, unless the gateway starts the engine itself");
+  }
+  if (upstream.pool_size !== undefined && !isServerUrl(url ?? "")) {
+    refuse(context, ["pool_size"], "nothing, unless url is that of a database server");
+  }
+  if (upstream.postgres_databases !== undefined && !/^postgres/.test(url ?? "")) {
+    refuse(context, ["postgres_databases"], "nothing, unless url is that of PostgreSQL");
+  }
+}
+
+/** The gateway's own engine takes queries as clients send them. */
 function refuseOpFormToEngine(
   { url, urls, query_form: form }: Where & { readonly query_form: string },
   context: z.core.$RefinementCtx,
 ): void {
-  if (form === "keyed" || url !== undefined || urls !== undefined) return;
-  refuse(context, ["query_form"], '"keyed" without url or urls, as the embedded engine wants it');
+  const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
+  if (form === "keyed" || !hasEngine) return;
+  refuse(context, ["query_form"], '"keyed", as the engine that the gateway starts wants it');
 }
 
 /** `[upstream]`: the database behind the gateway. */
 export const upstream = z
   .strictObject({
-    url: url.optional().meta({
-      description: "Where the database listens; absent: the embedded engine is started.",
+    url: homeUrl.optional().meta({
+      description:
+        "Where the database listens, or a database that the gateway starts an engine for, such as postgres://user@host/database; absent: an engine over SQLite files in data/.",
       examples: ["http://127.0.0.1:9090"],
     }),
     urls: z
@@ -150,6 +177,28 @@ export const upstream = z
     health_interval: seconds()
       .default(5)
       .describe("Seconds between two checks of each of several URLs."),
+    statement_timeout: seconds()
+      .optional()
+      .meta({
+        description:
+          "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
+        examples: [10],
+      }),
+    pool_size: wholeNumber(1, 1000)
+      .optional()
+      .meta({
+        description:
+          "Queries that this engine carries out at one time over a database server, each on a connection of its own; absent: 16.",
+        examples: [32],
+      }),
+    postgres_databases: z
+      .enum(["schemas", "databases"])
+      .optional()
+      .meta({
+        description:
+          "What a database of queries is over PostgreSQL: a schema of the one that url names, or a database of the server; absent: a schema.",
+        examples: ["databases"],
+      }),
     databases: z
       .array(elsewhere)
       .default([])
@@ -160,5 +209,6 @@ export const upstream = z
   .superRefine(refuseTargetsTwice)
   .superRefine(refuseDatabasesTwice)
   .superRefine(refuseOpFormToEngine)
+  .superRefine(refuseKeysOfNoEngine)
   .prefault({})
   .describe("The database behind the gateway.");

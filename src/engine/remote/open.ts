@@ -5,7 +5,7 @@ import type { Dialect } from "./dialect.ts";
 import { ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { reasonOf } from "./reachability.ts";
 import type { Session } from "./session.ts";
-import { connectionLimit, RemoteStore } from "./store.ts";
+import { RemoteStore } from "./store.ts";
 
 /** How long a server may take to answer at the start before it counts as not there, in milliseconds. */
 const startPatience = 5000;
@@ -15,6 +15,8 @@ export interface RemoteOptions {
   /** How long a query may take in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
+  /** How many queries are carried out at a time. */
+  readonly poolSize: number;
 }
 
 /** A server, and how it is spoken to. */
@@ -37,7 +39,7 @@ export async function openRemoteStore<Lent extends Session>(
   options: RemoteOptions,
 ): Promise<Store> {
   const { dialect, connections, host, port, wanted } = server;
-  const { timeLimit, log } = options;
+  const { timeLimit, log, poolSize } = options;
   const check = new HealthCheck(connections, dialect, timeLimit);
   try {
     await check.run(startPatience);
@@ -50,6 +52,6 @@ export async function openRemoteStore<Lent extends Session>(
     }
     log.warn({ host, port, reason: reasonOf(error) }, `${dialect.name} cannot be reached yet`);
   }
-  const pool = new ConnectionPool(connections, connectionLimit);
-  return new RemoteStore({ dialect, pool, check, timeLimit, log });
+  const pool = new ConnectionPool(connections, poolSize);
+  return new RemoteStore({ dialect, pool, poolSize, check, timeLimit, log });
 }

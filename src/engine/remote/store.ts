@@ -15,9 +15,6 @@ import type { Session } from "./session.ts";
 import { Slots } from "./slots.ts";
 import { type Conditions, Transactions } from "./transaction.ts";
 
-/** How many queries are carried out at a time, each on a connection; the others wait in turn. */
-export const connectionLimit = 16;
-
 /** How long the server may take to answer a health check, in milliseconds. */
 const checkPatience = 1500;
 
@@ -25,6 +22,8 @@ const checkPatience = 1500;
 export interface RemoteStoreOptions<Lent extends Session> {
   readonly dialect: Dialect<Lent>;
   readonly pool: ConnectionPool<Lent>;
+  /** How many queries are carried out at a time, each on a connection; the others wait in turn. */
+  readonly poolSize: number;
   readonly check: HealthCheck<Lent>;
   /** How long a query may take in the database, in milliseconds. */
   readonly timeLimit: number;
@@ -43,12 +42,12 @@ export class RemoteStore<Lent extends Session> implements Store {
   readonly #slots: Slots;
   readonly #reachability: Reachability;
 
-  constructor({ dialect, pool, check, timeLimit, log }: RemoteStoreOptions<Lent>) {
+  constructor({ dialect, pool, poolSize, check, timeLimit, log }: RemoteStoreOptions<Lent>) {
     this.#dialect = dialect;
     this.#pool = pool;
     this.#check = check;
     this.#transactions = new Transactions(pool, dialect, timeLimit);
-    this.#slots = new Slots(connectionLimit);
+    this.#slots = new Slots(poolSize);
     this.#reachability = new Reachability(dialect.name, log);
   }
 

@@ -105,7 +105,7 @@ export class WorkerProcess {
 }
 
 function startProgram(directory: string): ChildProcess {
-  const { GATEHOUSE_ENGINE_AUTHORIZATION: _, ...env } = process.env;
+  const { GATEHOUSE_ENGINE_AUTHORIZATION: _, GATEHOUSE_ENGINE_URL: __, ...env } = process.env;
   return fork(program, [directory], {
     // Out of reach of a terminal's Ctrl-C, which is for the engine alone.
     detached: true,

@@ -2,23 +2,26 @@ import { type Broken, element, header, key, seconds } from "./file.ts";
 
 const upstreamUrl =
   "http://host:port, https://host:port or unix:/path, without path, query and credentials";
+const homeUrl = `${upstreamUrl}; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY`;
 
 const healthPath = "nothing, or / and visible ASCII characters but #";
 const once = "a URL that stands nowhere else in [upstream]";
 
 /** What `[upstream]` refuses. */
 export const upstream: Broken[] = [
-  ...key("upstream", "url", upstreamUrl, [
+  ...key("upstream", "url", homeUrl, [
     '"127.0.0.1:9090"',
     '"http://127.0.0.1:9090/query"',
     '"http://127.0.0.1:9090?a=b"',
     '"http://127.0.0.1:99999"',
     '"unix:"',
     '"tcp://127.0.0.1"',
+    '"postgres://"',
+    '"sqlite:"',
   ]),
   {
     text: '[upstream]\nurl = "http://user:pa@ss@127.0.0.1:9090"\n',
-    problem: `gateway.toml:2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: ${upstreamUrl}`,
+    problem: `gateway.toml:2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: ${homeUrl}`,
   },
   {
     text: '[upstream]\nauthorization = "Bearer hunter2\\n"\n',
@@ -63,7 +66,31 @@ export const upstream: Broken[] = [
   {
     text: '[upstream]\nquery_form = "op"\n',
     problem:
-      'gateway.toml:2: upstream.query_form: found "op"; allowed: "keyed" without url or urls, as the embedded engine wants it',
+      'gateway.toml:2: upstream.query_form: found "op"; allowed: "keyed", as the engine that the gateway starts wants it',
+  },
+  {
+    text: '[upstream]\nurls = ["postgres://app:hunter2@db/shop"]\n',
+    problem: `gateway.toml:2: upstream.urls[0]: found "postgres://***@db/shop"; allowed: ${upstreamUrl}`,
+  },
+  {
+    text: '[upstream]\nurl = "http://a:1"\nstatement_timeout = 5\n',
+    problem:
+      "gateway.toml:3: upstream.statement_timeout: found 5; allowed: nothing, unless the gateway starts the engine itself",
+  },
+  {
+    text: '[upstream]\nurl = "sqlite:shop"\npool_size = 5\n',
+    problem:
+      "gateway.toml:3: upstream.pool_size: found 5; allowed: nothing, unless url is that of a database server",
+  },
+  {
+    text: '[upstream]\nurl = "mysql://app@db/"\npostgres_databases = "schemas"\n',
+    problem:
+      'gateway.toml:3: upstream.postgres_databases: found "schemas"; allowed: nothing, unless url is that of PostgreSQL',
+  },
+  {
+    text: '[upstream]\nurl = "mysql://app@db/"\npool_size = 1001\n',
+    problem:
+      "gateway.toml:3: upstream.pool_size: found 1001; allowed: a whole number from 1 to 1000",
   },
   {
     text: '[upstream]\nurls = ["127.0.0.1:9090"]\n',

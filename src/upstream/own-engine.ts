@@ -6,69 +6,67 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { Log } from "../observe/log.ts";
+import { watchHeartbeat } from "./heartbeat.ts";
 import { parseTarget, type UpstreamTarget } from "./target.ts";
 
-/** The engine that the gateway runs as a process of its own while no upstream is configured. */
-export interface EmbeddedEngine {
+/** An engine that the gateway runs as a process of its own. */
+export interface OwnEngine {
   readonly target: UpstreamTarget;
   /** Lets the engine finish what it is doing, then ends it. */
   close(): Promise<void>;
 }
 
-/** Where the engine is found, and where it keeps its databases. */
-export interface EngineAddress {
-  readonly target: UpstreamTarget;
-  readonly dataDirectory: string;
-}
-
-export interface EmbeddedEngineOptions {
-  /** The directory of the databases' files. */
-  readonly dataDirectory: string;
+export interface OwnEngineOptions {
+  /** The database, as `gatehouse engine --url` takes it; may hold a password. */
+  readonly url: string;
+  /** Further flags of `gatehouse engine`. */
+  readonly flags: readonly string[];
+  /** Where its socket is put. */
+  readonly directory: string;
   readonly log: Log;
 }
 
 const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
 /** The shortest bound of any system, macOS's 104 bytes with the end marker. */
 const SOCKET_PATH_BYTES = 103;
-const START_TIMEOUT_MS = 15_000;
+const START_TIMEOUT_MS = 30_000;
 const CLOSE_TIMEOUT_MS = 10_000;
 const FIRST_RESTART_MS = 100;
 const LAST_RESTART_MS = 5000;
 
-/** Secrets of the gateway that the engine has no use for. */
-function engineEnvironment(): NodeJS.ProcessEnv {
+/** Without secrets that the engine has no use for; where the URL is, only this user can look. */
+function engineEnvironment(url: string): NodeJS.ProcessEnv {
   const { GATEHOUSE_ADMIN_PASSWORD: _, GATEHOUSE_ENGINE_AUTHORIZATION: __, ...rest } = process.env;
-  return rest;
+  return { ...rest, GATEHOUSE_ENGINE_URL: url };
 }
 
 /**
  * Starts the process. It is in a session of its own, so that a terminal's Ctrl-C reaches the
  * gateway alone, and it ends when the channel to the gateway closes, however that ends.
  */
-function spawnEngine(dataDirectory: string, socketPath: string): ChildProcess {
-  const flags = ["engine", "--url", `sqlite:${dataDirectory}`, "--listen", `unix:${socketPath}`];
-  return spawn(process.execPath, [program, ...flags], {
+function spawnEngine({ url, flags }: OwnEngineOptions, socketPath: string): ChildProcess {
+  return spawn(process.execPath, [program, "engine", "--listen", `unix:${socketPath}`, ...flags], {
     detached: true,
-    env: engineEnvironment(),
+    env: engineEnvironment(url),
     stdio: ["ignore", "inherit", "inherit", "ipc"],
   });
 }
 
 /**
- * A path for the engine's socket that nobody else can reach: beside the data, or, since the path
- * of a Unix socket must be short, in a directory of its own under the temporary one.
+ * A path for the engine's socket that nobody else can reach: in the directory, or, since the path
+ * of a Unix socket must be short, in one of its own under the temporary one.
  */
 async function privateSocket(
-  dataDirectory: string,
+  directory: string,
 ): Promise<{ socketPath: string; removeSocket: () => Promise<void> }> {
   const name = `engine-${process.pid}.sock`;
-  const beside = path.join(path.dirname(dataDirectory), name);
+  const beside = path.join(directory, name);
   if (Buffer.byteLength(beside) <= SOCKET_PATH_BYTES) {
     return { socketPath: beside, removeSocket: () => rm(beside, { force: true }) };
   }
-  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
-  const removeSocket = () => rm(directory, { recursive: true, force: true });
-  return { socketPath: path.join(directory, name), removeSocket };
+  const own = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
+  const removeSocket = () => rm(own, { recursive: true, force: true });
+  return { socketPath: path.join(own, name), removeSocket };
 }
 
 /** Resolves when the engine listens. @throws Error if it ends or stays silent before that */
@@ -102,15 +100,24 @@ async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>>
 }
 
 /**
- * Starts the engine on a private Unix socket and starts it again whenever it dies.
+ * Starts an engine on a private Unix socket, and starts it again whenever it dies or is stuck.
  *
  * @throws Error if it does not come up the first time
  */
-export async function startEmbeddedEngine(options: EmbeddedEngineOptions): Promise<EmbeddedEngine> {
-  const { dataDirectory, log } = options;
-  const { socketPath, removeSocket } = await privateSocket(dataDirectory);
+export async function startOwnEngine(options: OwnEngineOptions): Promise<OwnEngine> {
+  const { directory, log } = options;
+  const { socketPath, removeSocket } = await privateSocket(directory);
   let isClosing = false;
-  let engine = spawnEngine(dataDirectory, socketPath);
+  let engine = spawnEngine(options, socketPath);
+
+  /** Looks after a process that was just started. @throws Error if it does not come up */
+  async function begin(started: ChildProcess): Promise<void> {
+    await whenReady(started);
+    watchHeartbeat(started, () => {
+      log.error("the engine does not answer: it is ended");
+      started.kill("SIGKILL");
+    });
+  }
 
   async function supervise(): Promise<void> {
     let pause = FIRST_RESTART_MS;
@@ -123,7 +130,9 @@ export async function startEmbeddedEngine(options: EmbeddedEngineOptions): Promi
       await delay(pause);
       pause = Math.min(pause * 2, LAST_RESTART_MS);
       if (isClosing) return;
-      engine = spawnEngine(dataDirectory, socketPath);
+      engine = spawnEngine(options, socketPath);
+      const started = engine;
+      begin(started).catch(() => started.kill("SIGKILL"));
     }
   }
 
@@ -140,7 +149,7 @@ export async function startEmbeddedEngine(options: EmbeddedEngineOptions): Promi
   }
 
   try {
-    await whenReady(engine);
+    await begin(engine);
   } catch (error) {
     await close();
     throw error;

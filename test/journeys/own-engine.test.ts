@@ -1,0 +1,166 @@
+/** The gateway looks after the engine that it starts, whichever database that is over. */
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { startMysql } from "../engine/mysql/server.ts";
+import { startPostgres } from "../engine/postgres/server.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { childrenOf, isAlive } from "../kit/process-info.ts";
+
+const columns = [{ name: "id", type: "int", primary_key: true }];
+const table = { database: "main", table: "t" };
+const select = { Select: { database: "main", from: "t", columns: ["*"] } };
+
+function commandOf(pid: number): string {
+  return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
+}
+
+/** The id of the engine's process, once there is one. */
+async function engineOf({ service }: TestGateway): Promise<number> {
+  const find = () =>
+    childrenOf(service.child.pid ?? 0).find((pid) => /\bengine\b/.test(commandOf(pid)));
+  await eventually("there is an engine", () => find() !== undefined);
+  return find() ?? 0;
+}
+
+function socketOf({ home }: TestGateway): string {
+  const [name] = readdirSync(home).filter((name) => name.endsWith(".sock"));
+  return path.join(home, name ?? "missing");
+}
+
+async function answers(t: Test, gateway: TestGateway, token: string): Promise<void> {
+  await eventually("queries are answered", async () => {
+    const { status } = await gateway.query(select, token);
+    return status === 200;
+  });
+  t.equal((await gateway.request("/readyz")).status, 200);
+}
+
+/** Makes a table, then kills the engine, and at last the gateway. */
+async function live(t: Test, upstream: string, secret: string, config = ""): Promise<void> {
+  const gateway = await startGateway(t, { upstream, config });
+  const token = await gateway.login();
+  await gateway.query({ CreateDatabase: { database: "main" } }, token);
+  const made = await gateway.query({ CreateTable: { ...table, columns } }, token);
+  t.equal(made.status, 200, made.text);
+  t.match(
+    (await gateway.request("/schema/main", { headers: { authorization: `Bearer ${token}` } })).body,
+    {
+      data: { tables: ["t"] },
+    },
+  );
+  const engine = await engineOf(gateway);
+  t.notMatch(commandOf(engine), secret, "nobody sees the password in the list of processes");
+  process.kill(engine, "SIGKILL");
+  await eventually("it is gone", () => !isAlive(engine));
+  await answers(t, gateway, token);
+  const next = await engineOf(gateway);
+  await gateway.service.stop("SIGKILL");
+  await eventually("the engine never outlives the gateway", () => !isAlive(next));
+  t.notMatch(gateway.service.output, secret);
+}
+
+t.test("a URL of PostgreSQL makes the gateway start the engine itself", async (t) => {
+  const server = await startPostgres(t);
+  await server.requirePassword("app", "hunter2");
+  await server.sql("alter role app superuser");
+  await live(t, `postgres://app:hunter2@127.0.0.1:${server.port}/postgres`, "hunter2");
+});
+
+t.test("and one of MySQL", async (t) => {
+  const server = await startMysql(t);
+  await server.sql("create user app identified by 'hunter2'", "grant all on *.* to app");
+  const url = `mysql://app:hunter2@127.0.0.1:${server.port}/`;
+  await live(t, url, "hunter2", "statement_timeout = 5\npool_size = 2\n");
+});
+
+t.test("and a directory of SQLite files, beside the configuration file", async (t) => {
+  const gateway = await startGateway(t, { upstream: "sqlite:shop" });
+  const token = await gateway.login();
+  t.equal((await gateway.query({ CreateTable: { ...table, columns } }, token)).status, 200);
+  t.ok(existsSync(path.join(gateway.home, "shop", "main.sqlite")));
+  t.notOk(existsSync(path.join(gateway.home, "data")));
+});
+
+t.test("the configured limits are the engine's", async (t) => {
+  const server = await startPostgres(t);
+  const config = "statement_timeout = 1\npool_size = 2\n";
+  const gateway = await startGateway(t, { upstream: server.url(), config });
+  const token = await gateway.login();
+  await server.sql(
+    `create schema main; create view main.t as select 1 as id, pg_sleep(60)::text as slept`,
+  );
+  const asked = Array.from({ length: 4 }, () => gateway.query(select, token));
+  let most = 0;
+  let isOver = false;
+  const over = Promise.all(asked).finally(() => {
+    isOver = true;
+  });
+  const sleeping = "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep'";
+  await eventually("all are ended", async () => {
+    const [row] = await server.sql(sleeping);
+    most = Math.max(most, Number(row?.n));
+    return isOver;
+  });
+  t.equal(most, 2, "no more than so many at one time");
+  for (const answer of await over) {
+    t.match(answer, { status: 503, body: { code: "query_timeout", message: /1 second/ } });
+  }
+});
+
+t.test("a database that refuses the engine ends the start, and says why", async (t) => {
+  const server = await startPostgres(t);
+  await server.requirePassword("app", "hunter2");
+  const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
+  const home = temporaryHome(t);
+  const env = {
+    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+    GATEHOUSE_CONFIG: path.join(home, "c.toml"),
+  };
+  writeFileSync(env.GATEHOUSE_CONFIG, `[upstream]\nurl = "${wrong}"\n`, { mode: 0o600 });
+  const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"], { env });
+  t.equal(code, 1);
+  t.match(stdout + stderr, /refuses the engine for postgres/);
+  t.notMatch(stdout + stderr, /wrong-one/);
+});
+
+t.test("a stopped engine is down at once, and replaced after a while", async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  t.equal((await gateway.query({ CreateTable: { ...table, columns } }, token)).status, 200);
+  const engine = await engineOf(gateway);
+  process.kill(engine, "SIGSTOP");
+  await eventually("it is told", async () => (await gateway.request("/readyz")).status === 503);
+  t.ok(isAlive(engine));
+  await gateway.service.logged(({ msg }) => msg === "the engine does not answer: it is ended");
+  await answers(t, gateway, token);
+  t.not(await engineOf(gateway), engine);
+  t.notOk(isAlive(engine));
+});
+
+t.test("an engine whose socket is deleted listens anew", async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  t.equal((await gateway.query({ CreateTable: { ...table, columns } }, token)).status, 200);
+  const engine = await engineOf(gateway);
+  rmSync(socketOf(gateway));
+  await eventually("it is there again", () => existsSync(socketOf(gateway)));
+  await answers(t, gateway, token);
+  t.equal(await engineOf(gateway), engine, "by the same process");
+  t.equal(await gateway.service.stop(), 0);
+  t.notOk(existsSync(socketOf(gateway)));
+});
+
+t.test(
+  "a configuration that is broken meanwhile keeps no engine from starting again",
+  async (t) => {
+    const gateway = await startGateway(t);
+    const token = await gateway.login();
+    t.equal((await gateway.query({ CreateTable: { ...table, columns } }, token)).status, 200);
+    writeFileSync(path.join(gateway.home, "gateway.toml"), "nonsense = ");
+    process.kill(await engineOf(gateway), "SIGKILL");
+    await answers(t, gateway, token);
+  },
+);
