@@ -19,6 +19,9 @@ export function setHeaders(response: ServerResponse, headers: readonly string[])
   }
 }
 
+/** The status of a notification that was taken: it has no answer, so a refusal has none either. */
+const ACCEPTED = 202;
+
 /**
  * Answers a refusal as a JSON-RPC error, whose id is null if the request's could not be read
  * (JSON-RPC 2.0, section 5).
@@ -32,9 +35,10 @@ export function sendMcpRefusal(
   if (response.headersSent || response.destroyed) return;
   const { id = null, code, message, data, status } = refused;
   const error = data === undefined ? { code, message } : { code, message, data };
-  const bytes = Buffer.from(JSON.stringify({ jsonrpc: "2.0", id, error }));
+  const isAnswered = status !== ACCEPTED;
+  const bytes = Buffer.from(isAnswered ? JSON.stringify({ jsonrpc: "2.0", id, error }) : "");
   setHeaders(response, answerHeaders());
-  response.setHeader("Content-Type", "application/json");
+  if (isAnswered) response.setHeader("Content-Type", "application/json");
   response.setHeader("Content-Length", bytes.length);
   response.setHeader("Cache-Control", "no-store");
   response.setHeader("X-Content-Type-Options", "nosniff");

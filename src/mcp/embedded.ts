@@ -102,8 +102,8 @@ function readCall(
 ): McpMessage | undefined {
   if (request.method !== "POST") return undefined;
   const message = readMessage(body);
-  judgeHeaders(request.headers, message);
-  requireMethod(message, principal);
+  const era = judgeHeaders(request.headers, message);
+  requireMethod(message, principal, era);
   return message;
 }
 

@@ -1,6 +1,7 @@
 import type { McpScope } from "../oauth/scopes.ts";
 import { Refusal } from "../refusal.ts";
 import type { McpMessage } from "./body.ts";
+import type { Era } from "./headers.ts";
 import { McpRefused } from "./json-rpc.ts";
 import type { Principal } from "./principal.ts";
 
@@ -45,16 +46,28 @@ export function scopeOf(method: string): McpScope | undefined {
 }
 
 /**
+ * The status of a message with a method that nobody knows. In revisions with sessions 404 says that
+ * the session is lost, so there the error alone tells, and a notification is taken and not answered.
+ */
+function statusOfUnknown({ kind }: McpMessage, era: Era): number {
+  if (era === "stateless") return 404;
+  return kind === "notification" ? 202 : 200;
+}
+
+/**
  * Judges a message by its method and the token's scopes.
  *
  * @throws McpRefused `methodNotFound`
  * @throws Refusal `insufficient_scope`, which names the scope that is missing
  */
-export function requireMethod(message: McpMessage, principal: Principal): void {
+export function requireMethod(message: McpMessage, principal: Principal, era: Era): void {
   const { kind, method, id } = message;
   if (kind === "response") return;
   const isKnown = kind === "request" ? scopes.has(method) : notifications.has(method);
-  if (!isKnown) throw new McpRefused("methodNotFound", "Method not found", { status: 404, id });
+  if (!isKnown) {
+    const options = { status: statusOfUnknown(message, era), id };
+    throw new McpRefused("methodNotFound", "Method not found", options);
+  }
   const scope = scopeOf(method);
   if (scope === undefined || principal.scopes.has(scope)) return;
   throw new Refusal("insufficient_scope", { scope });

@@ -4,7 +4,7 @@ import { eventually } from "../kit/eventually.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";
 import { fixtureTools } from "./fixture-tools.ts";
 import { principalOf } from "./kit.ts";
-import { statelessCall } from "./messages.ts";
+import { handshakeCall, initialize, statelessCall } from "./messages.ts";
 import { everyTool, openProxied } from "./proxied.ts";
 
 const reader = { alice: { main: "ReadOnly" } } as const;
@@ -142,6 +142,23 @@ t.test("methods that nobody knows go nowhere", async (t) => {
   t.equal(answer.status, 404);
   t.match(JSON.parse(answer.body.toString()).error, { code: -32601 });
   t.same(fixture.take(), []);
+});
+
+t.test("in revisions with sessions, 404 is left to say that the session is lost", async (t) => {
+  const { endpoint, fixture, denials } = await openProxied(t, { grants: reader });
+  const begun = await ask(endpoint.url, initialize);
+  const session = { "mcp-session-id": String(begun.headers["mcp-session-id"]) };
+  fixture.take();
+  const answer = await ask(endpoint.url, handshakeCall("tools/run", {}, session));
+  t.equal(answer.status, 200);
+  t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32601 } });
+  const body = '{"jsonrpc":"2.0","method":"notifications/odd"}';
+  const noted = await ask(endpoint.url, { ...handshakeCall("", {}, session), body });
+  t.strictSame([noted.status, noted.body.toString()], [202, ""]);
+  t.same(fixture.take(), [], "neither went up");
+  t.strictSame(denials, ["method_not_found", "method_not_found"]);
+  const lost = handshakeCall("tools/run", {}, { "mcp-session-id": "lost" });
+  t.equal((await ask(endpoint.url, lost)).status, 404);
 });
 
 t.test("a token without the scope is refused before anything goes up", async (t) => {

@@ -66,7 +66,7 @@ export async function judgeRequest(
     const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
     throw new McpRefused("sessionNotFound", "Session not found", options);
   }
-  if (message !== undefined) requireMethod(message, principal);
+  if (message !== undefined) requireMethod(message, principal, era);
   return { message, era, sessionId, identity: identify(rules, message, principal) };
 }
 
