@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingHttpHeaders } from "node:http";
+import { foldHeader } from "../config/headers.ts";
 import type { McpMessage } from "./body.ts";
 import { McpRefused } from "./json-rpc.ts";
 
@@ -100,6 +101,26 @@ function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string 
     id: message.id,
     data: { supported: supportedLike(claimed), requested: header },
   });
+}
+
+/**
+ * Compares the headers that mirror an argument with what it says, in every spelling that a server
+ * may fold to `Mcp-Param-<argument>`: one that goes by them would else take another value than the
+ * one that was judged.
+ *
+ * @throws McpRefused `headerMismatch`
+ */
+export function judgeParameter(
+  headers: IncomingHttpHeaders,
+  message: McpMessage,
+  argument: string,
+  value: string,
+): void {
+  const mirrored = foldHeader(`mcp-param-${argument}`);
+  for (const name of Object.keys(headers)) {
+    if (foldHeader(name) !== mirrored) continue;
+    requireSame(message, `Mcp-Param-${argument}`, headerText(headers, name), value, false);
+  }
 }
 
 /**

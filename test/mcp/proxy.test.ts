@@ -120,6 +120,30 @@ t.test("a database's name may stand in one spelling of its argument only", async
   t.same(fixture.take(), []);
 });
 
+t.test("a header that mirrors the database says what the argument says", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+  const args = { database: "main" };
+  const call = statelessCall("tools/call", { name: "query_database", arguments: args });
+  const earlier = handshakeCall("tools/call", { name: "query_database", arguments: args });
+  for (const { headers, ...rest } of [call, earlier]) {
+    for (const [name, value] of [
+      ["mcp-param-database", "secret"],
+      ["Mcp_Param_Database", "secret"],
+      ["mcp-param-database", "=?base64?c2VjcmV0?="],
+      ["mcp-param-database", "=?base64?bWFpbg?="],
+      ["mcp-param-database", ["main", "secret"]],
+    ] as const) {
+      const param = typeof value === "string" ? value : [...value];
+      const answer = await ask(endpoint.url, { ...rest, headers: { ...headers, [name]: param } });
+      t.equal(answer.status, 400);
+      t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32020 } });
+    }
+  }
+  t.same(fixture.take(), [], "nothing went up");
+  const headers = { ...call.headers, "mcp-param-database": "=?base64?bWFpbg==?=" };
+  t.equal((await ask(endpoint.url, { ...call, headers })).status, 200);
+});
+
 t.test("a task is named in the header as the official client names it", async (t) => {
   const { endpoint, fixture } = await openProxied(t, { grants: reader });
   for (const method of ["tasks/get", "tasks/update", "tasks/cancel"]) {

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Identity } from "../../upstream/headers.ts";
 import { type McpMessage, readMessage } from "../body.ts";
-import { type Era, judgeHeaders } from "../headers.ts";
+import { type Era, judgeHeaders, judgeParameter } from "../headers.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { requireMethod } from "../methods.ts";
 import type { Principal } from "../principal.ts";
@@ -33,13 +33,15 @@ function sessionIdOf({ headers }: IncomingMessage): string | undefined {
 /** What the server behind is told of the caller, whose tool call or task is judged for it. */
 function identify(
   { policy }: Rules,
+  { headers }: IncomingMessage,
   message: McpMessage | undefined,
   principal: Principal,
 ): Identity {
   const { username } = principal.subject;
   if (message?.method.startsWith("tasks/")) policy.judgeTask(principal, message);
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
-  const { decision, database } = policy.judge(principal, message);
+  const { decision, database, argument } = policy.judge(principal, message);
+  if (argument !== undefined) judgeParameter(headers, message, argument, database);
   return { username, roles: [decision.role ?? ""], databases: [database] };
 }
 
@@ -67,7 +69,7 @@ export async function judgeRequest(
     throw new McpRefused("sessionNotFound", "Session not found", options);
   }
   if (message !== undefined) requireMethod(message, principal, era);
-  return { message, era, sessionId, identity: identify(rules, message, principal) };
+  return { message, era, sessionId, identity: identify(rules, request, message, principal) };
 }
 
 /**

@@ -34,6 +34,8 @@ export interface Rights {
 export interface CallDecision {
   readonly decision: Decision;
   readonly database: string;
+  /** The argument that named it, if one did. */
+  readonly argument: string | undefined;
 }
 
 /** The rules for the tools of a foreign server. A tool without a rule may not be called. */
@@ -88,7 +90,7 @@ export function createToolPolicy(rulesNow: () => readonly ToolRule[], rights: Ri
       const database = databaseOf(rule, message);
       const decision = rights.decide(principal, rule, database);
       if (!decision.allowed) throw denied(message, decision.reason);
-      return { decision, database };
+      return { decision, database, argument: rule.database_argument };
     },
     judgeTask(principal, message) {
       if (!rulesNow().some((rule) => mayUse(principal, rule))) throw denied(message, "no_grant");
