@@ -12,6 +12,7 @@ import {
 import { SessionFile } from "../mcp/proxy/session-file.ts";
 import { type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
+import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import { createAddressLimit, type OpenAddressLimit } from "../oauth/server/address-limit.ts";
 import type { Log } from "../observe/log.ts";
 
@@ -23,7 +24,7 @@ export interface Shared {
   readonly throttle: LoginThrottle;
   readonly hashing: Hashing;
   readonly openLimit: OpenAddressLimit;
-  /** Whose the sessions of a foreign MCP server are. */
+  /** Whose the sessions and tasks of a foreign MCP server are. */
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
   /** Takes over bounds that have changed; those that another process keeps are that one's to change. */
@@ -33,7 +34,6 @@ export interface Shared {
 /** What of it can be held in one process alone. */
 export interface SharedHere extends Shared {
   readonly hashing: HashingHere;
-  readonly sessions: Sessions;
   readonly streams: OpenStreams;
 }
 
@@ -46,16 +46,17 @@ function throttleBounds({ auth }: Configuration): ThrottleBounds {
 }
 
 /** What is said where sessions cannot be kept. */
-const lost = "sessions of the MCP server behind cannot be kept: a restart ends those";
+const lost = "sessions or tasks of the MCP server behind cannot be kept: a restart ends those";
 
-/** Whose the sessions of a foreign MCP server are, on disk as far as that can be written. */
+/** Whose the sessions, or the tasks, of a foreign MCP server are, on disk as far as that can be. */
 function openSessions(
+  name: string,
   { configuration: { mcp }, serviceDirectory }: LoadedConfiguration,
   log: Log,
   opened: AsyncDisposableStack,
 ): Sessions {
   if (!mcp.enabled || mcp.upstream === undefined) return new Sessions();
-  const file = path.join(serviceDirectory, "mcp_sessions");
+  const file = path.join(serviceDirectory, name);
   const warn = (error: unknown) =>
     log.warn({ file, reason: error instanceof Error ? error.message : "unknown" }, lost);
   try {
@@ -84,7 +85,10 @@ export function createShared(
     throttle,
     hashing,
     openLimit: (_name, bounds) => createAddressLimit(bounds),
-    sessions: openSessions(loaded, log, opened),
+    sessions: ownersOf(
+      openSessions("mcp_sessions", loaded, log, opened),
+      openSessions("mcp_tasks", loaded, log, opened),
+    ),
     streams: new OpenStreams(),
     configure: (next) => throttle.change(throttleBounds(next)),
   };

@@ -144,6 +144,8 @@ t.test("who may call no tool has no tasks, and learns of no tool", async (t) => 
   answer = answerOf(tools);
   t.match(await received("POST /mcp", list.body, eve), /"tools":\[\]/);
   const about = handshakeCall("tasks/get", { taskId: "task-of-alice" });
+  answer = answerOf('{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"task-of-alice"}}}');
+  await received("POST /mcp", call.body);
   answer = answerOf(good);
-  t.match(await received("POST /mcp", about.body), good, "who may call one may ask");
+  t.match(await received("POST /mcp", about.body), good, "whose call it came of may ask");
 });

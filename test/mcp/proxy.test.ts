@@ -1,4 +1,6 @@
 import t from "tap";
+import { Sessions } from "../../src/mcp/proxy/sessions.ts";
+import { taskKey } from "../../src/mcp/proxy/task-notes.ts";
 import { ask, open } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";
@@ -145,7 +147,9 @@ t.test("a header that mirrors the database says what the argument says", async (
 });
 
 t.test("a task is named in the header as the official client names it", async (t) => {
-  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+  const sessions = new Sessions();
+  sessions.open(taskKey("task-1"), "alice");
+  const { endpoint, fixture } = await openProxied(t, { grants: reader, sessions });
   for (const method of ["tasks/get", "tasks/update", "tasks/cancel"]) {
     const call = statelessCall(method, { taskId: "task-1" });
     await ask(endpoint.url, call);

@@ -6,6 +6,7 @@ import { McpRefused } from "../json-rpc.ts";
 import { requireMethod } from "../methods.ts";
 import type { Principal } from "../principal.ts";
 import type { SessionRegister } from "./sessions.ts";
+import { requireOwnTask } from "./task-notes.ts";
 import type { ToolPolicy } from "./tool-policy.ts";
 
 /** A request that was judged and may go up. */
@@ -22,6 +23,7 @@ export interface Judged {
 /** What a request is judged by. */
 export interface Rules {
   readonly policy: ToolPolicy;
+  /** Whose the sessions and the tasks are. */
   readonly sessions: SessionRegister;
 }
 
@@ -68,8 +70,13 @@ export async function judgeRequest(
     const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
     throw new McpRefused("sessionNotFound", "Session not found", options);
   }
+  if (sessionId === undefined && request.headers["last-event-id"] !== undefined) {
+    throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
+  }
   if (message !== undefined) requireMethod(message, principal, era);
-  return { message, era, sessionId, identity: identify(rules, request, message, principal) };
+  const identity = identify(rules, request, message, principal);
+  if (message !== undefined) await requireOwnTask(rules.sessions, message, username);
+  return { message, era, sessionId, identity };
 }
 
 /**

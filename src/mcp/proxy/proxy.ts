@@ -10,6 +10,7 @@ import { receive } from "./reception.ts";
 import { keepSession, noteSession } from "./session-notes.ts";
 import { type SessionRegister, Sessions, usualLimits } from "./sessions.ts";
 import { isSubscription, OpenStreams, type StreamRegister } from "./streams.ts";
+import { TaskNotes } from "./task-notes.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
 import { type Origin, upwardHeaders } from "./upward-headers.ts";
 
@@ -98,7 +99,10 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
         ...(body === undefined ? {} : { body }),
         receive: async (answer) => {
           const head = { method: request.method ?? "", answer };
-          return receive(answer, { show, sessionId: await noteSession(sessions, head, judged) });
+          const sessionId = await noteSession(sessions, head, judged);
+          const isCall = judged.message?.method === "tools/call";
+          const notes = isCall ? new TaskNotes(sessions, judged.identity.username) : undefined;
+          return receive(answer, { show, sessionId, notes });
         },
       });
     },

@@ -66,6 +66,8 @@ export interface ReceptionOptions {
   readonly show: ShowTool | undefined;
   /** The session that the client is told of, if any. */
   readonly sessionId: string | undefined;
+  /** What looks at an answer that passes as it is. */
+  readonly notes: Transform | undefined;
 }
 
 /**
@@ -74,7 +76,10 @@ export interface ReceptionOptions {
  * @throws Refusal `upstream_broken` for a redirect or a 401: the one would lead the client past the
  *   gateway, and the other is about a credential that is not the client's
  */
-export function receive(answer: IncomingMessage, { show, sessionId }: ReceptionOptions): Reception {
+export function receive(
+  answer: IncomingMessage,
+  { show, sessionId, notes }: ReceptionOptions,
+): Reception {
   const status = answer.statusCode ?? 0;
   if (status === 401 || (status >= 300 && status < 400)) {
     throw new Refusal("upstream_broken", { detail: `the MCP server answered ${status}` });
@@ -87,7 +92,7 @@ export function receive(answer: IncomingMessage, { show, sessionId }: ReceptionO
   if (isEventStream(answer) && answer.headers["x-accel-buffering"] === undefined) {
     rawHeaders.push("X-Accel-Buffering", "no");
   }
-  if (filter === undefined) return { rawHeaders, filter };
+  if (filter === undefined) return { rawHeaders, filter: notes };
   const ofFiltered = [...without(rawHeaders, ofWholeBody), "Cache-Control", "no-store"];
   return { rawHeaders: ofFiltered, filter };
 }
