@@ -1,12 +1,13 @@
 import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { isNoTable, tableNotFound } from "../remote/refused.ts";
+import { isNoTable } from "../remote/refused.ts";
 import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { requireDistinctNames } from "../sql/names.ts";
 import { requireDatabase, requireKeptName } from "./databases.ts";
 import type { MysqlPlace } from "./place.ts";
+import { tableMissing } from "./tables.ts";
 import { commentOf, newType, typeWords } from "./type-words.ts";
 
 /** The longest name of a column, in characters. */
@@ -43,17 +44,12 @@ export async function createTable(
 }
 
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */
-export async function dropTable(
-  { session, schema }: MysqlPlace,
-  { table }: DropTable,
-): Promise<number> {
+export async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<number> {
+  const { session, schema } = place;
   const found = await session.rows(sql`select table_name, table_type
     from information_schema.tables where table_schema = ${schema} and table_name = ${table}`);
   const type = found.find(([name]) => name === table)?.[1];
-  if (type === undefined) {
-    await requireDatabase(session, schema);
-    throw tableNotFound(table, schema);
-  }
+  if (type === undefined) throw await tableMissing(place, table);
   if (type === "VIEW" || type === "SEQUENCE") throw isNoTable(table, schema);
   await session.define(sql`drop table ${sql.id(schema, table)}`);
   return 0;

@@ -2,8 +2,8 @@ import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { InsertColumn } from "../remote/insert.ts";
-import { tableNotFound } from "../remote/refused.ts";
 import type { Table } from "../sql/scope.ts";
+import { MOST_COMPARED, tableNotFound } from "../sql/table-not-found.ts";
 import { requireDatabase } from "./databases.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
 import type { MysqlPlace } from "./place.ts";
@@ -33,14 +33,28 @@ export async function readTable(place: MysqlPlace, name: string): Promise<MysqlT
     order by ordinal_position`);
   const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
   if (rows.length === 0) {
-    await requireDatabase(session, schema);
-    throw tableNotFound(name, schema);
+    throw await tableMissing(place, name);
   }
   const documents = session.server.isMariaDb ? await readDocuments(place, name) : [];
   const columns = rows
     .filter(([, , , , , , , extra]) => !/\binvisible\b/i.test(String(extra)))
     .map((row) => columnOf(row, documents));
   return { name, columns: new Map(columns.map((column) => [column.name, column])) };
+}
+
+/** The refusal of a table that is not there. Throws `database_not_found` if its database is not. */
+export async function tableMissing(
+  { session, schema }: MysqlPlace,
+  name: string,
+): Promise<EngineRefusal> {
+  await requireDatabase(session, schema);
+  const found = await session.rows(sql`select table_name from information_schema.tables
+    where table_schema = ${schema} limit ${sql.lit(MOST_COMPARED)}`);
+  return tableNotFound(
+    name,
+    schema,
+    found.map(([other]) => String(other)),
+  );
 }
 
 /**

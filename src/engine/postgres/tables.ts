@@ -1,8 +1,9 @@
 import { sql } from "kysely";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { InsertColumn } from "../remote/insert.ts";
-import { databaseNotFound, tableNotFound } from "../remote/refused.ts";
+import { databaseNotFound } from "../remote/refused.ts";
 import type { Table } from "../sql/scope.ts";
+import { MOST_COMPARED, tableNotFound } from "../sql/table-not-found.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./place.ts";
 
@@ -45,10 +46,20 @@ export async function readTable(place: PostgresPlace, name: string): Promise<Pos
   const [first] = found;
   if (first === undefined) throw databaseNotFound(place.database);
   const [relationKind] = first;
-  if (relationKind == null) throw tableNotFound(name, place.database);
+  if (relationKind == null) throw tableNotFound(name, place.database, await namesIn(place));
   const columns = found.map(columnOf).filter((column) => column.name !== "");
   const isTable = ["r", "p", "f"].includes(relationKind);
   return { name, isTable, columns: new Map(columns.map((column) => [column.name, column])) };
+}
+
+async function namesIn({ session, schema }: PostgresPlace): Promise<string[]> {
+  const found = await session.rows(sql`
+    select class.relname from pg_catalog.pg_class as class
+    join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
+    where namespace.nspname = ${schema} and class.relkind in ('r', 'p', 'f', 'v', 'm')
+      and pg_catalog.has_table_privilege(class.oid, 'select')
+    limit ${sql.lit(MOST_COMPARED)}`);
+  return found.map(([name]) => name ?? "");
 }
 
 function columnOf(row: readonly (string | null)[]): PostgresColumn {

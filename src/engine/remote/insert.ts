@@ -3,6 +3,7 @@ import type { CellValue } from "../../query/shape.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import {
   type Column,
+  inRow,
   requireDistinct,
   resolveColumn,
   storedValue,
@@ -47,7 +48,7 @@ export async function insertRows<Found extends InsertColumn>(
   requireColumns(table, rows);
   const identity = [...table.columns.values()].find((column) => column.isIdentity);
   for (const run of runsOf(rows, identity)) {
-    await insertRun(place, table, run, options);
+    await insertRun(place, table, { run, all: rows }, options);
     if (identity === undefined) continue;
     const numbers = run.map((row) => valueIn(row, identity.name));
     await options.onNumbers?.(identity, numbers);
@@ -58,11 +59,14 @@ export async function insertRows<Found extends InsertColumn>(
 /** Judges the names before the first row is stored, each row's own. */
 function requireColumns(table: Table, rows: readonly Row[]): void {
   const known = new Set<string>();
-  for (const row of rows) {
+  for (const [index, row] of rows.entries()) {
     const keys = Object.keys(row);
     const shape = JSON.stringify(keys);
     if (known.has(shape)) continue;
-    requireDistinct(keys.map((key) => resolveColumn([table], key).column));
+    inRow(
+      () => index,
+      () => requireDistinct(keys.map((key) => resolveColumn([table], key).column)),
+    );
     known.add(shape);
   }
 }
@@ -83,14 +87,19 @@ function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[]
 async function insertRun<Found extends InsertColumn>(
   place: Place,
   table: Table<Found>,
-  rows: readonly Row[],
+  { run, all }: { readonly run: readonly Row[]; readonly all: readonly Row[] },
   options: InsertOptions<Found>,
 ): Promise<void> {
-  const columns = columnsOf(table, rows);
+  const columns = columnsOf(table, run);
   const target = sql.id(place.schema, table.name);
   const names = sql.join(columns.map((column) => sql.id(column.name)));
-  for (const some of partsOf(rows, columns.length, options)) {
-    const tuples = some.map((row) => tupleOf(columns, row, options.nextNumber ?? ofDefault));
+  for (const some of partsOf(run, columns.length, options)) {
+    const tuples = some.map((row) =>
+      inRow(
+        () => all.indexOf(row),
+        () => tupleOf(columns, row, options.nextNumber ?? ofDefault),
+      ),
+    );
     await place.session.run(sql`insert into ${target} (${names}) values ${sql.join(tuples)}`);
   }
 }

@@ -45,11 +45,6 @@ export function databaseNotFound(name: string): EngineRefusal {
   return new EngineRefusal("database_not_found", `There is no database ${name}`);
 }
 
-/** The refusal of a table that is not there. */
-export function tableNotFound(name: string, database: string): EngineRefusal {
-  return new EngineRefusal("table_not_found", `There is no table ${name} in ${database}`);
-}
-
 /** The refusal to drop a view by the word for tables. */
 export function isNoTable(name: string, database: string): EngineRefusal {
   return new EngineRefusal("table_not_found", `${name} in ${database} is a view, no table`);

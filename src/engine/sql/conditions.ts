@@ -58,15 +58,19 @@ function comparisonSql(reference: ColumnReference, { cmp, value }: Comparison): 
   const left = comparandSql(reference);
   switch (cmp) {
     case "IN":
-      return membershipSql(reference, listOf(cmp, value));
+      return membershipSql(reference, listOf(reference, cmp, value));
     case "BETWEEN": {
-      const [low, high, ...more] = listOf(cmp, value);
-      if (low === undefined || high === undefined || more.length > 0) throw listRefused(cmp);
+      const [low, high, ...more] = listOf(reference, cmp, value);
+      if (low === undefined || high === undefined || more.length > 0)
+        throw listRefused(reference, cmp);
       return sql`${left} between ${comparedValue(reference.column, low)} and ${comparedValue(reference.column, high)}`;
     }
     case "LIKE":
       if (typeof value === "string") return likeSql(reference, value);
-      throw new EngineRefusal("invalid_value", "LIKE takes a string");
+      throw new EngineRefusal(
+        "invalid_value",
+        `Column "${reference.column.name}": LIKE takes text`,
+      );
     case "=":
       if (value === null) return sql`${left} is null`;
       break;
@@ -96,12 +100,12 @@ function membershipSql(reference: ColumnReference, values: readonly CellValue[])
   return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
 }
 
-function listOf(cmp: string, value: CellValue): CellValue[] {
+function listOf(reference: ColumnReference, cmp: string, value: CellValue): CellValue[] {
   if (Array.isArray(value)) return value;
-  throw listRefused(cmp);
+  throw listRefused(reference, cmp);
 }
 
-function listRefused(cmp: string): EngineRefusal {
+function listRefused({ column }: ColumnReference, cmp: string): EngineRefusal {
   const list = cmp === "BETWEEN" ? "an array of two values" : "an array";
-  return new EngineRefusal("invalid_value", `${cmp} takes ${list}`);
+  return new EngineRefusal("invalid_value", `Column "${column.name}": ${cmp} takes ${list}`);
 }

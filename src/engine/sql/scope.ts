@@ -1,7 +1,9 @@
 import { sql } from "kysely";
 import type { CellValue } from "../../query/shape.ts";
+import { didYouMean } from "../../suggestion.ts";
 import { ExactNumber } from "../exact-number.ts";
 import { EngineRefusal } from "../refusal.ts";
+import { allowedForm, comparableForm } from "./form.ts";
 import type { Fragment } from "./fragment.ts";
 
 /** A value that is there: null is the same in every column and needs no kind. */
@@ -61,10 +63,15 @@ export function resolveColumn<Found extends Column>(
   });
   if (found === undefined) {
     const places = scope.map((table) => table.name).join(" and ");
-    throw new EngineRefusal("unknown_column", `There is no column "${name}" in ${places}`);
+    const near = didYouMean(columnName, namesIn(scope));
+    throw new EngineRefusal("unknown_column", `There is no column "${name}" in ${places}${near}`);
   }
   if (another === undefined) return found;
   throw new EngineRefusal("ambiguous_column", `Both tables have a column "${name}"`);
+}
+
+function namesIn(scope: Scope): string[] {
+  return scope.flatMap((table) => [...table.columns.keys()]);
 }
 
 /** A column in SQL, named in full. */
@@ -93,7 +100,7 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   if (stored !== undefined) return stored;
   throw new EngineRefusal(
     "invalid_value",
-    `Column "${column.name}" (${column.type}) does not take ${describe(value)}`,
+    `Column "${column.name}" (${column.type}) does not take ${describe(value)}${allowedForm(column.type)}`,
   );
 }
 
@@ -103,7 +110,7 @@ export function comparedValue(column: Column, value: CellValue): unknown {
   if (compared !== undefined) return compared;
   throw new EngineRefusal(
     "invalid_value",
-    `Column "${column.name}" (${column.type}) cannot be compared in this way with ${describe(value)}`,
+    `Column "${column.name}" (${column.type}) cannot be compared in this way with ${describe(value)}${comparableForm(column.type)}`,
   );
 }
 
@@ -119,5 +126,14 @@ function describe(value: PresentValue | null): string {
       return "this number";
     default:
       return `this ${typeof value}`;
+  }
+}
+
+/** Does the work for one row of an Insert; a refusal then says which, counted from 0. */
+export function inRow<Result>(index: () => number, work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    throw error instanceof EngineRefusal ? error.at(`values[${index()}]`) : error;
   }
 }

@@ -1,7 +1,7 @@
 import type { SQLInputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue, Insert } from "../../query/shape.ts";
-import { requireDistinct, resolveColumn, storedValue } from "../sql/scope.ts";
+import { inRow, requireDistinct, resolveColumn, storedValue } from "../sql/scope.ts";
 import type { DatabaseHandle } from "./handle.ts";
 import { prepare } from "./statements.ts";
 import { readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
@@ -21,12 +21,17 @@ interface RowInsert {
 export function insert(handle: DatabaseHandle, query: Insert): number {
   const table = readTable(handle, query.table);
   const prepared = new Map<string, RowInsert>();
-  for (const row of query.values) {
+  for (const [index, row] of query.values.entries()) {
     const keys = Object.keys(row);
     const shape = JSON.stringify(keys);
-    const rowInsert = prepared.get(shape) ?? prepareRow(handle, table, keys);
-    prepared.set(shape, rowInsert);
-    rowInsert.statement.run(...boundValues(rowInsert.columns, Object.values(row)));
+    inRow(
+      () => index,
+      () => {
+        const rowInsert = prepared.get(shape) ?? prepareRow(handle, table, keys);
+        prepared.set(shape, rowInsert);
+        rowInsert.statement.run(...boundValues(rowInsert.columns, Object.values(row)));
+      },
+    );
   }
   return query.values.length;
 }

@@ -1,9 +1,9 @@
 import { sql } from "kysely";
-import { EngineRefusal } from "../refusal.ts";
 import type { Column, Table } from "../sql/scope.ts";
+import { MOST_COMPARED, tableNotFound } from "../sql/table-not-found.ts";
 import type { DatabaseHandle } from "./handle.ts";
 import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
-import { columnTableName, requireClientTable } from "./names.ts";
+import { columnTableName, isClientTable, requireClientTable } from "./names.ts";
 import { rows } from "./statements.ts";
 
 /** A column of an existing table. */
@@ -36,7 +36,16 @@ export function readTable(handle: DatabaseHandle, name: string): SqliteTable {
     columns.set(column, { name: column, type: declared || storage, kind: kindOfColumn(declared) });
   }
   if (columns.size > 0) return { name, columns };
-  throw new EngineRefusal("table_not_found", `There is no table ${name} in ${handle.name}`);
+  throw tableNotFound(name, handle.name, namesIn(handle));
+}
+
+function namesIn({ connection, schema }: DatabaseHandle): string[] {
+  const found = rows(
+    connection,
+    sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table'
+      limit ${sql.lit(MOST_COMPARED)}`,
+  );
+  return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
 
 /** The name of the table or index that has this name in any case, if there is one. */
