@@ -57,6 +57,16 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
+/** Text from callers as one cell of a table: what could pass for other cells is quoted. */
+export function plainly(text: string): string {
+  return /[\p{C}\p{Z}"]/u.test(text)
+    ? JSON.stringify(text).replace(
+        /\p{Cf}/gu,
+        (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+      )
+    : text;
+}
+
 /** Prints a table with a head, its columns as wide as they need to be. */
 export function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   // Not spread: a call takes only so many arguments.

@@ -14,6 +14,7 @@ import { tokenRole } from "../identity/token-role.ts";
 import { invocation } from "../invocation.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
+import { endClient, endFamily, listConnections } from "./connections.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { namingUser, refusalOf } from "./naming.ts";
 import { print, UsageError } from "./outcome.ts";
@@ -82,16 +83,20 @@ async function requireTokenOwner(loaded: LoadedConfiguration, username: string):
 
 async function revokeTokens(
   written: string | undefined,
-  options: CommonOptions & { user?: string },
+  options: CommonOptions & { user?: string; client?: string },
 ): Promise<void> {
-  const { user: username } = options;
-  if ((written === undefined) === (username === undefined)) {
-    throw new UsageError("give either the id of a token (its jti) or --user <username>");
+  const { user: username, client } = options;
+  if ((written === undefined) === (username === undefined && client === undefined)) {
+    throw new UsageError(
+      "give either the id of a token (its jti), or --user <username>, --client <client_id> or both",
+    );
   }
   const tokenId = written === undefined ? undefined : readTokenId(written);
   const loaded = loadFor(options);
   const file = loaded.configuration.auth.revocations_file;
-  if (username !== undefined) {
+  if (client !== undefined) {
+    await endClient(loaded, client, username);
+  } else if (username !== undefined) {
     await requireTokenOwner(loaded, username);
     await revokeTokensOf(file, username);
     print(`Revoked every token that ${username} has by now.`);
@@ -100,13 +105,14 @@ async function revokeTokens(
     const until = epochSeconds() + LONGEST_TOKEN_LIFETIME;
     await revoke(file, { jti: tokenId, until });
     print(`Revoked the token ${tokenId}.`);
+    await endFamily(loaded, tokenId);
   }
 }
 
 /** `gatehouse token`: tokens for machines, and the end of any token. */
 export function tokenCommand(): Command {
   const token = withHouseStyle(new Command("token")).description(
-    "issue tokens for machines, and revoke tokens",
+    "issue tokens for machines, list the apps that users have let in, and revoke tokens",
   );
   withCommonOptions(token.command("issue"))
     .description("print a token of a user on standard output")
@@ -118,10 +124,15 @@ export function tokenCommand(): Command {
         .default(DEFAULT_LIFETIME, "90d"),
     )
     .action(issue);
+  withCommonOptions(token.command("list"))
+    .description("list the apps that users have let in, and what these may do")
+    .option("--json", "as JSON")
+    .action(listConnections);
   withCommonOptions(token.command("revoke"))
-    .description("revoke one token, or all of a user")
-    .argument("[jti]", "the token's id")
+    .description("revoke one token, all of a user, or what an app was allowed")
+    .argument("[jti]", "the token's id; with one for MCP, all that came of the same consent ends")
     .option("--user <username>", "every token that this user has by now")
+    .option("--client <client_id>", "all that this app was allowed, by everybody or by --user")
     .action(revokeTokens);
   return token;
 }

@@ -8,20 +8,10 @@ import { hashPassword } from "../identity/password.ts";
 import { revokeTokensOf } from "../identity/revocations.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { namingUser, refusalOf } from "./naming.ts";
-import { print, printJson, printTable } from "./outcome.ts";
+import { plainly, print, printJson, printTable } from "./outcome.ts";
 import { readNewPassword } from "./password.ts";
 import { withHouseStyle } from "./style.ts";
 import { addUser } from "./user-add.ts";
-
-/** Text from callers as one cell of a table: what could pass for other cells is quoted. */
-function plainly(text: string): string {
-  return /[\p{C}\p{Z}"]/u.test(text)
-    ? JSON.stringify(text).replace(
-        /\p{Cf}/gu,
-        (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
-      )
-    : text;
-}
 
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
   const snapshot = await readAccess(loadFor(options));

@@ -1,4 +1,3 @@
-import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
@@ -7,8 +6,10 @@ import type { Principal } from "../mcp/principal.ts";
 import { createMcpProxy } from "../mcp/proxy/proxy.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
+import { lifetimes } from "../oauth/server/lifetimes.ts";
 import { loadAuthorizationServer } from "../oauth/server/load.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
+import { directoryOf } from "../oauth/server/places.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
@@ -121,12 +122,12 @@ async function openOwnAuthorizationServer(
   const options: AuthorizationServerOptions = {
     issuer: publicUrl,
     resource: resourceOf(gateway),
-    directory: path.join(serviceDirectory, "oauth"),
+    directory: directoryOf(serviceDirectory),
     clients: configuration.mcp.clients,
     appSchemes: configuration.mcp.app_schemes,
     privateClientHosts: configuration.mcp.private_client_hosts,
     registrationsPerHour: configuration.mcp.registrations_per_hour,
-    tokenLifetime: Math.min(configuration.auth.token_expiration, 3600),
+    tokenLifetime: Math.min(configuration.auth.token_expiration, lifetimes.accessToken),
     checkPassword: (username, password, origin) => checkPassword(login, username, password, origin),
     originOf,
     openLimit: gateway.shared.openLimit,

@@ -63,6 +63,24 @@ function* indexSteps(revocations: readonly Revocation[]): Steps<Index> {
   return { tokens, users };
 }
 
+/** What the revocations say, for whoever has no live ones. */
+export function indexRevocations(
+  revocations: readonly Revocation[],
+): Pick<LiveRevocations, "isRevoked" | "earliestIssue"> {
+  const index = inOneGo(indexSteps(revocations));
+  return {
+    isRevoked: (token) => isRevokedBy(index, token),
+    earliestIssue: (username) => index.users.get(username) ?? 0,
+  };
+}
+
+function isRevokedBy(
+  { tokens, users }: Index,
+  { tokenId, username, issuedAt }: Parameters<LiveRevocations["isRevoked"]>[0],
+): boolean {
+  return tokens.has(tokenId) || issuedAt < (users.get(username) ?? 0);
+}
+
 /** The least `iat`, in epoch seconds, that a token of `username` may have. */
 export function earliestIssue(revocations: readonly Revocation[], username: string): number {
   return inOneGo(indexSteps(revocations)).users.get(username) ?? 0;
@@ -157,9 +175,7 @@ export async function openRevocations(
 
   const watch = watchFile(file, reload);
   return {
-    isRevoked({ tokenId, username, issuedAt }) {
-      return index.tokens.has(tokenId) || issuedAt < (index.users.get(username) ?? 0);
-    },
+    isRevoked: (token) => isRevokedBy(index, token),
     get users() {
       return index.users;
     },

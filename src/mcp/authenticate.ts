@@ -17,6 +17,8 @@ export interface AccessToken
   readonly scopes: ReadonlySet<string>;
   /** @throws Refusal `token_revoked` once its authorization server has revoked it */
   requireStillGranted(): void;
+  /** Notes a tool that was called, where the user is to see what an app does. */
+  noteCall?(tool: string): void;
 }
 
 /** The embedded authorization server, as far as its tokens are concerned. */
@@ -80,6 +82,7 @@ function ownPrincipal(
     tokenId,
     expiresAt,
     requireStillGood,
+    noteCall: (tool) => token.noteCall?.(tool),
   };
 }
 

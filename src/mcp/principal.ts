@@ -15,4 +15,6 @@ export interface Principal {
    * @throws Refusal `token_expired`, `token_revoked` or `user_gone`
    */
   requireStillGood(): void;
+  /** Notes a tool that was called, where the user is to see what an app does. */
+  noteCall?(tool: string): void;
 }

@@ -42,9 +42,7 @@ export async function letIn(
   await page.getByRole("button", { name: "Log in" }).click();
   await page.getByRole("heading", { name: "Let Notebook use your databases?" }).waitFor();
   for (const text of sees) await page.getByText(text, { exact: true }).waitFor();
-  if (database !== undefined) {
-    await page.getByLabel("Which databases?").selectOption(database);
-  }
+  await page.getByLabel("Which databases?").selectOption(database ?? "*");
   await page.getByLabel(reach).check();
   await page.getByRole("button", { name: "Allow" }).click();
   await page.waitForURL(`${notebook.redirectUrl}?**`);

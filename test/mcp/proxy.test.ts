@@ -35,6 +35,8 @@ for (const [client, connect] of [
         { name: "query_database", permission: "INSERT", database_argument: "database" },
       ],
     });
+    const called: string[] = [];
+    endpoint.principal = { ...principalOf("alice"), noteCall: (tool) => called.push(tool) };
     const mcp = await connect(t, endpoint.url);
     t.same(await mcp.toolNames(), ["test_simple_text", "query_database"]);
     t.match(await mcp.call("query_database", { database: "other" }), { text: "asked other" });
@@ -53,6 +55,7 @@ for (const [client, connect] of [
       await t.rejects(mcp.call(name, {}), /tool_without_policy/, name);
     }
     t.same(fixture.take(), [], "nothing went up");
+    t.same(called, ["query_database"], "what was allowed is noted, for its user to see");
     t.same(denials.slice(0, 4), [
       "tool_without_policy",
       "role_insufficient",

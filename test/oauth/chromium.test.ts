@@ -1,7 +1,7 @@
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
-import { temporaryDirectory } from "../access/kit.ts";
+import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 import { launch, openCallback } from "./chromium.ts";
 import { exchange } from "./flow.ts";
 import { authorizeUrl, makePkce, openSetting, PASSWORD, registered } from "./kit.ts";
@@ -62,8 +62,9 @@ t.test("a person lets a client in with a browser", async (t) => {
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: "Let Notebook use your databases?" }).waitFor();
     await shoot("consent");
+    t.equal(await page.getByLabel("Which databases?").inputValue(), "archive");
+    t.ok(await page.getByLabel("Only read").isChecked());
     await page.getByLabel("Which databases?").selectOption("main");
-    await page.getByLabel("Only read").check();
     await page.getByRole("button", { name: "Allow" }).click();
     await page.waitForURL(`${redirect}?**`);
     t.strictSame(complaints, [], "the browser has nothing to complain of");
@@ -71,6 +72,24 @@ t.test("a person lets a client in with a browser", async (t) => {
     const answer = await exchange(setting, { clientId, verifier, callback, redirectUri: redirect });
     const token = await setting.server.verify(String(answer.body.access_token));
     t.match(token, { username: "alice", database: "main", readOnly: true });
+
+    token.noteCall("select");
+    await page.goto(`${setting.url}/oauth/applications`);
+    await page.getByRole("heading", { name: "Your connected applications" }).waitFor();
+    await shoot("applications");
+    await page.getByRole("button", { name: "Disconnect Notebook" }).first().click();
+    await page.getByText("No app is connected.").waitFor();
+    await shoot("no-applications");
+    const ended = await refusedBy(setting.server.verify(String(answer.body.access_token)));
+    t.equal(ended.code, "token_revoked");
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByRole("heading", { name: "Log in to see" }).waitFor();
+    await shoot("applications-login");
+    await page.getByLabel("Username").fill("alice");
+    await page.getByLabel("Password").fill(PASSWORD);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByText("No app is connected.").waitFor();
+    t.strictSame(complaints, [], "the browser has nothing to complain of");
 
     await page.goto(authorizeUrl(setting, { client_id: "nobody" }));
     await shoot("error");

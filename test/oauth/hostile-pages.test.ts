@@ -18,7 +18,13 @@ const names = [
 async function checkName(t: Test, page: Page, name: string): Promise<void> {
   const heading = page.getByRole("heading", { level: 1 });
   t.equal(await heading.locator("bdi").textContent(), name, name);
-  t.equal(await page.locator("script, img, a, b, iframe").count(), 0, "no element is made");
+  await checkIntact(t, page);
+}
+
+/** Nothing that a name brought along has come to be. */
+async function checkIntact(t: Test, page: Page): Promise<void> {
+  const foreign = 'script, img, a:not([href="/oauth/applications"]), b, iframe';
+  t.equal(await page.locator(foreign).count(), 0, "no element is made");
   t.match(await page.title(), /Gatehouse$/, "no script has run");
   const width = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
   t.ok(Number(width) <= 0, "nothing is pushed off the page");
@@ -41,7 +47,13 @@ t.test("a name is shown as a name, whatever is in it", async (t) => {
     await page.getByRole("button", { name: "Log in" }).click();
     await page.getByText("Logged in as").waitFor();
     await checkName(t, page, client_name);
+    await page.getByRole("button", { name: "Allow" }).click();
+    await page.waitForURL(`${redirect_uri}?**`);
   }
+  await page.goto(`${setting.url}/oauth/applications`);
+  const shown = await page.getByRole("heading", { level: 2 }).locator("bdi").allTextContents();
+  t.strictSame(shown.toSorted(), names.toSorted());
+  await checkIntact(t, page);
 });
 
 // The other site is on the same host, so that cookies which are kept to one site go along.

@@ -1,10 +1,12 @@
 import { createHash } from "node:crypto";
 import t from "tap";
+import { grant } from "../access/kit.ts";
 import { type Page, PlainBrowser } from "./browser.ts";
 import { authorize, obtainTokens, refresh } from "./flow.ts";
 import {
   authorizeUrl,
   defaultUsers,
+  documentsOf,
   openSetting,
   PASSWORD,
   REDIRECT,
@@ -60,6 +62,60 @@ t.test("the pages name the client and where the answer goes", async (t) => {
   }
   t.match(consent.text, "a program on your own computer");
   t.match(consent.text, "Logged in as <strong>alice</strong>");
+});
+
+function chosenIn({ text }: Page): (string | undefined)[] {
+  const database = /<option value="([^"]+)" selected>/.exec(text)?.[1];
+  const reach = /<input type="radio" name="reach" value="(\w+)" required checked>/.exec(text)?.[1];
+  return [database, reach, text.match(/ selected>| checked>/g)?.length.toString()];
+}
+
+t.test("the least is chosen beforehand, and what was allowed last time is told", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page: login } = await openLogin(setting);
+  const first = await browser.submit(login, right);
+  t.strictSame(chosenIn(first), ["archive", "read", "2"]);
+  t.match(first.text, "You have not let this app in before.");
+  const client_id = await registered(setting);
+  const again = () => browser.open(authorizeUrl(setting, { client_id }));
+  const allowed = await browser.submit(await again(), {
+    database: "main",
+    reach: "full",
+    action: "allow",
+  });
+  t.match(allowed.url, /code=/);
+  const second = await again();
+  t.strictSame(chosenIn(second), ["main", "read", "2"]);
+  t.match(second.text, /Last time, on [\d-]+ [\d:]+ UTC, you let it read and change <strong>main</);
+  t.match(second.text, "It has called no tool.");
+  const { accessToken } = await obtainTokens(setting, { browser, clientId: client_id });
+  const token = await setting.server.verify(accessToken);
+  for (const tool of ["select", "list_tables", "select"]) token.noteCall(tool);
+  const third = await again();
+  t.strictSame(chosenIn(third), ["archive", "read", "2"], "all databases are chosen by hand alone");
+  t.match(third.text, "you let it read and change all databases that you may use");
+  t.match(third.text, "It has called list_tables, select.");
+});
+
+t.test("an app that was called otherwise last time is told to have been", async (t) => {
+  const clientId = "https://app.example.com/client.json";
+  const document = { client_id: clientId, client_name: "Notebook", redirect_uris: [REDIRECT] };
+  const documents: Record<string, object> = { [clientId]: document };
+  const setting = await openSetting(t, { documents: documentsOf(documents) });
+  const browser = new PlainBrowser(setting.url);
+  await obtainTokens(setting, { browser, clientId });
+  documents[clientId] = { ...document, client_name: "Your Bank" };
+  await setting.restart();
+  const { text } = await browser.open(authorizeUrl(setting, { client_id: clientId }));
+  t.match(text, "Let <bdi>Your Bank</bdi> use");
+  t.match(text, "It was called <bdi>Notebook</bdi> then.");
+});
+
+t.test("who may use nothing but what is named nowhere is asked for all of it", async (t) => {
+  const users = (await userWith("alice")) + grant("alice", "*", "ReadOnly");
+  const setting = await openSetting(t, { users });
+  const { browser, page } = await openLogin(setting);
+  t.strictSame(chosenIn(await browser.submit(page, right)), ["*", "read", "2"]);
 });
 
 t.test("a wrong password and an unknown user look alike", async (t) => {

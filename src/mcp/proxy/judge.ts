@@ -44,6 +44,7 @@ function identify(
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
   const { decision, database, argument } = policy.judge(principal, message);
   if (argument !== undefined) judgeParameter(headers, message, argument, database);
+  principal.noteCall?.(message.name ?? "");
   return { username, roles: [decision.role ?? ""], databases: [database] };
 }
 

@@ -92,6 +92,7 @@ export function toolsOf(context: ToolContext): readonly Tool[] {
 }
 
 async function carryOut(tool: Tool, call: ToolCall): Promise<CallToolResult> {
+  call.principal.noteCall?.(tool.definition.name);
   try {
     return succeeded(await tool.perform(call));
   } catch (error) {

@@ -11,6 +11,7 @@ const consentShape = z.object({
   type: z.literal(TYPE),
   database: z.string().refine(isDatabaseOrEvery),
   read_only: z.boolean(),
+  app_name: z.string().default(""),
 });
 
 /** How far a user has let a client go, kept with the grant as an authorization detail (RFC 9396). */
@@ -18,18 +19,21 @@ export interface Consent {
   /** The only database, or `*` for all that the user may use. */
   readonly database: string;
   readonly readOnly: boolean;
+  /** What the client was called then. */
+  readonly appName: string;
 }
 
 /** The consent as it is kept. */
-export function toDetail({ database, readOnly }: Consent): AuthorizationDetail {
-  return { type: TYPE, database, read_only: readOnly };
+export function toDetail({ database, readOnly, appName }: Consent): AuthorizationDetail {
+  return { type: TYPE, database, read_only: readOnly, app_name: appName };
 }
 
 /** The consent of a grant; undefined if there is none, which then opens nothing. */
-export function readConsent(details: readonly AuthorizationDetail[] = []): Consent | undefined {
+export function readConsent(details: readonly unknown[] = []): Consent | undefined {
   const parsed = consentShape.safeParse(details[0]);
   if (!parsed.success || details.length !== 1) return undefined;
-  return { database: parsed.data.database, readOnly: parsed.data.read_only };
+  const { database, read_only, app_name } = parsed.data;
+  return { database, readOnly: read_only, appName: app_name };
 }
 
 /** A database that a grant can be narrowed to, with the user's role there. */

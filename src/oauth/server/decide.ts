@@ -1,5 +1,6 @@
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { parseAccountId } from "./accounts.ts";
+import { connectionsOf } from "./connections.ts";
 import { type Choice, type Consent, choicesOf, knownScopes, toDetail } from "./consent.ts";
 import { OAuthProblem } from "./http.ts";
 import { type InteractionContext, refuse, sendPage, type Visit } from "./interaction-context.ts";
@@ -25,6 +26,9 @@ export function showConsent(context: InteractionContext, visit: Visit): void {
     scopes: knownScopes(interaction.params.scope),
     staysConnected: client.grantTypeAllowed("refresh_token"),
     choices: choices(context, visit),
+    last: connectionsOf(context.store, usernameOf(visit)).find(
+      ({ clientId }) => clientId === client.clientId,
+    ),
   });
   sendPage(visit, 200, page);
 }
@@ -44,7 +48,7 @@ function readChoice(
   if (reach !== "read" && reach !== "full") {
     throw new OAuthProblem(400, "invalid_request", "choose what the app may do");
   }
-  return { database, readOnly: reach === "read" };
+  return { database, readOnly: reach === "read", appName: visit.view.name };
 }
 
 /** The resource as the client has spelled it, which is how the grant must know it. */

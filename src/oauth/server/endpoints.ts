@@ -26,6 +26,7 @@ export interface Endpoints {
   /** The protocol library. */
   readonly protocol: Endpoint;
   readonly interaction: Endpoint;
+  readonly applications: Endpoint;
   readonly registration: Endpoint;
   readonly revocation: Endpoint;
 }
@@ -83,6 +84,11 @@ export function endpointRoutes(all: Endpoints): readonly EndpointRoute[] {
       path: below(endpoints.interaction),
       methods: [...get, "POST"],
       endpoint: page(all.interaction),
+    },
+    {
+      path: exactly(endpoints.applications),
+      methods: [...get, "POST"],
+      endpoint: page(all.applications),
     },
     { path: exactly(endpoints.token), methods: ["POST", "OPTIONS"], endpoint: all.protocol },
     { path: exactly(endpoints.jwks), methods: [...get, "OPTIONS"], endpoint: all.protocol },

@@ -2,8 +2,9 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Client, Provider } from "oidc-provider";
 import type { FormGuard } from "./csrf.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import type { ClientView } from "./pages/client.ts";
+import type { ClientView, KnownClient } from "./pages/client.ts";
 import { pageHeaders } from "./pages/page.ts";
+import type { StateStore } from "./store.ts";
 
 /** An authorization request that waits for its user. */
 export type Interaction = Awaited<ReturnType<Provider["interactionDetails"]>>;
@@ -13,6 +14,7 @@ export interface InteractionContext {
   readonly provider: Provider;
   readonly options: AuthorizationServerOptions;
   readonly guard: FormGuard;
+  readonly store: StateStore;
 }
 
 /** One visit of a user to an interaction. */
@@ -28,20 +30,29 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-/** The client as its users see it. */
+/** A client as its users see it. */
+export function describeClient(
+  { clients }: Pick<AuthorizationServerOptions, "clients">,
+  clientId: string,
+  name: string | undefined,
+): KnownClient {
+  const documentUrl = URL.parse(clientId);
+  const host = documentUrl?.protocol === "https:" ? documentUrl.host : undefined;
+  return {
+    name: name || host || "An app without a name",
+    host,
+    isConfigured: clients.some(({ client_id }) => client_id === clientId),
+  };
+}
+
+/** The client that asks, as its users see it. */
 export function viewClient(
   { options }: InteractionContext,
-  client: Client,
+  { clientId, clientName }: Client,
   { params }: Interaction,
 ): ClientView {
-  const { clientId, clientName } = client;
-  const documentUrl = URL.parse(clientId);
-  return {
-    name: clientName ?? documentUrl?.host ?? "An app without a name",
-    host: documentUrl?.protocol === "https:" ? documentUrl.host : undefined,
-    isConfigured: options.clients.some(({ client_id }) => client_id === clientId),
-    redirectUri: textOf(params.redirect_uri),
-  };
+  const redirectUri = textOf(params.redirect_uri);
+  return { ...describeClient(options, clientId, clientName), redirectUri };
 }
 
 /** Sends a page of an interaction. */

@@ -9,6 +9,8 @@ export const lifetimes = {
   interaction: HOUR / 2,
   /** A login in the browser; consent is asked for every time all the same. */
   session: 8 * HOUR,
+  /** An access token at most. */
+  accessToken: HOUR,
   /** A refresh token that is not used; each use makes a new one. */
   refreshToken: 30 * DAY,
   /** After its first use a refresh token is taken again: calls at one moment refresh each. */

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
@@ -10,21 +11,33 @@ import { loginPage } from "./pages/login.ts";
 /** The longest wait for a moment at which a new login counts, in seconds. */
 const LONGEST_WAIT = 2;
 
+/** A login that has failed, and what was typed as the username. */
+export interface LoginFailure {
+  readonly username: string;
+  readonly refusal: Refusal;
+}
+
 /** Shows the login page. */
 export function showLogin(
   { guard }: InteractionContext,
   visit: Visit,
-  failure?: { username: string; refusal: Refusal },
+  failure?: LoginFailure,
 ): void {
-  const page = loginPage({
-    client: visit.view,
-    csrf: guard.tokenFor(visit.interaction.uid),
-    username: failure?.username ?? "",
-    error: failure === undefined ? undefined : explain(failure.refusal),
-  });
-  const retryAfter = failure?.refusal.retryAfter;
-  const headers = retryAfter === undefined ? undefined : { "Retry-After": String(retryAfter) };
+  const csrf = guard.tokenFor(visit.interaction.uid);
+  const page = loginPage({ client: visit.view, csrf, ...failureView(failure) });
+  const headers = failure === undefined ? undefined : retryHeaders(failure.refusal);
   sendPage(visit, failure?.refusal.status ?? 200, page, headers);
+}
+
+/** What the login page shows of a login that has failed. */
+export function failureView(failure: LoginFailure | undefined) {
+  if (failure === undefined) return { username: "", error: undefined };
+  return { username: failure.username, error: explain(failure.refusal) };
+}
+
+/** When the next try has a chance. */
+export function retryHeaders({ retryAfter }: Refusal): Record<string, string> {
+  return retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
 }
 
 /** Says no more than `/login` does. */
@@ -42,8 +55,11 @@ function explain({ code, message, retryAfter = 0 }: Refusal): string {
  * Everything of the user that was issued up to some second may have been revoked; a login in that
  * very second waits for the next one, so that what comes of it is not taken for older.
  */
-async function waitUntilItCounts(context: InteractionContext, user: User): Promise<void> {
-  const seconds = earliestIssue(context.options, user) - epochSeconds();
+async function waitUntilItCounts(
+  options: InteractionContext["options"],
+  user: User,
+): Promise<void> {
+  const seconds = earliestIssue(options, user) - epochSeconds();
   if (seconds > LONGEST_WAIT) throw new Refusal("credentials_invalid");
   if (seconds > 0) await delay(seconds * 1000);
 }
@@ -78,31 +94,41 @@ async function forgetOthers(
   if (isOther) await forgetSession(context, visit);
 }
 
-/** Judges what was typed into the login page. */
+/** Judges what was typed into a login page: the account that it is, or why it is none. */
+export async function judgeLogin(
+  { options }: Pick<InteractionContext, "options">,
+  request: IncomingMessage,
+  form: ReadonlyMap<string, string>,
+  client?: string,
+): Promise<string | LoginFailure> {
+  const username = form.get("username") ?? "";
+  const origin = options.originOf(request);
+  // What nobody is called may be a password in the wrong field.
+  const known = options.snapshot().users.has(username) ? username : undefined;
+  const event = { user: known, client, address: origin.address };
+  try {
+    const user = await options.checkPassword(username, form.get("password") ?? "", origin);
+    await waitUntilItCounts(options, user);
+    options.onEvent("oauth_login", { ...event, outcome: "allowed" });
+    return accountIdOf({ username: user.username, credential: credentialOf(user) });
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    options.onEvent("oauth_login", { ...event, outcome: error.code });
+    return { username, refusal: error };
+  }
+}
+
+/** Goes on with whom the login page was filled in by, or shows it again. */
 export async function logIn(
   context: InteractionContext,
   visit: Visit,
   form: ReadonlyMap<string, string>,
 ): Promise<void> {
-  const { options, provider } = context;
+  const { provider } = context;
   const { request, response, client } = visit;
-  const username = form.get("username") ?? "";
-  const origin = options.originOf(request);
-  // What nobody is called may be a password in the wrong field.
-  const known = options.snapshot().users.has(username) ? username : undefined;
-  const event = { user: known, client: client.clientId, address: origin.address };
-  let user: User;
-  try {
-    user = await options.checkPassword(username, form.get("password") ?? "", origin);
-    await waitUntilItCounts(context, user);
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    options.onEvent("oauth_login", { ...event, outcome: error.code });
-    return showLogin(context, visit, { username, refusal: error });
-  }
-  const accountId = accountIdOf({ username: user.username, credential: credentialOf(user) });
+  const accountId = await judgeLogin(context, request, form, client.clientId);
+  if (typeof accountId !== "string") return showLogin(context, visit, accountId);
   await forgetOthers(context, visit, accountId);
-  options.onEvent("oauth_login", { ...event, outcome: "allowed" });
   await provider.interactionFinished(request, response, {
     login: { accountId, amr: ["pwd"], remember: false },
   });

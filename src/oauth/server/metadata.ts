@@ -9,7 +9,11 @@ export const endpoints = {
   registration: "/oauth/register",
   revocation: "/oauth/revoke",
   interaction: "/oauth/interaction",
+  applications: "/oauth/applications",
 } as const;
+
+/** The cookie of a browser that somebody is logged in with, as far as it is the same everywhere. */
+export const sessionCookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
 
 /** The scope that asks for a refresh token (OpenID Connect Core, section 11). */
 export const OFFLINE_ACCESS = "offline_access";

@@ -72,6 +72,8 @@ export interface AccessToken {
    * @throws Refusal `token_revoked`
    */
   requireStillGranted(): void;
+  /** Notes a tool that was called, for the token's user to see. */
+  noteCall(tool: string): void;
 }
 
 /** The embedded authorization server (OAuth 2.1), as the gateway mounts it. */

@@ -6,12 +6,13 @@ import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
 import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
 import { clientRecord, readClientMetadata } from "./client-metadata.ts";
+import { tokenIdIn } from "./connections.ts";
 import type { DocumentLimit } from "./document-limit.ts";
 import { holdAnswers } from "./held-answers.ts";
 import { isAbandoned } from "./http.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
 import { lifetimes } from "./lifetimes.ts";
-import { endpoints, OFFLINE_ACCESS } from "./metadata.ts";
+import { endpoints, OFFLINE_ACCESS, sessionCookie } from "./metadata.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage } from "./pages/error.ts";
 import { createPolicy } from "./policy.ts";
@@ -75,7 +76,6 @@ function documentFetch({
 
 function configure(options: AuthorizationServerOptions, parts: ProviderParts): Configuration {
   const { keys, store } = parts;
-  const cookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
   return {
     adapter: createAdapterFactory(store),
     clients: options.clients.map(({ client_id, ...rest }) =>
@@ -96,7 +96,7 @@ function configure(options: AuthorizationServerOptions, parts: ProviderParts): C
         interaction: "gatehouse_interaction",
         resume: "gatehouse_resume",
       },
-      long: cookie,
+      long: sessionCookie,
       short: { httpOnly: true, sameSite: "lax" },
     },
     jwks: { keys: [...keys.privateKeys] },
@@ -113,7 +113,11 @@ function configure(options: AuthorizationServerOptions, parts: ProviderParts): C
     formats: {
       customizers: {
         jwt: (_, token, { payload }) => {
-          if ("accountId" in token) payload.sub = parseAccountId(token.accountId).username;
+          if (!("accountId" in token)) return;
+          payload.sub = parseAccountId(token.accountId).username;
+          // By the id of any of its tokens, as the log has it, a grant can be found and ended.
+          token.jti = tokenIdIn(token.grantId ?? "", token.jti);
+          payload.jti = token.jti;
         },
       },
     },

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Provider } from "oidc-provider";
 import { Refusal } from "../../refusal.ts";
 import { parseAccountId } from "./accounts.ts";
+import { endGrant } from "./connections.ts";
 import { OAuthProblem, readForm } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import type { StateStore } from "./store.ts";
@@ -35,13 +36,6 @@ function findAccessToken(accessTokens: AccessTokens, token: string): GrantedToke
 async function isClient(provider: Provider, clientId: string): Promise<boolean> {
   if (URL.parse(clientId)?.protocol === "https:") return true;
   return (await provider.Client.find(clientId)) !== undefined;
-}
-
-/** Ends a grant, and with it every token under it. */
-export function endGrant(store: StateStore, grantId: string): void {
-  store.removeByGrant("RefreshToken", grantId);
-  store.removeByGrant("AuthorizationCode", grantId);
-  store.remove("Grant", grantId);
 }
 
 /**

@@ -2,6 +2,8 @@ import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import path from "node:path";
+import { manageApplications } from "./applications.ts";
+import { CallNotes } from "./call-notes.ts";
 import { createFormGuard } from "./csrf.ts";
 import { DocumentLimit } from "./document-limit.ts";
 import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
@@ -13,6 +15,7 @@ import { metadataPaths } from "./metadata.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage } from "./pages/error.ts";
 import { pageHeaders } from "./pages/page.ts";
+import { stateFileIn } from "./places.ts";
 import { createProvider } from "./provider.ts";
 import { createRegistration } from "./registration.ts";
 import { createRevocation } from "./revocation.ts";
@@ -57,19 +60,22 @@ export async function openAuthorizationServer(
   const { directory, issuer, resource, log, onEvent } = options;
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = await openSigningKeys(path.join(directory, "keys"));
-  const store = new StateStore(path.join(directory, "state.sqlite"));
+  const store = new StateStore(stateFileIn(directory));
   const documentLimit = new DocumentLimit(options.openLimit);
   const provider = createProvider(options, { keys, store, documentLimit });
   observeProvider(provider, store, onEvent);
   const accessTokens = createAccessTokens({ issuer, resource, keys });
   const guard = createFormGuard(store.secret("forms", randomBytes(32)));
+  const pages = { provider, options, guard, store };
+  const calls = new CallNotes(store, log);
   const protocol: Endpoint = provider.callback();
   const routes = endpointRoutes({
     issuer,
     originOf: options.originOf,
     openLimit: options.openLimit,
     protocol,
-    interaction: (request, response) => interact({ provider, options, guard }, request, response),
+    interaction: (request, response) => interact(pages, request, response),
+    applications: (request, response) => manageApplications(pages, request, response),
     registration: createRegistration(options, store),
     revocation: createRevocation({ provider, store, accessTokens, onEvent }),
   });
@@ -93,7 +99,7 @@ export async function openAuthorizationServer(
         return sendFailure(request, response, problem);
       });
     },
-    verify: async (token) => verifyAccessToken({ accessTokens, store }, token),
+    verify: async (token) => verifyAccessToken({ accessTokens, store, calls }, token),
     async close() {
       store.close();
     },

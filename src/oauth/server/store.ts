@@ -12,6 +12,8 @@ const schema = `
   CREATE INDEX IF NOT EXISTS records_by_grant ON records (grant_id) WHERE grant_id IS NOT NULL;
   CREATE INDEX IF NOT EXISTS records_by_uid ON records (uid) WHERE uid IS NOT NULL;
   CREATE INDEX IF NOT EXISTS records_by_expiry ON records (expires);
+  CREATE INDEX IF NOT EXISTS grants_by_account ON records (json_extract(payload, '$.accountId'))
+    WHERE model = 'Grant';
   CREATE TABLE IF NOT EXISTS revoked (
     token_id TEXT PRIMARY KEY, until INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
@@ -32,6 +34,33 @@ export interface NewRecord extends Pick<StoredRecord, "payload"> {
   readonly uid: string | undefined;
   readonly expires: number;
 }
+
+/** A grant, and what was made under it. */
+export interface GrantRow {
+  readonly id: string;
+  readonly payload: string;
+  /** When the newest refresh token was issued, in epoch seconds. */
+  readonly renewed: number | undefined;
+  /** The tools that were called, as a JSON array of their names. */
+  readonly called: string;
+}
+
+const grantsSql = `
+  SELECT id, payload,
+    (SELECT max(json_extract(t.payload, '$.iat')) FROM records AS t
+      WHERE t.grant_id = g.id AND t.model = 'RefreshToken' AND t.expires > ?1) AS renewed,
+    (SELECT json_group_array(c.payload ORDER BY c.payload) FROM records AS c
+      WHERE c.grant_id = g.id AND c.model = 'Call') AS called
+  FROM records AS g`;
+const allGrantsSql = `${grantsSql} WHERE model = 'Grant' AND expires > ?1`;
+/**
+ * An account is `username:credential`, so all of a user lie between the two. Without statistics
+ * the planner would go through the grants of everybody.
+ */
+const userGrantsSql = `${grantsSql} INDEXED BY grants_by_account
+  WHERE model = 'Grant' AND expires > ?1
+  AND json_extract(payload, '$.accountId') > ?2 || ':'
+  AND json_extract(payload, '$.accountId') < ?2 || ';'`;
 
 const BUSY_TIMEOUT_MS = 5000;
 const SWEEP_MS = 10 * 60 * 1000;
@@ -140,6 +169,28 @@ export class StateStore {
       SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
       ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`;
     this.#prepare(sql).run(which === "used" ? 1 : 0);
+  }
+
+  /** The grants of a user, or all of them. */
+  grants(username?: string): GrantRow[] {
+    const rows =
+      username === undefined
+        ? this.#prepare(allGrantsSql).all(epochSeconds())
+        : this.#prepare(userGrantsSql).all(epochSeconds(), username);
+    return rows.map((row) => ({
+      id: String(row.id),
+      payload: String(row.payload),
+      renewed: typeof row.renewed === "number" ? row.renewed : undefined,
+      called: String(row.called),
+    }));
+  }
+
+  /** Notes that a tool was called under a grant; what is noted already stays. */
+  noteCall(grantId: string, tool: string, expires: number): void {
+    this.#prepare(
+      `INSERT OR IGNORE INTO records (model, id, payload, grant_id, expires)
+       VALUES ('Call', ?1 || ' ' || ?2, ?2, ?1, ?3)`,
+    ).run(grantId, tool, expires);
   }
 
   /** Refuses the token until it would have expired, in epoch seconds. */

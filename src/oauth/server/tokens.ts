@@ -3,6 +3,7 @@ import { invalidToken, type JsonObject } from "../../identity/compact-jws.ts";
 import { VerifiedTokens } from "../../identity/verified-tokens.ts";
 import { isSeconds, type Pin } from "../../identity/verify-pinned.ts";
 import { Refusal } from "../../refusal.ts";
+import type { CallNotes } from "./call-notes.ts";
 import { knownScopes } from "./consent.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
 import type { AccessToken } from "./options.ts";
@@ -17,7 +18,7 @@ function isText(value: unknown): value is string {
 }
 
 /** A token with the grant that it was issued under. */
-export interface GrantedToken extends Omit<AccessToken, "requireStillGranted"> {
+export interface GrantedToken extends Omit<AccessToken, "requireStillGranted" | "noteCall"> {
   readonly grantId: string;
 }
 
@@ -73,6 +74,7 @@ export function createAccessTokens({ issuer, resource, keys }: TokenPin): Access
 export interface TokenContext {
   readonly accessTokens: AccessTokens;
   readonly store: Pick<StateStore, "find" | "isTokenRevoked">;
+  readonly calls: Pick<CallNotes, "note">;
 }
 
 /**
@@ -82,7 +84,7 @@ export interface TokenContext {
  * @throws Refusal `token_invalid`, `token_expired` or `token_revoked`
  */
 export function verifyAccessToken(
-  { accessTokens, store }: TokenContext,
+  { accessTokens, store, calls }: TokenContext,
   token: string,
 ): AccessToken {
   const { grantId, ...read } = accessTokens.verify(token);
@@ -92,5 +94,5 @@ export function verifyAccessToken(
     if (store.find("Grant", grantId) === undefined) throw revoked("grant revoked");
   };
   requireStillGranted();
-  return { ...read, requireStillGranted };
+  return { ...read, requireStillGranted, noteCall: (tool) => calls.note(grantId, tool) };
 }

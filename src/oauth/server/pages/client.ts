@@ -1,17 +1,22 @@
 import { staysOnMachine } from "../redirects.ts";
 import { type Html, html, nothing } from "./html.ts";
 
-/** The client as the pages show it. */
-export interface ClientView {
+/** A client that is known by its identity. */
+export interface KnownClient {
   readonly name: string;
   /** The host that the client is known by, if it is known by one. */
   readonly host: string | undefined;
   /** True if the operator has named the client in the configuration. */
   readonly isConfigured: boolean;
+}
+
+/** The client that asks, as the pages show it. */
+export interface ClientView extends KnownClient {
   readonly redirectUri: string;
 }
 
-function trust({ host, isConfigured }: ClientView): Html {
+/** By what a client is known. */
+export function identityOf({ host, isConfigured }: KnownClient): Html {
   if (isConfigured) return html`Set up by the operator of this gateway`;
   if (host !== undefined) return html`${host}`;
   return html`Registered itself; its name has not been checked`;
@@ -27,7 +32,7 @@ export function destinationOf(redirectUri: string): string {
 export function clientDetails(client: ClientView): Html {
   return html`<dl>
 <dt>App</dt><dd>${client.name}</dd>
-<dt>Identity</dt><dd>${trust(client)}</dd>
+<dt>Identity</dt><dd>${identityOf(client)}</dd>
 <dt>Answer goes to</dt><dd>${destinationOf(client.redirectUri)}</dd>
 </dl>`;
 }

@@ -1,10 +1,13 @@
 import { EVERY_DATABASE } from "../../../access/roles.ts";
 import type { McpScope } from "../../scopes.ts";
+import type { Connection } from "../connections.ts";
 import type { Choice } from "../consent.ts";
 import { lifetimes } from "../lifetimes.ts";
+import { endpoints } from "../metadata.ts";
 import { type ClientView, clientDetails, localWarning } from "./client.ts";
 import { type Html, html, nothing } from "./html.ts";
 import { renderPage } from "./page.ts";
+import { calls, dateOf, permission } from "./permission.ts";
 
 /** What the consent page shows. */
 export interface ConsentView {
@@ -15,6 +18,8 @@ export interface ConsentView {
   /** True if the client can go on without the user by refresh tokens. */
   readonly staysConnected: boolean;
   readonly choices: readonly Choice[];
+  /** What the user let the app do the last time; undefined if never. */
+  readonly last: Connection | undefined;
 }
 
 const meanings: Readonly<Record<McpScope, string>> = {
@@ -27,20 +32,33 @@ const days = String(lifetimes.grant / 86_400);
 
 function asked({ scopes, staysConnected }: ConsentView): Html {
   const items = scopes.map((scope) => html`<li>${meanings[scope]}</li>`);
-  const stay = html`<li>Stay connected while you are away, until it is revoked or ${days} days have passed</li>`;
+  const stay = html`<li>Stay connected while you are away, until you disconnect it under <a href="${endpoints.applications}">connected applications</a> or ${days} days have passed</li>`;
   return html`<h2 id="asked">It asks to</h2>
 <ul aria-labelledby="asked">${items}${staysConnected ? stay : nothing}</ul>`;
 }
 
-function databases({ choices }: ConsentView): Html {
+/** What is known of the app from the last time that the user let it in. */
+function lastTime({ last, client }: ConsentView): Html {
+  if (last === undefined) return html`<p class="quiet">You have not let this app in before.</p>`;
+  const renamed = last.appName !== "" && last.appName !== client.name;
+  const name = renamed ? html` It was called <bdi>${last.appName}</bdi> then.` : nothing;
+  return html`<p class="quiet">Last time, on ${dateOf(last.allowedAt)}, you let it ${permission(last)}.${name}
+${calls(last.called)}</p>`;
+}
+
+/** One database is chosen beforehand, that of the last time if there is one, and never more. */
+function databases({ choices, last }: ConsentView): Html {
+  const named = choices.map(({ database }) => database);
+  const chosen = named.find((name) => name === last?.database) ?? named[0] ?? EVERY_DATABASE;
+  const mark = (name: string) => (name === chosen ? html` selected` : nothing);
   const options = choices.map(
     ({ database, role }) =>
-      html`<option value="${database}">Only ${database} (your role: ${role})</option>`,
+      html`<option value="${database}"${mark(database)}>Only ${database} (your role: ${role})</option>`,
   );
   return html`<div class="field">
 <label for="database">Which databases?</label>
 <select id="database" name="database">
-<option value="${EVERY_DATABASE}" selected>All that you may use yourself</option>
+<option value="${EVERY_DATABASE}"${mark(EVERY_DATABASE)}>All that you may use yourself</option>
 ${options}
 </select>
 </div>`;
@@ -48,9 +66,9 @@ ${options}
 
 const reach = html`<fieldset>
 <legend>What may it do there?</legend>
-<label class="choice"><input type="radio" name="reach" value="read" required>
+<label class="choice"><input type="radio" name="reach" value="read" required checked>
 <span>Only read<br><span class="quiet">It can change nothing.</span></span></label>
-<label class="choice"><input type="radio" name="reach" value="full" required checked>
+<label class="choice"><input type="radio" name="reach" value="full" required>
 <span>Read and change<br><span class="quiet">Everything your own roles allow, and no more.</span></span></label>
 </fieldset>`;
 
@@ -63,6 +81,7 @@ export function consentPage(view: ConsentView): string {
 ${clientDetails(client)}
 ${localWarning(client)}
 ${asked(view)}
+${lastTime(view)}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">
 ${databases(view)}

@@ -1,13 +1,19 @@
 import { type ClientView, clientDetails } from "./client.ts";
-import { html, nothing } from "./html.ts";
+import { type Html, html, nothing } from "./html.ts";
 import { renderPage } from "./page.ts";
 
 /** What the login page shows. */
 export interface LoginView {
-  readonly client: ClientView;
+  /** The app to go on to; without one, the page of connected applications. */
+  readonly client?: ClientView;
   readonly csrf: string;
   readonly username: string;
   readonly error: string | undefined;
+}
+
+function nextSteps(client: ClientView): Html {
+  return html`${clientDetails(client)}
+<p class="quiet">The app never sees your password. What it may do, you decide on the next page.</p>`;
 }
 
 /** The login page. */
@@ -21,7 +27,7 @@ export function loginPage({ client, csrf, username, error }: LoginView): string 
   const focusPassword = username === "" ? nothing : html` autofocus`;
   return renderPage({
     title: error === undefined ? "Log in" : "Error: log in",
-    content: html`<h1>Log in to go on to <bdi>${client.name}</bdi></h1>
+    content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to go on to <bdi>${client.name}</bdi>`}</h1>
 ${note}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">
@@ -35,10 +41,9 @@ ${note}
 </div>
 <div class="actions">
 <button class="primary" name="action" value="login">Log in</button>
-<button name="action" value="deny" formnovalidate>Cancel</button>
+${client === undefined ? nothing : html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
 </div>
 </form>
-${clientDetails(client)}
-<p class="quiet">The app never sees your password. What it may do, you decide on the next page.</p>`,
+${client === undefined ? nothing : nextSteps(client)}`,
   });
 }

@@ -35,8 +35,9 @@ footer { padding-bottom: 2rem; font-size: .875rem; color: var(--quiet); }
 h1 { margin: 0 0 .75rem; font-size: 1.5rem; line-height: 1.25; text-wrap: balance; }
 h2 { margin: 1.5rem 0 .5rem; font-size: 1rem; }
 p { margin: 0 0 .75rem; }
-h1, p, dd, li, strong { overflow-wrap: anywhere; }
+h1, h2, p, dd, li, strong, button { overflow-wrap: anywhere; }
 ul { margin: 0; padding-left: 1.25rem; }
+ul + p { margin-top: .75rem; }
 li { margin-bottom: .25rem; }
 dl { margin: 1rem 0; display: grid; grid-template-columns: auto 1fr; gap: .25rem 1rem; }
 dt { color: var(--quiet); }
@@ -57,6 +58,8 @@ input:not([type=radio]), select {
   width: 100%; min-height: 2.75rem; padding: .5rem .75rem; font: inherit; color: inherit;
   background: var(--sheet); border: 1px solid var(--line); border-radius: .375rem;
 }
+.app { margin-top: 1.5rem; padding-top: .25rem; border-top: 1px solid var(--hairline); }
+a { color: var(--accent); }
 fieldset { margin: 1.25rem 0 0; padding: 0; border: 0; min-width: 0; }
 legend { padding: 0; margin-bottom: .25rem; }
 .choice { display: flex; gap: .75rem; align-items: flex-start; padding: .5rem 0; font-weight: 400; }

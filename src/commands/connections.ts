@@ -1,0 +1,115 @@
+import { existsSync } from "node:fs";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { readRevocations } from "../identity/revocation-file.ts";
+import { indexRevocations } from "../identity/revocations.ts";
+import {
+  type Connection,
+  connectionsOf,
+  endGrant,
+  isConnected,
+  isTokenOf,
+} from "../oauth/server/connections.ts";
+import { directoryOf, stateFileIn } from "../oauth/server/places.ts";
+import { StateStore } from "../oauth/server/store.ts";
+import { type CommonOptions, loadFor, readAccess } from "./files.ts";
+import { plainly, print, printJson, printTable } from "./outcome.ts";
+
+/** Works on what the authorization server has kept; on nothing where it never has. */
+async function withState<Result>(
+  { serviceDirectory }: LoadedConfiguration,
+  work: (store: StateStore) => Result | Promise<Result>,
+  nothing: Result,
+): Promise<Result> {
+  const file = stateFileIn(directoryOf(serviceDirectory));
+  if (!existsSync(file)) return nothing;
+  const store = new StateStore(file);
+  try {
+    return await work(store);
+  } finally {
+    store.close();
+  }
+}
+
+/** The apps that have access now, as the gateway would judge it. */
+async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
+  const { auth } = loaded.configuration;
+  const snapshot = await readAccess(loaded);
+  const checkRead = { checkRead: auth.check_permissions };
+  const revocations = indexRevocations(await readRevocations(auth.revocations_file, checkRead));
+  const context = { snapshot: () => snapshot, revocations };
+  const live = (store: StateStore) =>
+    connectionsOf(store).filter((one) => isConnected(context, one));
+  return withState(loaded, live, []);
+}
+
+function asTime(seconds: number): string {
+  return new Date(seconds * 1000).toISOString();
+}
+
+/** `gatehouse token list`: the apps that users have let in. */
+export async function listConnections(options: CommonOptions & { json?: true }): Promise<void> {
+  const views = (await connected(loadFor(options))).map((one) => ({
+    username: one.username,
+    client: one.clientId,
+    app: one.appName,
+    database: one.database,
+    read_only: one.readOnly,
+    allowed: asTime(one.allowedAt),
+    renewed: one.renewedAt === undefined ? null : asTime(one.renewedAt),
+    called: one.called,
+  }));
+  if (options.json) {
+    printJson(views);
+    return;
+  }
+  printTable(
+    ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED"],
+    views.map(({ username, client, app, database, read_only, allowed, renewed }) => [
+      ...[username, plainly(client), app === "" ? "-" : plainly(app), database],
+      ...[read_only ? "read" : "change", allowed, renewed ?? "-"],
+    ]),
+  );
+}
+
+/** Ends the connections that `isMeant` names, and gives them back. */
+function end(
+  loaded: LoadedConfiguration,
+  isMeant: (connection: Connection) => boolean,
+): Promise<Connection[]> {
+  const work = (store: StateStore) => {
+    const meant = connectionsOf(store).filter(isMeant);
+    for (const { grantId } of meant) endGrant(store, grantId);
+    return meant;
+  };
+  return withState(loaded, work, []);
+}
+
+/**
+ * Ends what a client was allowed, by everybody or by one user.
+ *
+ * @throws Error if it was not let in
+ */
+export async function endClient(
+  loaded: LoadedConfiguration,
+  clientId: string,
+  username: string | undefined,
+): Promise<void> {
+  const isMeant = (one: Connection) =>
+    one.clientId === clientId && (username === undefined || one.username === username);
+  const ended = await end(loaded, isMeant);
+  const whose = username === undefined ? "nobody has" : `${username} has not`;
+  if (ended.length === 0) throw new Error(`${whose} let in the client ${plainly(clientId)}`);
+  for (const one of ended) printEnd(one);
+}
+
+/** Ends the family of an access token: all that came of the same consent. */
+export async function endFamily(loaded: LoadedConfiguration, tokenId: string): Promise<void> {
+  for (const one of await end(loaded, (connection) => isTokenOf(connection, tokenId)))
+    printEnd(one);
+}
+
+function printEnd({ username, clientId }: Connection): void {
+  print(
+    `Ended what ${username} has allowed the client ${plainly(clientId)}, with every token of it.`,
+  );
+}

@@ -1,0 +1,152 @@
+import { randomBytes } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { findUser } from "./accounts.ts";
+import { type Connection, connectionsOf, endGrant, isConnected } from "./connections.ts";
+import { OAuthProblem, readForm } from "./http.ts";
+import { describeClient, type InteractionContext } from "./interaction-context.ts";
+import { lifetimes } from "./lifetimes.ts";
+import { failureView, judgeLogin, type LoginFailure, retryHeaders } from "./login.ts";
+import { endpoints, sessionCookie } from "./metadata.ts";
+import { type ApplicationView, applicationsPage } from "./pages/applications.ts";
+import { loginPage } from "./pages/login.ts";
+import { pageHeaders } from "./pages/page.ts";
+
+/** Names the browser to which the login page was given, for the time until somebody is logged in. */
+const BROWSER_COOKIE = "gatehouse_browser";
+const browserCookie = { httpOnly: true, sameSite: "strict", path: endpoints.applications } as const;
+
+type Context = ReturnType<InteractionContext["provider"]["createContext"]>;
+type Session = Awaited<ReturnType<InteractionContext["provider"]["Session"]["get"]>>;
+
+/** A browser at the page of connected applications. */
+interface Visitor {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly cookies: Context["cookies"];
+  readonly session: Session;
+  /** Who is logged in; undefined for nobody, or for one whose login counts no more. */
+  readonly username: string | undefined;
+}
+
+async function meet(
+  { provider, options }: InteractionContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<Visitor> {
+  const context = provider.createContext(request, response);
+  const session = await provider.Session.get(context);
+  const { accountId = "", loginTs: issuedAt = 0 } = session;
+  const user = findUser(options, accountId, { tokenId: "", issuedAt });
+  const { cookies } = context;
+  return { request, response, cookies, session, username: user?.username };
+}
+
+function sendPage(
+  { response }: Visitor,
+  status: number,
+  page: string,
+  headers: Record<string, string> = {},
+): void {
+  response.writeHead(status, { ...pageHeaders(undefined), ...headers });
+  response.end(page);
+}
+
+function goBack({ options }: InteractionContext, { response }: Visitor): void {
+  const Location = options.issuer + endpoints.applications;
+  response.writeHead(303, { Location, "Content-Length": "0", "Cache-Control": "no-store" });
+  response.end();
+}
+
+/** What the form of a page is bound to: the login, or before one the browser. */
+function formNameOf({ cookies, session, username }: Visitor): string {
+  if (username !== undefined) return `applications:${session.uid}`;
+  return `applications-login:${cookies.get(BROWSER_COOKIE) ?? ""}`;
+}
+
+function showLogin({ guard }: InteractionContext, visitor: Visitor, failure?: LoginFailure): void {
+  const { cookies } = visitor;
+  const browser = cookies.get(BROWSER_COOKIE) ?? randomBytes(32).toString("base64url");
+  cookies.set(BROWSER_COOKIE, browser, browserCookie);
+  const csrf = guard.tokenFor(`applications-login:${browser}`);
+  const page = loginPage({ csrf, ...failureView(failure) });
+  const headers = failure === undefined ? undefined : retryHeaders(failure.refusal);
+  sendPage(visitor, failure?.refusal.status ?? 200, page, headers);
+}
+
+/** What a user is shown: one entry for each app, with all that it was allowed. */
+function applicationsOf({ options, store }: InteractionContext, username: string) {
+  const live = connectionsOf(store, username).filter((one) => isConnected(options, one));
+  const byClient = Map.groupBy(live, ({ clientId }) => clientId);
+  return Array.from(byClient, ([clientId, connections]): ApplicationView => {
+    const { appName } = connections[0] ?? { appName: "" };
+    const called = new Set(connections.flatMap((one) => one.called));
+    return { ...describeClient(options, clientId, appName), clientId, connections, called };
+  });
+}
+
+function showApplications(context: InteractionContext, visitor: Visitor, username: string): void {
+  const csrf = context.guard.tokenFor(formNameOf(visitor));
+  const applications = applicationsOf(context, username);
+  sendPage(visitor, 200, applicationsPage({ csrf, username, applications }));
+}
+
+async function logIn(
+  context: InteractionContext,
+  visitor: Visitor,
+  form: ReadonlyMap<string, string>,
+): Promise<void> {
+  const { provider } = context;
+  const { request, cookies, session: old } = visitor;
+  const accountId = await judgeLogin(context, request, form);
+  if (typeof accountId !== "string") return showLogin(context, visitor, accountId);
+  if (old.accountId !== undefined) await old.destroy();
+  const session = new provider.Session();
+  session.loginAccount({ accountId, amr: ["pwd"], transient: true });
+  await session.save(lifetimes.session);
+  cookies.set(provider.cookieName("session"), session.jti, sessionCookie);
+  return goBack(context, visitor);
+}
+
+/** Ends all that a user has allowed an app. */
+function disconnect(
+  { options, store }: InteractionContext,
+  request: IncomingMessage,
+  username: string,
+  clientId: string,
+): void {
+  const isOfApp = (one: Connection) => one.clientId === clientId;
+  for (const { grantId } of connectionsOf(store, username).filter(isOfApp)) {
+    endGrant(store, grantId);
+  }
+  const { address } = options.originOf(request);
+  options.onEvent("oauth_revocation", { user: username, client: clientId, token: "all", address });
+}
+
+async function submit(context: InteractionContext, visitor: Visitor): Promise<void> {
+  const { request, session, username } = visitor;
+  const form = await readForm(request);
+  const action = form.get("action");
+  // Who was logged in when the page was made is so no more.
+  if (username === undefined && action !== "login") return goBack(context, visitor);
+  if (!context.guard.isRight(formNameOf(visitor), form.get("csrf"))) {
+    throw new OAuthProblem(403, "invalid_request", "the form was not sent from its own page");
+  }
+  if (username === undefined) return logIn(context, visitor, form);
+  const clientId = form.get("disconnect");
+  if (clientId !== undefined) disconnect(context, request, username, clientId);
+  else if (action === "logout") await session.destroy();
+  return goBack(context, visitor);
+}
+
+/** The page on which users see the apps that they have let in, and end what these may do. */
+export async function manageApplications(
+  context: InteractionContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const visitor = await meet(context, request, response);
+  if (request.method === "POST") return submit(context, visitor);
+  const { username } = visitor;
+  if (username === undefined) return showLogin(context, visitor);
+  return showApplications(context, visitor, username);
+}

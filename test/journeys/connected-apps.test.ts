@@ -1,0 +1,109 @@
+/** What users have let apps do, as it is seen and ended by them and on the command line. */
+import t from "tap";
+import { openSetting } from "../gateway/kit.ts";
+import { ask } from "../kit/client.ts";
+import { runCommand } from "../kit/process.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { PlainBrowser } from "../oauth/browser.ts";
+import { obtainTokens, refresh } from "../oauth/flow.ts";
+import { registered } from "../oauth/kit.ts";
+import { servedBy } from "./crew.ts";
+import { callTool, refusalOf, send } from "./mcp.ts";
+import { passwordOf, staffedHome } from "./staff.ts";
+
+/** Requests on connections of their own after which each worker has had one, all but surely. */
+const MANY = 16;
+const list = statelessCall("tools/list");
+const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
+const home = await staffedHome(t, people);
+const { gateway } = await openSetting(t, { home, ...servedBy(2) });
+const clientId = await registered(gateway);
+const run = (...flags: string[]) => runCommand(gateway.home, ["token", ...flags]);
+const tokensOf = (username: string, client = clientId) =>
+  obtainTokens(gateway, {
+    ...{ clientId: client, username, password: passwordOf(username) },
+    ...{ database: "main", reach: "read" },
+  });
+const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
+const select = { database: "main", from: "t", columns: ["*"] };
+
+t.test("token list shows what users have allowed, and what was called", async (t) => {
+  const alice = await tokensOf("alice");
+  await callTool(gateway, "select", select, alice.accessToken);
+  await callTool(gateway, "no_such_tool", {}, alice.accessToken);
+  const { code, stdout } = await run("list", "--json");
+  t.equal(code, 0);
+  const connections: unknown = JSON.parse(stdout);
+  t.match(connections, [
+    {
+      ...{ username: "alice", client: clientId, app: "Notebook", database: "main" },
+      ...{ read_only: true, called: ["select"], allowed: /Z$/, renewed: /Z$/ },
+    },
+  ]);
+  const table = await run("list");
+  t.match(table.stdout, /^USERNAME +CLIENT +APP +DATABASE +MAY +ALLOWED +RENEWED\n/);
+  t.match(table.stdout, new RegExp(`^alice +${clientId} +Notebook +main +read +\\d{4}-`, "m"));
+  for (const token of [alice.accessToken, alice.refreshToken]) t.notMatch(stdout, token);
+});
+
+t.test("token revoke of one access token ends all that came of the same consent", async (t) => {
+  const [alice, other] = [await tokensOf("alice"), await tokensOf("alice")];
+  const { body } = await refresh(gateway, clientId, alice.refreshToken);
+  const renewed = String(body.access_token);
+  const [, payload = ""] = alice.accessToken.split(".");
+  const { jti } = JSON.parse(Buffer.from(payload, "base64url").toString());
+  const ended = await run("revoke", jti);
+  t.strictSame(ended, {
+    ...{ code: 0, stderr: "" },
+    stdout: `Revoked the token ${jti}.\nEnded what alice has allowed the client ${clientId}, with every token of it.\n`,
+  });
+  for (const token of [alice.accessToken, renewed]) t.equal(await codeOf(token), "token_revoked");
+  const again = await refresh(gateway, clientId, String(body.refresh_token));
+  t.equal(again.body.error, "invalid_grant");
+  t.equal(await codeOf(other.accessToken), undefined, "another consent is another family");
+  t.equal((await run("revoke", jti)).stdout, `Revoked the token ${jti}.\n`);
+});
+
+t.test("token revoke --client ends what an app was allowed, by one user or by all", async (t) => {
+  const another = await registered(gateway);
+  const [alice, bob] = [await tokensOf("alice"), await tokensOf("bob")];
+  const apart = await tokensOf("alice", another);
+  t.equal((await run("revoke", "--client", clientId, "--user", "alice")).code, 0);
+  t.equal(await codeOf(alice.accessToken), "token_revoked");
+  t.equal(await codeOf(bob.accessToken), undefined);
+  t.equal((await run("revoke", "--client", clientId)).code, 0);
+  t.equal(await codeOf(bob.accessToken), "token_revoked");
+  t.equal((await refresh(gateway, clientId, bob.refreshToken)).body.error, "invalid_grant");
+  t.equal(await codeOf(apart.accessToken), undefined, "another app goes on");
+  t.match(await run("revoke", "--client", clientId), {
+    ...{ code: 1, stdout: "" },
+    stderr: `gatehouse: nobody has let in the client ${clientId}\n`,
+  });
+  t.equal((await run("revoke", "--client", another, "--user", "bob")).code, 1);
+  t.equal((await run("revoke", "x", "--client", another)).code, 2);
+});
+
+t.test("users of one gateway end their apps at its page, whichever worker is asked", async (t) => {
+  const [alice, bob] = [await tokensOf("alice"), await tokensOf("bob")];
+  const browser = new PlainBrowser(gateway.url);
+  const login = await browser.open(`${gateway.url}/oauth/applications`);
+  const right = { username: "alice", password: passwordOf("alice"), action: "login" };
+  const page = await browser.submit(login, right);
+  t.match(page.text, "Notebook");
+  await browser.submit(page, { disconnect: clientId });
+  t.equal(await codeOf(alice.accessToken), "token_revoked");
+  t.equal(await codeOf(bob.accessToken), undefined);
+  const headers = { ...list.headers, authorization: `Bearer ${alice.accessToken}` };
+  for (let count = 0; count < MANY; count++) {
+    const fresh = { ...list, headers: { ...headers, connection: "close" } };
+    t.equal((await ask(`${gateway.url}/mcp`, fresh)).status, 401);
+  }
+  const { audit, ...event } = await gateway.service.logged(({ token }) => token === "all");
+  t.ok(audit);
+  t.match(event, { msg: "oauth_revocation", user: "alice", client: clientId });
+});
+
+t.test("the list is empty where no app was ever let in", async (t) => {
+  const empty = await staffedHome(t, people);
+  t.match(await runCommand(empty, ["token", "list", "--json"]), { code: 0, stdout: "[]\n" });
+});
