@@ -97,7 +97,7 @@ export class Connections {
     const connection = this.#open.get(exchange.request.socket);
     if (connection === undefined) return;
     const { latest, waiting, socket } = connection;
-    if (latest !== undefined && isFarewell(latest)) return;
+    if (!socket.writable || (latest !== undefined && isFarewell(latest))) return;
     connection.latest = exchange;
     if (this.#isDraining) this.#makeLast(exchange, latest);
     if (connection.current === undefined) this.#begin(connection, exchange);

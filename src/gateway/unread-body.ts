@@ -1,3 +1,4 @@
+import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Exchange } from "./exchange.ts";
 import { hasBody } from "./request-head.ts";
@@ -5,8 +6,12 @@ import { hasBody } from "./request-head.ts";
 /** Bytes of a body that is of no use which are read all the same, to keep the connection. */
 const SMALL_BYTES = 16 * 1024;
 /** Bytes of a larger one that are read so that its sender gets to see the answer. */
-const DROPPED_BYTES = 1024 * 1024;
-/** Milliseconds that the sender has to take the answer. */
+const DROPPED_BYTES = 64 * 1024 * 1024;
+/** As many of one that says to be longer than that: its end is never seen. */
+const BEGUN_BYTES = 1024 * 1024;
+/** Milliseconds for which such bytes are read. */
+const DROPPING_MS = 10_000;
+/** Milliseconds of silence after which the sender is taken to have the answer. */
 const LINGER_MS = 1000;
 
 /**
@@ -23,9 +28,35 @@ export function leavesBodyUnread({ request, isBodyInvited, isBodyLost }: Exchang
 }
 
 /**
+ * Reads a body for nothing, within bounds: some clients look for an answer only when they have sent
+ * all, and to close before that could take it away from them (RFC 9112, section 9.6).
+ *
+ * @param done called once, when all has come, nothing comes any more, or it is too much
+ */
+function dropRest(request: IncomingMessage, done: () => void): void {
+  const startedAt = performance.now();
+  const isEndless = Number(request.headers["content-length"]) > DROPPED_BYTES;
+  const limit = isEndless ? BEGUN_BYTES : DROPPED_BYTES;
+  let dropped = 0;
+  const timer = setTimeout(done, LINGER_MS);
+  request.on("data", (piece: Buffer) => {
+    dropped += piece.length;
+    const isTooMuch = dropped > limit || performance.now() - startedAt > DROPPING_MS;
+    if (isTooMuch) request.pause();
+    else timer.refresh();
+  });
+  request.once("end", () => {
+    clearTimeout(timer);
+    done();
+  });
+  request.socket.once("close", () => clearTimeout(timer));
+  // What it went up to would pause it when that is ended.
+  request.unpipe().resume();
+}
+
+/**
  * Ends an answer whose request is still arriving. The connection is closed as soon as that is over,
- * and in any case soon: closing at once could take the answer away from a client that is sending
- * (RFC 9112, section 9.6).
+ * and in any case soon.
  */
 export function endBeforeBody(exchange: Exchange, answer: string | Buffer | undefined): void {
   const { request, response, isBodyInvited, isBodyLost } = exchange;
@@ -36,28 +67,22 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
   exchange.isAnswered = true;
   if (answer === undefined) response.flushHeaders();
   else response.write(answer);
-  let dropped = 0;
-  const timer = setTimeout(() => response.end(), LINGER_MS);
-  request.on("data", (piece: Buffer) => {
-    dropped += piece.length;
-    if (dropped > DROPPED_BYTES) request.pause();
-  });
-  request.once("end", () => response.end());
-  response.once("close", () => clearTimeout(timer));
-  request.resume();
+  dropRest(request, () => response.end());
 }
 
 /**
  * Closes the connection behind an answer that went out before its request had arrived whole, as an
- * upstream's may: the rest of the body would be read for nothing.
+ * upstream's may. What comes behind the body is not taken for a request.
  */
 export function closeBehindAnswer({ request }: Exchange): void {
-  if (request.complete || !hasBody(request.headers)) return;
-  if (Number(request.headers["content-length"]) <= SMALL_BYTES) {
+  const { complete, headers, socket } = request;
+  if (complete || !hasBody(headers)) return;
+  if (Number(headers["content-length"]) <= SMALL_BYTES) {
     request.resume();
     return;
   }
-  endConnection(request.socket);
+  socket.end();
+  dropRest(request, () => endConnection(socket));
 }
 
 /** Ends a connection, and closes it soon if the client does not. */

@@ -74,8 +74,10 @@ t.test("a body that is refused is not read to its end", async (t) => {
     cases.map(async ([head, status, code]) => {
       const wire = await Wire.open(gateway.url);
       wire.send(head);
-      const poured = await pour(wire.socket, piece, 2 * BUFFERED_BYTES);
-      t.ok(poured < BUFFERED_BYTES, `${code}: ${Math.round(poured / MEGABYTE)} MB were taken`);
+      // As much of a body whose length nobody knows is read for clients that look up only behind it.
+      const most = BUFFERED_BYTES + (head.includes(chunked) ? 64 * MEGABYTE : 0);
+      const poured = await pour(wire.socket, piece, 2 * most);
+      t.ok(poured < most, `${code}: ${Math.round(poured / MEGABYTE)} MB were taken`);
       checkRefused(t, wire.text, status, code, head.slice(0, 20));
     }),
   );
