@@ -56,9 +56,12 @@ export function post(
   });
 }
 
-/** True if an answer says that nothing was done, by HTTP, by JSON-RPC or as a tool's error. */
+/**
+ * True if an answer says that nothing was done, by HTTP, by JSON-RPC or as a tool's error, or says
+ * nothing, as to a notification.
+ */
 export function isRefusal({ status, body }: PlainAnswer): boolean {
-  if (status >= 400) return true;
+  if (status >= 400 || (status === 202 && body.length === 0)) return true;
   const text = body.toString();
   const { error, result } = JSON.parse(/^data: (?<json>.*)$/m.exec(text)?.groups?.json ?? text);
   return error !== undefined || result?.isError === true;
