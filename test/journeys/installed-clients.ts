@@ -1,0 +1,71 @@
+/** Client libraries that a machine may have: `npm ci --prefix test/clients`. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import type { Test } from "tap";
+import { type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { tokenOf } from "./staff.ts";
+
+const directory = path.join(import.meta.dirname, "../clients");
+const modules = path.join(directory, "node_modules");
+
+/** Why tests of clients do not run; false where they do. */
+export const noClients = existsSync(path.join(modules, ".package-lock.json"))
+  ? false
+  : "not installed: npm ci --prefix test/clients";
+
+/** Makes a table `users` in which there is Alice. */
+export async function fillUsers(gateway: TestGateway): Promise<void> {
+  const root = await tokenOf(gateway, "root");
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    { name: "name", type: "text" },
+  ];
+  await gateway.query({ CreateDatabase: { database: "main" } }, root);
+  await gateway.query({ CreateTable: { database: "main", table: "users", columns } }, root);
+  const values = [{ id: 1, name: "Alice" }];
+  await gateway.query({ Insert: { database: "main", table: "users", values } }, root);
+}
+
+/** A place of somebody's own in which the clients are installed, and nothing else. */
+export class Workplace {
+  readonly directory: string;
+  /** The environment of its programs: Node as the tests have it, and none of the runner's flags. */
+  readonly environment: Record<string, string>;
+
+  constructor(t: Test, extra: Readonly<Record<string, string>> = {}) {
+    this.directory = temporaryHome(t);
+    symlinkSync(modules, path.join(this.directory, "node_modules"));
+    writeFileSync(path.join(this.directory, "package.json"), '{ "private": true }');
+    const node = path.dirname(process.execPath);
+    const kept = Object.entries(process.env).flatMap(([name, value = ""]) =>
+      name === "NODE_OPTIONS" || name.startsWith("npm_") ? [] : [[name, value]],
+    );
+    this.environment = {
+      ...Object.fromEntries(kept),
+      PATH: `${node}${path.delimiter}${process.env.PATH}`,
+      HOME: this.directory,
+      npm_config_offline: "true",
+      ...extra,
+    };
+  }
+
+  /** Runs a program to its end; resolves to what it printed. @throws Error with what it complained of */
+  async run(command: string, flags: readonly string[], input = ""): Promise<string> {
+    const { directory: cwd, environment: env } = this;
+    const child = spawn(command, flags, { cwd, env, timeout: 120_000 });
+    child.stdin.end(input);
+    const closed = once(child, "close");
+    const [output, errors] = await Promise.all([text(child.stdout), text(child.stderr)]);
+    await closed;
+    if (child.exitCode !== 0) throw new Error(`${command} ended: ${errors}${output}`);
+    return output;
+  }
+}
+
+/** A program in `test/clients`. */
+export function clientProgram(name: string): string {
+  return path.join(directory, name);
+}
