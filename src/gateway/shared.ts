@@ -78,7 +78,9 @@ export function createShared(
   opened: AsyncDisposableStack,
 ): SharedHere {
   const { configuration } = loaded;
-  const hashing = openHashing(configuredCosts(configuration));
+  const hashing = openHashing(configuredCosts(configuration), (reason) =>
+    log.error({ reason }, "the process that hashes is replaced"),
+  );
   opened.defer(() => hashing.close());
   const throttle = createLoginThrottle(throttleBounds(configuration));
   return {

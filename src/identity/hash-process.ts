@@ -17,6 +17,9 @@ export interface HashAnswer {
   readonly hash: Uint8Array | undefined;
 }
 
+/** Asks whether the process is there, and says that it is. */
+export const BEAT = "beat";
+
 /** Beside this module, and compiled if it is. */
 const program = fileURLToPath(
   new URL(`./hash-program${path.extname(import.meta.url)}`, import.meta.url),
@@ -40,66 +43,131 @@ function failure(detail: string): Refusal {
   return new Refusal("login_busy", { detail, retryAfter: 1 });
 }
 
+/** Milliseconds between two questions whether the process is there, while it has work. */
+const BEAT_MS = 1000;
+/** Questions in a row that may go unanswered; more while it starts. */
+const UNANSWERED = 5;
+const UNANSWERED_AT_START = 20;
+/** Processes that an order is given to before it fails. */
+const ATTEMPTS = 2;
+
+/** An order that waits for its answer. */
+interface Pending {
+  readonly order: HashOrder;
+  readonly answer: PromiseWithResolvers<Uint8Array>;
+  attempts: number;
+}
+
+/** A process, and how many questions it has left unanswered. */
+interface Running {
+  readonly child: ChildProcess;
+  /** Below 0 while it starts. */
+  unanswered: number;
+}
+
 /**
  * Hashes in a process of its own, of lower priority: in the gateway's own process the hashes' threads
  * compete with the event loop for the cores, their memory's coming and going stalls it, and their
- * places in the pool are missed by files and signatures. The process is started by the first order,
- * and again by the next one after it has died.
+ * places in the pool are missed by files and signatures. The process is started by the first order.
+ * When it dies or does not answer any more, another one is given what it had to do.
  */
 export class HashProcess {
   readonly #threads: number;
-  readonly #orders = new Map<number, PromiseWithResolvers<Uint8Array>>();
-  #child: ChildProcess | undefined;
+  readonly #onLost: (reason: string) => void;
+  readonly #pending = new Map<number, Pending>();
+  #running: Running | undefined;
+  #beat: NodeJS.Timeout | undefined;
   #lastId = 0;
   #isClosed = false;
 
-  /** @param threads hashes that it works on at one time */
-  constructor(threads: number) {
+  /**
+   * @param threads hashes that it works on at one time
+   * @param onLost told why a process that was not to end is replaced
+   */
+  constructor(threads: number, onLost: (reason: string) => void) {
     this.#threads = threads;
+    this.#onLost = onLost;
   }
 
   /** @throws Refusal `login_busy` if the process cannot do it */
   async derive(order: HashOrder): Promise<Uint8Array> {
     // A login that outlasts its connection must not start the process again.
     if (this.#isClosed) throw failure("the gateway is closing");
-    this.#child ??= this.#start();
     const id = ++this.#lastId;
-    const answer = Promise.withResolvers<Uint8Array>();
-    this.#orders.set(id, answer);
-    const numbered: NumberedOrder = { id, order };
-    // A process that is gone says so by its end, which rejects what it was asked.
-    if (this.#child.connected) this.#child.send(numbered, () => {});
-    return answer.promise;
+    const pending = { order, answer: Promise.withResolvers<Uint8Array>(), attempts: 0 };
+    this.#pending.set(id, pending);
+    this.#beat ??= setInterval(() => this.#ask(), BEAT_MS);
+    this.#send(id, pending);
+    return pending.answer.promise;
   }
 
   /** Ends the process. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    const child = this.#child;
+    const { child } = this.#running ?? {};
     if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
     const exit = once(child, "exit");
     child.kill("SIGKILL");
     await exit;
   }
 
-  #start(): ChildProcess {
+  #send(id: number, pending: Pending): void {
+    this.#running ??= this.#start();
+    pending.attempts++;
+    const numbered: NumberedOrder = { id, order: pending.order };
+    // A process that is gone says so by its end.
+    if (this.#running.child.connected) this.#running.child.send(numbered, () => {});
+  }
+
+  /** Asks whether the process is there, and ends one that was asked too often. */
+  #ask(): void {
+    if (this.#running === undefined) return;
+    const { child } = this.#running;
+    // By count, not by time: this process may have stood still itself.
+    if (++this.#running.unanswered > UNANSWERED) child.kill("SIGKILL");
+    else if (child.connected) child.send(BEAT, () => {});
+  }
+
+  #start(): Running {
     const child = start(this.#threads);
-    const end = (detail: string): void => {
-      if (this.#child !== child) return;
-      this.#child = undefined;
-      for (const answer of this.#orders.values()) answer.reject(failure(detail));
-      this.#orders.clear();
-    };
-    child.on("message", ({ id, hash }: HashAnswer) => {
-      const answer = this.#orders.get(id);
-      this.#orders.delete(id);
-      if (hash === undefined) answer?.reject(failure("a hash failed"));
-      else answer?.resolve(hash);
+    const running: Running = { child, unanswered: UNANSWERED - UNANSWERED_AT_START };
+    child.on("message", (message: HashAnswer | typeof BEAT) => {
+      running.unanswered = 0;
+      if (message !== BEAT) this.#take(message);
     });
-    child.once("exit", (code, signal) => end(`the hashing process ended: ${signal ?? code}`));
+    child.once("exit", (code, signal) => this.#lose(running, `it ended: ${signal ?? code}`));
     child.on("error", ({ message }) => {
-      if (child.pid === undefined) end(`the hashing process did not start: ${message}`);
+      if (child.pid === undefined) this.#lose(running, `it did not start: ${message}`);
     });
-    return child;
+    return running;
+  }
+
+  #take({ id, hash }: HashAnswer): void {
+    const pending = this.#pending.get(id);
+    this.#forget(id);
+    if (hash === undefined) pending?.answer.reject(failure("a hash failed"));
+    else pending?.answer.resolve(hash);
+  }
+
+  #forget(id: number): void {
+    this.#pending.delete(id);
+    if (this.#pending.size > 0) return;
+    clearInterval(this.#beat);
+    this.#beat = undefined;
+  }
+
+  #lose(running: Running, how: string): void {
+    if (this.#running !== running) return;
+    this.#running = undefined;
+    const reason = running.unanswered > UNANSWERED ? "it did not answer" : how;
+    if (!this.#isClosed) this.#onLost(reason);
+    for (const [id, pending] of [...this.#pending]) {
+      if (!this.#isClosed && pending.attempts < ATTEMPTS) {
+        this.#send(id, pending);
+      } else {
+        this.#forget(id);
+        pending.answer.reject(failure(`the hashing process: ${reason}`));
+      }
+    }
   }
 }

@@ -2,7 +2,7 @@
 
 import { setPriority } from "node:os";
 import { deriveHere } from "./hash.ts";
-import type { HashAnswer, NumberedOrder } from "./hash-process.ts";
+import type { BEAT, HashAnswer, NumberedOrder } from "./hash-process.ts";
 
 /**
  * Queries go first when the cores are short: a core that both want goes to hashes for about a
@@ -28,8 +28,8 @@ async function answer({ id, order }: NumberedOrder): Promise<HashAnswer> {
   }
 }
 
-process.on("message", async (numbered: NumberedOrder) => {
-  const answered = await answer(numbered);
+process.on("message", async (message: NumberedOrder | typeof BEAT) => {
+  const answered = typeof message === "string" ? message : await answer(message);
   if (process.connected) process.send?.(answered);
 });
 

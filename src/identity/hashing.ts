@@ -41,11 +41,18 @@ export function hashBounds(costs: HashCosts, cores = availableParallelism()): Ha
   return { atOnce, memory: atOnce * costs.memory, waiting: WAITING };
 }
 
-/** Opens the hashing of a gateway with these configured costs. */
-export function openHashing(configured: HashCosts): HashingHere {
+/**
+ * Opens the hashing of a gateway with these configured costs.
+ *
+ * @param onLost told why a process that hashed is replaced
+ */
+export function openHashing(
+  configured: HashCosts,
+  onLost: (reason: string) => void = () => {},
+): HashingHere {
   const bounds = hashBounds(configured);
   const queue = new HashQueue(bounds);
-  const hashes = new HashProcess(bounds.atOnce);
+  const hashes = new HashProcess(bounds.atOnce, onLost);
   const times = new Times();
   async function derive(order: HashOrder): Promise<Uint8Array> {
     const startedAt = performance.now();

@@ -1,9 +1,10 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { getPriority } from "node:os";
+import path from "node:path";
 import t, { type Test } from "tap";
 import { hashBounds } from "../../src/identity/hashing.ts";
 import { eventually } from "../kit/eventually.ts";
-import { ADMIN_PASSWORD, type Answer } from "../kit/gateway.ts";
+import { ADMIN_PASSWORD, type Answer, temporaryHome } from "../kit/gateway.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorizeUrl, registered } from "../oauth/kit.ts";
@@ -15,25 +16,48 @@ const FULL = atOnce + waiting;
 const right = { username: "admin", password: ADMIN_PASSWORD };
 const busy = { status: 503, code: "login_busy" };
 
-/** The process that hashes for a gateway, which the first login has started. */
-function hasherOf({ gateway }: Setting): number {
-  const [hasher, ...others] = childrenOf(gateway.service.child.pid ?? 0).filter((child) =>
+/** The processes that hash for a gateway. */
+function hashersOf({ gateway }: Setting): number[] {
+  return childrenOf(gateway.service.child.pid ?? 0).filter((child) =>
     readFileSync(`/proc/${child}/cmdline`, "utf8").includes("hash-program"),
   );
+}
+
+/** The one process that hashes for a gateway, which the first login has started. */
+function hasherOf(setting: Setting): number {
+  const [hasher, ...others] = hashersOf(setting);
   if (hasher === undefined || others.length > 0) throw new Error("not exactly one");
   return hasher;
 }
 
+/** Has the process that hashes keep its hashes to itself while a file is there. */
+function holding(file: string): NodeJS.ProcessEnv {
+  const program = `
+    import { existsSync } from "node:fs";
+    if (process.argv[1]?.includes("hash-program")) {
+      const send = process.send.bind(process);
+      process.send = function give(message) {
+        const isHeld = message.hash !== undefined && existsSync(${JSON.stringify(file)});
+        if (isHeld) setTimeout(give, 20, message);
+        else send(message);
+      };
+    }
+  `;
+  return { NODE_OPTIONS: `--import=data:text/javascript;base64,${btoa(program)}` };
+}
+
 /** A gateway whose hashes stand still until the test lets them go on. */
-async function openStopped(t: Test, config = "") {
-  const auth = "max_failures_per_address = 1000";
-  const setting = await openSetting(t, { auth, config });
+async function openStopped(t: Test, config = "", more = "") {
+  const auth = `max_failures_per_address = 1000\n${more}`;
+  const home = temporaryHome(t);
+  const file = path.join(home, "hold");
+  const setting = await openSetting(t, { auth, config, home, env: holding(file) });
   const token = await setting.gateway.addUser("bob", "ReadOnly");
-  const hasher = hasherOf(setting);
-  process.kill(hasher, "SIGSTOP");
-  const goOn = () => process.kill(hasher, "SIGCONT");
-  t.teardown(() => isAlive(hasher) && goOn());
-  return { setting, token, hasher, goOn };
+  const hold = () => writeFileSync(file, "");
+  hold();
+  const goOn = () => rmSync(file, { force: true });
+  t.teardown(goOn);
+  return { setting, token, hasher: hasherOf(setting), goOn, hold };
 }
 
 function logIn(
@@ -63,14 +87,14 @@ function flood(setting: Setting, count: number, options: Parameters<typeof logIn
 }
 
 t.test("every door that hashes shares the one queue, and queries need none", async (t) => {
-  const { setting, token, goOn } = await openStopped(t);
+  const { setting, token, goOn, hold } = await openStopped(t);
   const { gateway } = setting;
   const browser = new PlainBrowser(gateway.url);
   const client_id = await registered(gateway);
   const page = await browser.open(authorizeUrl(gateway, { client_id }));
   goOn();
   const admin = await gateway.login();
-  process.kill(hasherOf(setting), "SIGSTOP");
+  hold();
 
   const storm = flood(setting, FULL + 3);
   await eventually("the queue is full", () => storm.having(503) === 3);
@@ -131,16 +155,38 @@ t.test("clients that go while they wait leave the queue to others", async (t) =>
   t.equal(rest.having(401), waiting - 1);
 });
 
-t.test("hashing that dies is told of, and begun anew", async (t) => {
-  const { setting, hasher } = await openStopped(t);
-  const waiting = logIn(setting, right);
-  // Nothing tells from outside that the order has arrived; if it has not, it goes to the next one.
-  await setting.gateway.request("/healthz");
-  process.kill(hasher, "SIGKILL");
-  const answer = await waiting;
-  if (answer.status !== 200) checkRefusal(t, answer, busy);
-  t.equal((await logIn(setting, right)).status, 200);
-  t.not(hasherOf(setting), hasher);
+t.test("hashing that dies or stands still is begun anew, and no login fails by it", async (t) => {
+  const { setting, goOn } = await openStopped(t);
+  goOn();
+  for (const signal of ["SIGKILL", "SIGSTOP"] as const) {
+    const hasher = hasherOf(setting);
+    process.kill(hasher, signal);
+    const answers = await Promise.all([1, 2, 3].map(() => logIn(setting, right)));
+    t.strictSame(
+      answers.map(({ status }) => status),
+      [200, 200, 200],
+      signal,
+    );
+    t.notOk(isAlive(hasher));
+    t.not(hasherOf(setting), hasher);
+  }
+  const stuck = await setting.gateway.service.logged(
+    ({ reason }) => reason === "it did not answer",
+  );
+  t.match(stuck, { level: "error", msg: "the process that hashes is replaced" });
+});
+
+t.test("a login that ends each process which hashes for it is refused", async (t) => {
+  const { setting } = await openStopped(t);
+  let answer: Answer | undefined;
+  void logIn(setting, right).then((found) => {
+    answer = found;
+  });
+  await eventually("it is answered", () => {
+    for (const pid of hashersOf(setting)) process.kill(pid, "SIGKILL");
+    return answer !== undefined;
+  });
+  t.match(answer, { status: 503, body: { code: "login_busy" } });
 });
 
 t.test(
