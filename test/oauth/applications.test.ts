@@ -154,6 +154,32 @@ t.test("a form without its token, or with that of another login, does nothing", 
   t.match((await browser.open(placeOf(setting))).text, "Notebook");
 });
 
+t.test("a login is taken from the browser that was given its page alone", async (t) => {
+  const setting = await openSetting(t);
+  for (const cookie of ["x=y", "gatehouse_browser=", "gatehouse_browser=; x=y"]) {
+    const headers = { cookie };
+    const page = await ask(placeOf(setting), { headers });
+    const csrf = /name="csrf" value="([^"]+)"/.exec(page.body.toString())?.[1] ?? "";
+    const body = new URLSearchParams({ ...right, csrf }).toString();
+    const type = { "content-type": "application/x-www-form-urlencoded" };
+    for (const sent of [type, { ...type, ...headers }]) {
+      const answer = await ask(placeOf(setting), { method: "POST", headers: sent, body });
+      t.equal(answer.status, 403, cookie);
+    }
+  }
+  t.notOk(setting.events.some(({ name }) => name === "oauth_login"));
+});
+
+t.test("behind TLS the cookies of the page go over TLS alone", async (t) => {
+  const setting = await openSetting(t, { issuer: "https://gate.example.com" });
+  const { headers } = await fetch(placeOf(setting));
+  const [cookie = ""] = headers.getSetCookie();
+  t.match(
+    cookie,
+    /^gatehouse_browser=[\w-]{43}; path=\/oauth\/applications; samesite=strict; secure; httponly$/,
+  );
+});
+
 t.test("the page is no script's, and its names are text", async (t) => {
   const setting = await openSetting(t);
   const evil = '"><script>alert(1)</script>';

@@ -23,6 +23,8 @@ interface Visitor {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly cookies: Context["cookies"];
+  /** The name by which the browser is known; a new one if it had none, for which no form was made. */
+  readonly browser: string;
   readonly session: Session;
   /** Who is logged in; undefined for nobody, or for one whose login counts no more. */
   readonly username: string | undefined;
@@ -38,7 +40,8 @@ async function meet(
   const { accountId = "", loginTs: issuedAt = 0 } = session;
   const user = findUser(options, accountId, { tokenId: "", issuedAt });
   const { cookies } = context;
-  return { request, response, cookies, session, username: user?.username };
+  const browser = cookies.get(BROWSER_COOKIE) || randomBytes(32).toString("base64url");
+  return { request, response, cookies, browser, session, username: user?.username };
 }
 
 function sendPage(
@@ -58,16 +61,13 @@ function goBack({ options }: InteractionContext, { response }: Visitor): void {
 }
 
 /** What the form of a page is bound to: the login, or before one the browser. */
-function formNameOf({ cookies, session, username }: Visitor): string {
-  if (username !== undefined) return `applications:${session.uid}`;
-  return `applications-login:${cookies.get(BROWSER_COOKIE) ?? ""}`;
+function formNameOf({ browser, session, username }: Visitor): string {
+  return username === undefined ? `applications-login:${browser}` : `applications:${session.uid}`;
 }
 
 function showLogin({ guard }: InteractionContext, visitor: Visitor, failure?: LoginFailure): void {
-  const { cookies } = visitor;
-  const browser = cookies.get(BROWSER_COOKIE) ?? randomBytes(32).toString("base64url");
-  cookies.set(BROWSER_COOKIE, browser, browserCookie);
-  const csrf = guard.tokenFor(`applications-login:${browser}`);
+  visitor.cookies.set(BROWSER_COOKIE, visitor.browser, browserCookie);
+  const csrf = guard.tokenFor(formNameOf(visitor));
   const page = loginPage({ csrf, ...failureView(failure) });
   const headers = failure === undefined ? undefined : retryHeaders(failure.refusal);
   sendPage(visitor, failure?.refusal.status ?? 200, page, headers);
