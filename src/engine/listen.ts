@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { existsSync, lstatSync, mkdirSync, unlinkSync } from "node:fs";
+import { existsSync, lstatSync, unlinkSync } from "node:fs";
 import type { Server } from "node:http";
 import { connect } from "node:net";
 import { dirname, resolve } from "node:path";
@@ -54,7 +54,8 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
 
 /**
  * Listens anew whenever the socket's file is gone, since nobody finds the engine without it.
- * Requests under way are not concerned. Returns what ends that.
+ * Requests under way are not concerned. A directory that was moved away is not made anew: the
+ * engine listens once it is back. Returns what ends that.
  */
 export function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => void {
   if (endpoint.kind === "port") return () => {};
@@ -66,7 +67,6 @@ export function keepListening(server: Server, endpoint: Endpoint, log: Logger): 
     isBusy = true;
     try {
       server.close();
-      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
       listenOwnerOnly(server, path);
       await once(server, "listening");
       log.warn({ path }, "the engine's socket was gone: it listens anew");

@@ -3,6 +3,11 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 
+export interface LockOptions {
+  /** True if the lock is also given while the disk is full, to a holder that can go on reading. */
+  readonly mayBeFull?: boolean;
+}
+
 /** Another writer held the lock for too long. */
 export class LockTimeoutError extends Error {
   constructor(file: string) {
@@ -56,11 +61,13 @@ function makePrivate(lock: string): void {
 }
 
 /** The open, locked file; undefined while somebody else holds the lock. */
-function tryToLock(lock: string, file: string): DatabaseSync | undefined {
+function tryToLock(lock: string, file: string, mayBeFull: boolean): DatabaseSync | undefined {
   let database: DatabaseSync | undefined;
   try {
     makePrivate(lock);
     database = new DatabaseSync(lock, { timeout: 0 });
+    // Nothing is ever written, but SQLite wants room for a journal, as whoever writes wants room.
+    if (mayBeFull) database.exec("PRAGMA journal_mode = MEMORY");
     database.exec("BEGIN EXCLUSIVE");
     giveToOwnerOf(lock, file);
     return database;
@@ -74,10 +81,10 @@ function tryToLock(lock: string, file: string): DatabaseSync | undefined {
   }
 }
 
-async function acquire(lock: string, file: string): Promise<DatabaseSync> {
+async function acquire(lock: string, file: string, mayBeFull: boolean): Promise<DatabaseSync> {
   const deadline = performance.now() + WAIT_MS;
   for (;;) {
-    const database = tryToLock(lock, file);
+    const database = tryToLock(lock, file, mayBeFull);
     if (database !== undefined) return database;
     if (performance.now() > deadline) throw new LockTimeoutError(file);
     await delay(RETRY_MS);
@@ -91,9 +98,13 @@ async function acquire(lock: string, file: string): Promise<DatabaseSync> {
  *
  * @throws LockTimeoutError after ten seconds, LockRefusedError if the directory is read-only or full
  */
-export async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
+export async function withLock<T>(
+  file: string,
+  work: () => Promise<T>,
+  { mayBeFull = false }: LockOptions = {},
+): Promise<T> {
   const lock = path.join(path.dirname(file), `.${path.basename(file)}.lock`);
-  const database = await acquire(lock, file);
+  const database = await acquire(lock, file, mayBeFull);
   try {
     return await work();
   } finally {

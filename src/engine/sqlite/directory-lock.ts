@@ -21,10 +21,11 @@ export class DirectoryInUseError extends Error {
 export async function lockDirectory(directory: string): Promise<() => Promise<void>> {
   const taken = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();
-  const holding = withLock(join(directory, "engine"), () => {
+  const hold = (): Promise<void> => {
     taken.resolve();
     return released.promise;
-  });
+  };
+  const holding = withLock(join(directory, "engine"), hold, { mayBeFull: true });
   try {
     await Promise.race([taken.promise, holding]);
   } catch (error) {
