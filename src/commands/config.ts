@@ -10,6 +10,7 @@ import { readRevocations } from "../identity/revocation-file.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
+import { writeProblems } from "./writable.ts";
 
 /** True if there are signing keys. */
 async function checkKeys({ configuration, serviceDirectory }: LoadedConfiguration) {
@@ -65,6 +66,8 @@ async function check(options: CommonOptions): Promise<void> {
   if (hasKeys || existsSync(auth.access_control_file)) await checkAccess(loaded);
   else print(`access file    --  ${auth.access_control_file} is made by the first start`);
   await checkRevocations(loaded);
+  const problems = writeProblems(loaded);
+  if (problems.length > 0) throw new Error(problems.join("\n"));
 }
 
 /** `gatehouse config`: the files that the gateway reads. */
@@ -74,7 +77,7 @@ export function configCommand(): Command {
   );
   withCommonOptions(config.command("check"))
     .description(
-      "check the configuration, the keys, the access file and the revocations, and change nothing",
+      "check all that a start reads, and whether it can write what it makes; change nothing",
     )
     .action(check);
   return config;

@@ -4,6 +4,7 @@ import { readBody, requireJson } from "./body.ts";
 import { isPreflight, sendPreflight } from "./cors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { home, isBrowserAtHome } from "./handlers/home.ts";
 import { requireLocal } from "./hosts.ts";
 import { authenticateMcp } from "./mcp-door.ts";
 import { reject } from "./reject.ts";
@@ -49,7 +50,10 @@ async function enterMcp(gateway: Gateway, endpoint: Endpoint, exchange: Exchange
 /** @throws Refusal `not_found` or `method_not_allowed`; undefined if it was answered already */
 function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): Endpoint | undefined {
   const match = router(exchange.path);
-  if (match === undefined) throw new Refusal("not_found");
+  if (match === undefined) {
+    if (isBrowserAtHome(exchange.request, exchange.path)) return home;
+    throw new Refusal("not_found");
+  }
   exchange.route = match.route.pattern;
   exchange.parameters = match.parameters;
   beginTrace(gateway, exchange);

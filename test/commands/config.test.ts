@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { grant } from "../access/kit.ts";
@@ -61,6 +61,32 @@ t.test("config check before the first start makes nothing", async (t) => {
   t.match(stdout, "access_control.toml is made by the first start");
   t.throws(() => gatehouse.text, { code: "ENOENT" });
 });
+
+t.test(
+  "config check tries every path that a start would write, and says all that fail",
+  async (t) => {
+    const gatehouse = installNothing(t);
+    const { home } = gatehouse;
+    const inTheWay = (name: string) => path.join(home, name);
+    for (const name of ["keys", "data", "oauth"])
+      writeFileSync(inTheWay(name), "", { mode: 0o600 });
+    mkdirSync(inTheWay("audit.log"));
+    const config = `[audit]\nfile = "audit.log"\n[auth]\naccess_control_file = "gone/access.toml"\n`;
+    writeFileSync(inTheWay("gateway.toml"), config, { mode: 0o600 });
+    const blocked = await gatehouse.run("config check");
+    t.equal(blocked.code, 1);
+    rmSync(inTheWay("keys"));
+    const { code, stderr } = await gatehouse.run("config check");
+    const lines = [
+      `${home}/data: cannot be written: ${home}/data is no directory`,
+      `${home}/oauth: cannot be written: ${home}/oauth is no directory`,
+      `${home}/audit.log: cannot be written: ${home}/audit.log is a directory`,
+      `${home}/gone/access.toml: cannot be written: there is no directory ${home}/gone`,
+    ];
+    t.strictSame([code, stderr], [1, lines.map((line) => `gatehouse: ${line}\n`).join("")]);
+    t.notOk(existsSync(inTheWay("gone")), "and makes nothing");
+  },
+);
 
 t.test("config check says which key of the configuration is wrong, and where", async (t) => {
   const gatehouse = install(t);

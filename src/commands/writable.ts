@@ -1,0 +1,72 @@
+import { accessSync, constants, existsSync, statSync } from "node:fs";
+import path from "node:path";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { dataDirectoryOf } from "../gateway/own-database.ts";
+import { keysDirectoryOf } from "../identity/key-file.ts";
+
+/** What a start writes. */
+interface Written {
+  readonly file: string;
+  /** True for a directory, which is made with those above it where they are not there. */
+  readonly isDirectory: boolean;
+}
+
+/** Everything that a start of this gateway makes or writes into. */
+function writtenByStart(loaded: LoadedConfiguration): Written[] {
+  const { configuration, serviceDirectory } = loaded;
+  const { auth, audit, mcp } = configuration;
+  const directories = [serviceDirectory];
+  const keys = keysDirectoryOf(serviceDirectory);
+  if (!existsSync(keys)) directories.push(keys);
+  const data = dataDirectoryOf(loaded);
+  if (data !== undefined) directories.push(data);
+  const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
+  if (hasAuthorizationServer) directories.push(path.join(serviceDirectory, "oauth"));
+  const files = audit.file === undefined ? [] : [audit.file];
+  if (!existsSync(auth.access_control_file)) files.push(auth.access_control_file);
+  return [
+    ...directories.map((file) => ({ file, isDirectory: true })),
+    ...files.map((file) => ({ file, isDirectory: false })),
+  ];
+}
+
+/** The nearest of a path and those above it that is there. */
+function nearest(file: string): string {
+  let found = file;
+  while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
+  return found;
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  EACCES: "this user may not write",
+  EPERM: "this user may not write",
+  EROFS: "it is on a file system that can only be read:",
+};
+
+/** Why it cannot be written; undefined if it can, as far as can be told without writing. */
+function problemOf({ file, isDirectory }: Written): string | undefined {
+  const found = nearest(file);
+  const isThere = found === file;
+  const mustBeDirectory = isDirectory || !isThere;
+  if (!isDirectory && !isThere && found !== path.dirname(file)) {
+    return `there is no directory ${path.dirname(file)}`;
+  }
+  if (statSync(found).isDirectory() !== mustBeDirectory) {
+    return mustBeDirectory ? `${found} is no directory` : `${found} is a directory`;
+  }
+  try {
+    accessSync(found, mustBeDirectory ? constants.W_OK | constants.X_OK : constants.W_OK);
+    return undefined;
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? String(error.code) : "";
+    return `${reasons[code] ?? code} ${found}`;
+  }
+}
+
+/** What a start could not write, each in a sentence; nothing is made or changed for it. */
+export function writeProblems(loaded: LoadedConfiguration): string[] {
+  return writtenByStart(loaded).flatMap((written) => {
+    const problem = problemOf(written);
+    return problem === undefined ? [] : [`${written.file}: cannot be written: ${problem}`];
+  });
+}

@@ -1,0 +1,49 @@
+import type { IncomingMessage } from "node:http";
+import { commonHeaders } from "../answer.ts";
+import type { Exchange } from "../exchange.ts";
+import type { Gateway } from "../gateway.ts";
+import type { Endpoint } from "../route.ts";
+
+/** True for a browser at `/`; for every other client that path is unknown. */
+export function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): boolean {
+  if (path !== "/" || (method !== "GET" && method !== "HEAD")) return false;
+  return headers.accept?.includes("text/html") ?? false;
+}
+
+/** Where things are, each with what it is for. */
+function places({ configuration, publicUrl }: Gateway): [place: string, what: string][] {
+  const { mcp } = configuration;
+  return [
+    ["POST /login", "takes a username and a password, and gives a token"],
+    ["POST /query", "takes a query in JSON, with that token"],
+    ...(mcp.enabled
+      ? [
+          [`${publicUrl}/mcp`, "is for MCP clients: give them this address"] satisfies [
+            string,
+            string,
+          ],
+        ]
+      : []),
+    ["GET /api/me", "says who a token is, and what it may do"],
+    ["GET /readyz", "says whether the database behind answers"],
+  ];
+}
+
+async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
+  // Loaded here: most gateways are never looked at.
+  const { pageHeaders, renderPage } = await import("../../oauth/server/pages/page.ts");
+  const { html } = await import("../../oauth/server/pages/html.ts");
+  const content = html`<h1>This is a gateway to a database</h1>
+<p>It lets programs query the database behind it, each user with the rights that were granted. There is nothing to browse here, and an account comes from whoever runs this gateway.</p>
+<ul>
+${places(gateway).map(([place, what]) => html`<li><code>${place}</code> ${what}</li>`)}
+</ul>
+<p class="quiet">The pages README.md, docs/http.md and docs/mcp.md of Gatehouse describe them.</p>`;
+  const bytes = Buffer.from(renderPage({ title: "Gateway", content }));
+  const headers = { ...pageHeaders(undefined), "Content-Length": String(bytes.length) };
+  exchange.response.writeHead(200, [...Object.entries(headers).flat(), ...commonHeaders(exchange)]);
+  exchange.response.end(exchange.request.method === "HEAD" ? undefined : bytes);
+}
+
+/** What a browser gets at `/`: what this is, and where things are. */
+export const home: Endpoint = { door: "public", isQuiet: true, handle: sendHome };
