@@ -131,28 +131,31 @@ t.test("a request id is the gateway's own unless a trusted proxy gives a plain o
   for (const id of ["x".repeat(129), "a b", 'a"', "a,b", "é"]) t.not(await ask(id), id);
 });
 
-t.test("a browser at / is told what this is, and for all others that path is unknown", async (t) => {
-  const { gateway } = shared;
-  const accept = "text/html,application/xhtml+xml,*/*;q=0.8";
-  const page = await gateway.request("/", { headers: { accept } });
-  t.equal(page.status, 200);
-  t.equal(page.headers.get("content-type"), "text/html; charset=utf-8");
-  t.match(page.headers.get("content-security-policy"), /^default-src 'none'; /);
-  t.type(page.headers.get("x-request-id"), "string");
-  for (const place of ["POST /login", "POST /query", `${gateway.url}/mcp`]) {
-    t.ok(page.text.includes(`<code>${place}</code>`), place);
-  }
-  const head = await gateway.request("/", { method: "HEAD", headers: { accept } });
-  t.strictSame([head.status, head.text], [200, ""]);
-  t.equal(head.headers.get("content-length"), page.headers.get("content-length"));
-  for (const [method, path, accepted] of [
-    ["GET", "/", "*/*"],
-    ["GET", "/", "application/json"],
-    ["POST", "/", accept],
-    ["GET", "/index.html", accept],
-    ["GET", "//", accept],
-  ] satisfies [string, string, string][]) {
-    const other = await gateway.request(path, { method, headers: { accept: accepted } });
-    t.strictSame([other.status, other.body.code], [404, "not_found"], `${method} ${path}`);
-  }
-});
+t.test(
+  "a browser at / is told what this is, and for all others that path is unknown",
+  async (t) => {
+    const { gateway } = shared;
+    const accept = "text/html,application/xhtml+xml,*/*;q=0.8";
+    const page = await gateway.request("/", { headers: { accept } });
+    t.equal(page.status, 200);
+    t.equal(page.headers.get("content-type"), "text/html; charset=utf-8");
+    t.match(page.headers.get("content-security-policy"), /^default-src 'none'; /);
+    t.type(page.headers.get("x-request-id"), "string");
+    for (const place of ["POST /login", "POST /query", `${gateway.url}/mcp`]) {
+      t.ok(page.text.includes(`<code>${place}</code>`), place);
+    }
+    const head = await gateway.request("/", { method: "HEAD", headers: { accept } });
+    t.strictSame([head.status, head.text], [200, ""]);
+    t.equal(head.headers.get("content-length"), page.headers.get("content-length"));
+    for (const [method, path, accepted] of [
+      ["GET", "/", "*/*"],
+      ["GET", "/", "application/json"],
+      ["POST", "/", accept],
+      ["GET", "/index.html", accept],
+      ["GET", "//", accept],
+    ] satisfies [string, string, string][]) {
+      const other = await gateway.request(path, { method, headers: { accept: accepted } });
+      t.strictSame([other.status, other.body.code], [404, "not_found"], `${method} ${path}`);
+    }
+  },
+);
