@@ -6,7 +6,12 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { Server as TlsServer } from "node:tls";
 import type { Exchange } from "./exchange.ts";
 
-/** Milliseconds for which a drained connection must have been silent before it is closed. */
+/**
+ * Milliseconds for which a drained connection must have been silent before it is closed: longer than
+ * clients think that send one request after the other, so that none of theirs meets its end.
+ */
+const SILENCE_MS = 1000;
+/** Milliseconds for those that come before nobody listens any more, and have said nothing yet. */
 const LINGER_MS = 250;
 /** Requests that may wait on one connection; who sends more without reading is cut. */
 const MAX_WAITING = 64;
@@ -188,7 +193,7 @@ export class Connections {
     const { bytesRead } = socket;
     const timer = setTimeout(() => {
       if (connection.current === undefined && socket.bytesRead === bytesRead) socket.destroy();
-    }, LINGER_MS);
+    }, SILENCE_MS);
     socket.once("close", () => clearTimeout(timer));
   }
 }

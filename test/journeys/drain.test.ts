@@ -9,7 +9,7 @@ import { Wire, wireRequest } from "../kit/wire.ts";
 import { askUntilRefused } from "./load.ts";
 
 /** Longer than this a silent connection is not kept by a drain. */
-const LINGER_MS = 250;
+const LINGER_MS = 1000;
 
 async function scene(t: Test, answer: Answer) {
   const upstream = await new RecordingUpstream().listen();
@@ -33,6 +33,15 @@ t.test("a drain under load answers every request that was taken", async (t) => {
   });
   const clients = Array.from({ length: 32 }, () => askUntilRefused(gateway, token));
   await eventually("they are at it", () => upstream.received.length > 200);
+  t.equal(await gateway.service.stop(), 0);
+  t.strictSame((await Promise.all(clients)).flat(), []);
+});
+
+t.test("clients that think between requests meet no closed connection", async (t) => {
+  const { upstream, gateway, token } = await scene(t, (_, response) => response.end("{}"));
+  const think = () => delay(250 + Math.random() * 100);
+  const clients = Array.from({ length: 60 }, () => askUntilRefused(gateway, token, think));
+  await eventually("they are at it", () => upstream.received.length > 120);
   t.equal(await gateway.service.stop(), 0);
   t.strictSame((await Promise.all(clients)).flat(), []);
 });
