@@ -17,6 +17,9 @@ const END_MS = 5000;
 /** Milliseconds after which a worker that does not answer is taken for stuck. */
 const MUTE_MS = 30_000;
 
+/** Signals that a terminal or a supervisor sends to all processes; a worker goes by none of them. */
+const groupSignals: ReadonlySet<NodeJS.Signals> = new Set(["SIGINT", "SIGTERM", "SIGHUP"]);
+
 export interface CrewOptions {
   readonly count: number;
   readonly log: Log;
@@ -28,6 +31,12 @@ export interface CrewOptions {
   readonly onListening: (url: string) => void;
   /** Told when a worker is gone. */
   readonly onEnded: (number: number) => void;
+}
+
+/** A worker that serves, and what it says of itself. */
+interface Started {
+  readonly worker: Worker;
+  readonly facts: GatewayFacts;
 }
 
 /** Workers whose answer matters no more when they are gone. */
@@ -62,13 +71,24 @@ export class Crew {
    * @throws Error if one of them does not start
    */
   async start(): Promise<GatewayFacts> {
-    const first = this.#open(1);
-    const facts = await this.#begin(first, true);
-    this.#options.onListening(facts.url);
-    const others = Array.from({ length: this.#options.count - 1 }, (_, at) => this.#open(at + 2));
-    await Promise.all(others.map((worker) => this.#begin(worker)));
-    for (const worker of [first, ...others]) void this.#keep(worker);
-    return facts;
+    const first = await this.#start(1, true);
+    this.#options.onListening(first.facts.url);
+    const others = Array.from({ length: this.#options.count - 1 }, (_, at) => this.#start(at + 2));
+    for (const { worker } of [first, ...(await Promise.all(others))]) void this.#keep(worker);
+    return first.facts;
+  }
+
+  /** Starts a worker; again if a signal to the whole group has ended it while it was loaded. */
+  async #start(number: number, isFirst = false): Promise<Started> {
+    for (;;) {
+      const worker = this.#open(number);
+      try {
+        return { worker, facts: await this.#begin(worker, isFirst) };
+      } catch (error) {
+        const { signal } = await worker.ended;
+        if (typeof signal !== "string" || !groupSignals.has(signal)) throw error;
+      }
+    }
   }
 
   /** Has all workers but one read a file again; resolves when each has, or is gone. */

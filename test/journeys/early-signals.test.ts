@@ -7,7 +7,7 @@ import { freePort } from "../kit/free-port.ts";
 import { startGateway, TestGateway } from "../kit/gateway.ts";
 import { Service } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { servedBy } from "./crew.ts";
+import { servedBy, workersOf } from "./crew.ts";
 import { askUntilRefused } from "./load.ts";
 
 const upstream = await new RecordingUpstream().listen();
@@ -57,3 +57,18 @@ for (const count of [1, 4]) {
     t.strictSame((await Promise.all(clients)).flat(), [], "every query was answered");
   });
 }
+
+t.test("a signal to the whole group during a start ends nothing", async (t) => {
+  const { gateway } = await scene(t, 2);
+  const hit = new Set<number>();
+  await eventually("some workers are hit while they are loaded", () => {
+    for (const pid of workersOf(gateway)) {
+      if (hit.size < 3 && !hit.has(pid)) process.kill(pid, "SIGHUP");
+      hit.add(pid);
+    }
+    return hit.size >= 3;
+  });
+  await gateway.service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  t.equal((await gateway.request("/healthz")).status, 200);
+  t.equal(await gateway.service.stop(), 0);
+});
