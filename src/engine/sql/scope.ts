@@ -86,6 +86,22 @@ export function requireDistinct(columns: readonly Column[]): void {
   throw new EngineRefusal("duplicate_column", `Column "${twice.name}" is given twice`);
 }
 
+/** Characters of a whole number of 64 bits. */
+const longestInteger = 20;
+
+/**
+ * What a column that does not take a string makes of the whole number beyond 2^53 - 1 whose digits
+ * the string is: so clients spell it whose numbers are doubles.
+ */
+function ofDigits<Taken>(
+  value: PresentValue,
+  take: (number: PresentValue) => Taken | undefined,
+): Taken | undefined {
+  if (typeof value !== "string" || value.length > longestInteger) return undefined;
+  const isRounded = /^-?[1-9]\d{15,}$/.test(value) && !Number.isSafeInteger(Number(value));
+  return isRounded ? take(BigInt(value)) : undefined;
+}
+
 /** A column that stores its values as `Stored`. */
 interface Storing<Stored> {
   readonly name: string;
@@ -96,7 +112,7 @@ interface Storing<Stored> {
 /** A cell's value as the column stores it. Throws `invalid_value` if it does not. */
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
-  const stored = column.kind.store(value);
+  const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
   if (stored !== undefined) return stored;
   throw new EngineRefusal(
     "invalid_value",
@@ -106,7 +122,8 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
 
 /** A value as the column compares with it. Throws `invalid_value` if it does not. */
 export function comparedValue(column: Column, value: CellValue): unknown {
-  const compared = value === null ? undefined : column.kind.compare(value);
+  const { compare } = column.kind;
+  const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));
   if (compared !== undefined) return compared;
   throw new EngineRefusal(
     "invalid_value",

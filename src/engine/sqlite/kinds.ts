@@ -1,6 +1,7 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { cellText } from "../sql/cell-text.ts";
 import { typesByWord } from "../sql/declared-type.ts";
+import { integerOf } from "../sql/numbers.ts";
 import type { ColumnKind, PresentValue } from "../sql/scope.ts";
 
 /** How the values of a column are stored, compared and written. */
@@ -31,7 +32,7 @@ const text: SqliteKind = {
 
 const integer: SqliteKind = {
   storage: "INT",
-  store: exactInteger,
+  store: integerOf,
   compare: numeric,
   encode: encodeStored,
 };
@@ -106,12 +107,6 @@ export function constraintOf(kind: SqliteKind): "boolean" | "json" | undefined {
   return kind === json ? "json" : undefined;
 }
 
-/** A double beyond 2^53 may stand for another integer than the one that was written. */
-function exactInteger(value: PresentValue): SQLInputValue | undefined {
-  if (typeof value === "bigint") return value;
-  return Number.isSafeInteger(value) && typeof value === "number" ? BigInt(value) : undefined;
-}
-
 function exactDouble(value: PresentValue): SQLInputValue | undefined {
   if (typeof value === "number") return value;
   if (typeof value !== "bigint") return undefined;
@@ -120,7 +115,7 @@ function exactDouble(value: PresentValue): SQLInputValue | undefined {
 
 /** A column of numbers compares with any number; SQLite compares integers and doubles exactly. */
 function numeric(value: PresentValue): SQLInputValue | undefined {
-  return typeof value === "number" || typeof value === "bigint" ? value : undefined;
+  return typeof value === "number" ? value : integerOf(value);
 }
 
 function truth(value: PresentValue): SQLInputValue | undefined {
