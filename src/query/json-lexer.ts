@@ -25,6 +25,9 @@ const zero = 0x30;
 /** Bytes of a string after which the rest of it is taken for long. */
 const longRun = 32;
 
+/** Bytes of a string that is unescaped in one go. */
+const longestEscaped = 64 * 1024;
+
 /** Bytes that stand for themselves in a string: all but controls, the quote and the backslash. */
 const plainInString = byteTable((byte) => byte >= blank && byte !== quote && byte !== backslash);
 const digit = characterTable("0123456789");
@@ -55,14 +58,27 @@ export class JsonLexer extends JsonCursor {
     const start = this.position;
     const escaped = this.skipString();
     if (!escaped) return new ByteText(this.bytes, start + 1, this.position - 1);
+    if (this.position - start > longestEscaped) {
+      const problem = `a name or key with escapes takes ${this.position - start} bytes; allowed: ${longestEscaped}`;
+      throw this.refusal("invalid_value", problem, start);
+    }
     const text: string = JSON.parse(this.bytes.toString("utf8", start, this.position));
     return ByteText.from(text);
   }
 
   /** Reads past a string; true if it has escapes. */
   skipString(): boolean {
+    this.position++;
+    return this.finishString(Number.POSITIVE_INFINITY) === "escaped";
+  }
+
+  /**
+   * Reads on to the end of the string that is being read. A string of escapes, which takes long,
+   * is left unfinished once a byte offset is passed.
+   */
+  protected finishString(until: number): "plain" | "escaped" | "unfinished" {
     const { bytes } = this;
-    let position = this.position + 1;
+    let position = this.position;
     let escaped = false;
     while (true) {
       const long = position + longRun;
@@ -74,9 +90,13 @@ export class JsonLexer extends JsonCursor {
       escaped = true;
       if (simpleEscape[bytes[position + 1] ?? 0] === 1) position += 2;
       else position = this.#skipCodeUnit(position);
+      if (position > until) {
+        this.position = position;
+        return "unfinished";
+      }
     }
     this.position = position + 1;
-    return escaped;
+    return escaped ? "escaped" : "plain";
   }
 
   #stringFault(position: number): QueryRefused {

@@ -31,6 +31,8 @@ export class JsonSkipper extends JsonLexer {
   /** For each depth that `skipValue` has entered, 1 if it is an object's. */
   #objects: Uint8Array | undefined = undefined;
   #pauseLength = 0;
+  /** True while a pause interrupts a string. */
+  #isInString = false;
   /** Byte offset from which on a pause is due. */
   #pauseAt: number;
 
@@ -60,13 +62,26 @@ export class JsonSkipper extends JsonLexer {
     const byte = this.byteAt(this.position);
     if (byte === openBracket || byte === openBrace) return this.#skipContainer();
     this.#skipScalar(byte);
-    return undefined;
+    return this.#isInString ? this.#finishInSteps() : undefined;
   }
 
-  /** Reads past a value that is neither array nor object. */
+  *#finishInSteps(): Steps<void> {
+    do yield* this.#rest();
+    while (this.#isLeftInString());
+  }
+
+  /** Reads on in a string; true if it is left unfinished once more. */
+  #isLeftInString(): boolean {
+    this.#isInString = this.finishString(this.#pauseAt) === "unfinished";
+    return this.#isInString;
+  }
+
+  /** Reads past a value that is neither array nor object; a long string may be left unfinished. */
   #skipScalar(byte: number): void {
-    if (byte === quote) this.skipString();
-    else if (beginsNumber(byte)) this.skipNumber();
+    if (byte === quote) {
+      this.position++;
+      this.#isLeftInString();
+    } else if (beginsNumber(byte)) this.skipNumber();
     else if (byte === letterT || byte === letterF || byte === letterN) this.skipLiteral();
     else throw this.unexpected("a value");
   }
@@ -101,6 +116,10 @@ export class JsonSkipper extends JsonLexer {
 
   /** Reads values until the containers entered since `outside` are left; false if it paused before. */
   #skipWithin(objects: Uint8Array, outside: number): boolean {
+    if (this.#isInString) {
+      if (this.#isLeftInString()) return false;
+      if (!this.#skipToNext(objects, outside)) return true;
+    }
     do {
       const byte = this.byteAt(this.position);
       if (byte === openBrace) {
@@ -121,6 +140,7 @@ export class JsonSkipper extends JsonLexer {
         const count = this.#skipScalars(byte);
         if (this.depth === outside + 1) this.elements += count - 1;
       }
+      if (this.#isInString) return false;
       if (!this.#skipToNext(objects, outside)) return true;
     } while (this.position < this.#pauseAt);
     return false;

@@ -38,11 +38,14 @@ export interface BodyLocation {
 export class QueryRefused extends Error {
   override readonly name = "QueryRefused";
   readonly code: QueryRefusalCode;
+  /** What is wrong, and what is allowed, without the place. */
+  readonly problem: string;
   readonly location: BodyLocation;
 
   constructor(code: QueryRefusalCode, problem: string, location: BodyLocation) {
     super(`${location.path || "query body"}, byte ${location.offset}: ${problem}`);
     this.code = code;
+    this.problem = problem;
     this.location = location;
   }
 }

@@ -1,8 +1,39 @@
 /** Values whose every object has each key once, so that all parsers read them alike. */
 
+import type { ByteText } from "./byte-text.ts";
+import { DistinctKeys } from "./distinct-keys.ts";
 import type { JsonReader } from "./json-reader.ts";
+import { hashColumn } from "./key-hash.ts";
+import { longestColumnBytes } from "./names.ts";
 import { quoteName } from "./refusal.ts";
 import { type Rest, repeat } from "./rest.ts";
+
+/** Keys of one object that are held as text: a larger set holds the event loop when it grows. */
+const mostTexts = 1024;
+
+/** The keys of one object, however many. */
+export class ObjectKeys {
+  readonly #reader: JsonReader;
+  readonly #texts = new Set<string>();
+  #others: DistinctKeys | undefined = undefined;
+
+  constructor(reader: JsonReader) {
+    this.#reader = reader;
+  }
+
+  /** Adds the key whose string token begins at an offset; false if it is there already. */
+  add(key: ByteText, start: number): boolean {
+    const text = key.toString();
+    if (this.#texts.has(text)) return false;
+    // Longer keys than the hash looks at are few in a body of any size.
+    if (this.#texts.size < mostTexts || key.end - key.start > longestColumnBytes) {
+      this.#texts.add(text);
+      return true;
+    }
+    this.#others ??= new DistinctKeys(this.#reader);
+    return this.#others.add(start, hashColumn(key));
+  }
+}
 
 /**
  * Reads past a value in whose objects, at any depth, no key stands twice after unescaping.
@@ -18,15 +49,14 @@ export function skipUniqueKeys(reader: JsonReader): Rest {
 
 function skipObject(reader: JsonReader): Rest {
   if (!reader.openObject()) return undefined;
-  const keys = new Set<string>();
+  const keys = new ObjectKeys(reader);
   const skipMember = (): Rest => {
     const start = reader.position;
-    const key = reader.readKey().toString();
-    if (keys.has(key)) {
-      const problem = `the key ${quoteName(key)} is given twice; each may stand once`;
+    const key = reader.readKey();
+    if (!keys.add(key, start)) {
+      const problem = `the key ${quoteName(key.toString())} is given twice; each may stand once`;
       throw reader.refusal("duplicate_key", problem, start);
     }
-    keys.add(key);
     return skipUniqueKeys(reader) ?? reader.pause();
   };
   return repeat(skipMember, () => reader.nextMember());
