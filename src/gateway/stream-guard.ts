@@ -1,3 +1,4 @@
+import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -45,4 +46,30 @@ export function guardStream(gateway: Gateway, exchange: Exchange, authorize: () 
     requireStillGood(gateway, exchange);
     authorize();
   });
+}
+
+/** Milliseconds for which a client may take nothing of its answer. */
+const CLIENT_TIMEOUT_MS = 60_000;
+
+/** True while bytes of the answer wait for the client to take them. */
+function isWaiting({
+  writableNeedDrain,
+  writableEnded,
+  writableFinished,
+}: ServerResponse): boolean {
+  return writableNeedDrain || (writableEnded && !writableFinished);
+}
+
+/** Cuts an answer of which the client takes nothing: what is held for it is worth more to others. */
+export function cutWhenStalled(response: ServerResponse, timeout = CLIENT_TIMEOUT_MS): void {
+  let since: number | undefined;
+  const timer = setInterval(() => {
+    if (!isWaiting(response)) since = undefined;
+    else since ??= performance.now();
+    if (since !== undefined && performance.now() - since > timeout) response.destroy();
+  }, timeout / 60);
+  response.on("drain", () => {
+    since = undefined;
+  });
+  response.once("close", () => clearInterval(timer));
 }

@@ -15,7 +15,7 @@ import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { requireOwnOrigin } from "../hosts.ts";
 import { databaseParameter, type Endpoint, type Router } from "../route.ts";
-import { guardStream } from "../stream-guard.ts";
+import { cutWhenStalled, guardStream } from "../stream-guard.ts";
 import { subjectOf } from "../subject.ts";
 import { traceUpward } from "../traced.ts";
 
@@ -172,6 +172,7 @@ async function handle(
     requireSameRoute(gateway, settings);
     authorize(gateway, exchange, settings);
   });
+  if (!exchange.isHandshake) cutWhenStalled(exchange.response);
   exchange.forwardedAt = performance.now();
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);

@@ -4,11 +4,12 @@ import { SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
-import { guardPrincipal } from "../stream-guard.ts";
+import { cutWhenStalled, guardPrincipal } from "../stream-guard.ts";
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const mcp = await gateway.mcp();
   guardPrincipal(gateway, exchange);
+  cutWhenStalled(exchange.response);
   exchange.decision = "allow";
   await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
 }
