@@ -6,7 +6,6 @@ import { fieldLines } from "../upstream/http1/request-head.ts";
 import { inForm } from "../upstream/op-form.ts";
 import type { QueryAnswer } from "../upstream/query-ask.ts";
 import { givenUp } from "../upstream/query-client.ts";
-import { refusalBody } from "./answer.ts";
 import { noteDenial } from "./denial.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -26,15 +25,25 @@ export function ownHeaders(
   };
 }
 
+/** How a tool's query is carried out. */
+export interface AskOptions {
+  /** Gives the query up. */
+  readonly signal: AbortSignal;
+  /** Bytes of the answer that are held; the user's account bears them until it has gone out. */
+  readonly largest: number;
+}
+
 /**
  * Judges, notes and forwards a query that a tool asks for its caller, exactly as `POST /query`
- * does, and gives back the answer, or the refusal as that route would send it.
+ * does, and gives back the answer.
+ *
+ * @throws QueryRefused, or a Refusal, which are noted too
  */
 export async function ask(
   gateway: Gateway,
   exchange: Exchange,
   body: Buffer,
-  signal: AbortSignal,
+  { signal, largest }: AskOptions,
 ): Promise<QueryAnswer> {
   try {
     const { grammar } = gateway;
@@ -49,20 +58,19 @@ export async function ask(
       "content-type": "application/json",
       ...ownHeaders(gateway, exchange, identity),
     };
-    const user = payerOf(exchange);
     exchange.forwardedAt ??= performance.now();
     const upward = traceUpward(gateway, exchange, "POST", headers);
     const form = gateway.configuration.upstream.query_form;
     const sent = { body: inForm(form, body, query), fields: fieldLines(headers) };
-    const answer = await queries.ask({ user, ...sent, signal });
+    const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
+    const user = payerOf(exchange);
+    const answer = await queries.ask({ user, ...sent, signal, largest, hold });
     upward?.end(answer.status);
     if (answer.status >= 500) gateway.metrics.upstreamError();
     return answer;
   } catch (error) {
-    if (!(error instanceof Refusal) && !(error instanceof QueryRefused)) throw error;
-    const status = error instanceof Refusal ? error.status : 400;
-    noteDenial(exchange, error.code, status);
-    const { code, message } = error;
-    return { status, body: Buffer.from(JSON.stringify(refusalBody(exchange, { code, message }))) };
+    if (error instanceof Refusal) noteDenial(exchange, error.code, error.status);
+    if (error instanceof QueryRefused) noteDenial(exchange, error.code, 400);
+    throw error;
   }
 }

@@ -2,7 +2,9 @@ import { isDeepStrictEqual } from "node:util";
 import { type Decision, decide, mayUseAnywhere } from "../access/policy.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
+import type { AskedRight } from "../mcp/tools/register.ts";
 import { Refusal } from "../refusal.ts";
+import { noteDenial } from "./denial.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
@@ -46,4 +48,31 @@ export function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) =>
         : decide(snapshot, principal.subject, permission, database).allowed;
     },
   };
+}
+
+/**
+ * Judges the right that a call of the embedded server needs, by what its arguments name, before
+ * they are looked at any further.
+ *
+ * @throws Refusal saying which rule denies it; that is noted
+ */
+export function requireRight(
+  gateway: Gateway,
+  exchange: Exchange,
+  { operation, permission, database, tables }: AskedRight,
+): void {
+  const { configuration, access } = gateway;
+  const { principal } = exchange;
+  if (!configuration.auth.enabled || principal === undefined) return;
+  const { subject } = principal;
+  const decided =
+    database === undefined ? undefined : decide(access.snapshot, subject, permission, database);
+  const isAllowed = decided?.allowed ?? mayUseAnywhere(access.snapshot, subject, permission);
+  if (isAllowed) return;
+  const { reason = "no_grant", role, entry } = decided ?? {};
+  exchange.operations = [{ operation, database: database ?? "", tables, role, entry }];
+  exchange.operationCount = 1;
+  const refusal = new Refusal(reason === "allowed" ? "no_grant" : reason);
+  noteDenial(exchange, refusal.code, refusal.status);
+  throw refusal;
 }

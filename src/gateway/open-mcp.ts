@@ -19,7 +19,7 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { resourceOf } from "./mcp-door.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
-import { rightsOf } from "./mcp-rights.ts";
+import { requireRight, rightsOf } from "./mcp-rights.ts";
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
 
@@ -91,9 +91,11 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
   }
 
   const embedded = createEmbeddedMcp({
-    ask: (principal, body, signal) => ask(gateway, exchangeOf(principal), body, signal),
+    requireRight: (principal, asked) => requireRight(gateway, exchangeOf(principal), asked),
+    ask: (principal, body, options) => ask(gateway, exchangeOf(principal), body, options),
     schema: askedBy(gateway.schema, exchangeOf),
     rowLimit: mcp.row_limit,
+    resultBytes: mcp.result_bytes,
     mayUse: (principal, permission) => rights.mayUse(principal, permission),
     serverVersion: version,
   });

@@ -32,11 +32,11 @@ function configuredRoutes({ routes }: Configuration): Route[] {
 }
 
 /** The protected resource, its metadata at both places, and the embedded authorization server. */
-function mcpRoutes({ server, mcp }: Configuration): Route[] {
+function mcpRoutes({ mcp }: Configuration): Route[] {
   const all = { GET: authorizationServer, POST: authorizationServer, OPTIONS: authorizationServer };
   return [
     route("/mcp", {
-      POST: mcpMessage(server.max_body_bytes),
+      POST: mcpMessage(mcp.max_body_bytes),
       GET: mcpSession,
       DELETE: mcpSession,
     }),

@@ -13,6 +13,8 @@ import { traceUpward } from "./traced.ts";
 
 /** Questions of one request that the audit names; the rest are only counted. */
 const NOTED_QUESTIONS = 16;
+/** Bytes of an answer that tells what there is. */
+const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
 const noBody = Buffer.alloc(0);
 
 /** Who asks; undefined while authentication is off. */
@@ -34,9 +36,10 @@ async function get(
   exchange.forwardedAt ??= performance.now();
   const upward = traceUpward(gateway, exchange, "GET", headers);
   const fields = fieldLines(headers);
-  const answer = await queries.ask({
-    ...{ path, user: payerOf(exchange), body: noBody, fields, signal },
-  });
+  const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
+  const limits = { largest: LARGEST_ANSWER_BYTES, hold };
+  const user = payerOf(exchange);
+  const answer = await queries.ask({ path, user, body: noBody, fields, signal, ...limits });
   upward?.end(answer.status);
   if (answer.status >= 500) gateway.metrics.upstreamError();
   return answer;

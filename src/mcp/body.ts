@@ -1,5 +1,12 @@
+import { inOneGo, inSlices, type Steps } from "../slices.ts";
 import { McpRefused, type MessageId } from "./json-rpc.ts";
-import { beginsWith, JsonRefused, type Members, readMembers, readText } from "./strict-json.ts";
+import {
+  beginsWith,
+  JsonRefused,
+  readText,
+  visitJudgedMembers,
+  visitMembers,
+} from "./strict-json.ts";
 
 /** Where a request of 2026-07-28 and later names its protocol version, in `params._meta`. */
 const versionKey = "io.modelcontextprotocol/protocolVersion";
@@ -15,9 +22,12 @@ export interface McpMessage {
   readonly name: string | undefined;
   /** What `params._meta` claims; undefined for clients before 2026-07-28. */
   readonly protocolVersion: string | undefined;
-  /** The members of `params.arguments`, as they were sent. */
-  readonly arguments: Members | undefined;
+  /** The object `params.arguments`, as it was sent: a part of the body. */
+  readonly arguments: Buffer | undefined;
 }
+
+/** Bytes of a string of the protocol's own, such as a method or an id. */
+const LONGEST_TEXT = 8 * 1024;
 
 const messageMembers = ["jsonrpc", "id", "method", "params", "result", "error"];
 const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
@@ -44,72 +54,126 @@ function fold(key: string): string {
   return key.toUpperCase().toLowerCase();
 }
 
+/** Bytes of a key after which it is none of the protocol's, in whatever case. */
+const LONGEST_KEY = 256;
+
 /**
- * Refuses keys that differ only by case from one that counts: a server that folds case would
- * take its value instead of the one that was judged.
+ * The members that count of an object that was judged, and no others.
  *
- * @throws McpRefused
+ * @throws McpRefused for a key that differs only by case from one that counts: a server that folds
+ *   case would take its value instead of the one that was judged
  */
-export function requireExactKeys(members: Members, known: readonly string[], id?: MessageId): void {
+export function* readKnownMembers(
+  value: Buffer,
+  known: readonly string[],
+  id?: MessageId,
+): Steps<Map<string, Buffer>> {
   const folded = new Set(known.map(fold));
-  for (const key of members.keys()) {
-    if (!folded.has(fold(key)) || known.includes(key)) continue;
-    throw invalid("a member differs only by case from one of the protocol", id);
-  }
+  const members = new Map<string, Buffer>();
+  yield* visitJudgedMembers(value, (key, member) => {
+    if (key.length > LONGEST_KEY || !folded.has(fold(key))) return;
+    if (!known.includes(key)) {
+      throw invalid("a member differs only by case from one of the protocol", id);
+    }
+    members.set(key, member);
+  });
+  return members;
+}
+
+/** @throws McpRefused for a text of the protocol's own that is longer than any has to be */
+function requireShort(key: string, value: Buffer | undefined, id?: MessageId): void {
+  if (value === undefined || value.length <= LONGEST_TEXT) return;
+  throw invalid(`${key} takes ${value.length} bytes; allowed: ${LONGEST_TEXT}`, id);
 }
 
 function readId(value: Buffer | undefined): MessageId | undefined {
   if (value === undefined) return undefined;
-  const id: unknown = JSON.parse(value.toString("utf8"));
+  requireShort("the id", value);
+  const id: unknown = beginsWith(value, "{") ? undefined : JSON.parse(value.toString("utf8"));
   if (typeof id === "string") return id;
   if (typeof id === "number" && Number.isSafeInteger(id)) return id;
   throw invalid("the id is neither a string nor an integer");
 }
 
-function readTop(body: Buffer): Members {
+function* readTop(body: Buffer): Steps<Map<string, Buffer>> {
+  const top = new Map<string, Buffer>();
   try {
-    return readMembers(body);
+    yield* visitMembers(body, (key, value) => {
+      if (!messageMembers.includes(key)) throw invalid("a member is not one of JSON-RPC's");
+      top.set(key, value);
+    });
   } catch (error) {
     if (!(error instanceof JsonRefused)) throw error;
     if (error.isSyntax) throw new McpRefused("parseError", `Parse error: ${error.message}`);
     throw invalid(error.message);
   }
+  return top;
 }
 
-/** The member's own members; undefined if it is left out. @throws McpRefused for no object */
-function readInner(members: Members, key: string, id?: MessageId): Members | undefined {
+/** The member, if it is there. @throws McpRefused for no object */
+function readObject(
+  members: ReadonlyMap<string, Buffer>,
+  key: string,
+  id?: MessageId,
+): Buffer | undefined {
   const value = members.get(key);
-  if (value === undefined) return undefined;
-  if (beginsWith(value, "{")) return readMembers(value);
+  if (value === undefined || beginsWith(value, "{")) return value;
   throw new McpRefused("invalidParams", `Invalid params: ${key} is not an object`, { id });
 }
 
-function readString(members: Members, key: string, id?: MessageId): string | undefined {
+function readString(
+  members: ReadonlyMap<string, Buffer>,
+  key: string,
+  id?: MessageId,
+): string | undefined {
   const value = members.get(key);
   if (value === undefined) return undefined;
+  requireShort(key, value, id);
   const text = readText(value);
   if (text !== undefined) return text;
   throw new McpRefused("invalidParams", `Invalid params: ${key} is not a string`, { id });
 }
 
-function readParams(
-  top: Members,
+type Params = Pick<McpMessage, "name" | "protocolVersion" | "arguments">;
+const noParams: Params = { name: undefined, protocolVersion: undefined, arguments: undefined };
+
+function* readParams(
+  top: ReadonlyMap<string, Buffer>,
   method: string,
   id: MessageId | undefined,
-): Pick<McpMessage, "name" | "protocolVersion" | "arguments"> {
-  const params = readInner(top, "params", id);
-  if (params === undefined) {
-    return { name: undefined, protocolVersion: undefined, arguments: undefined };
-  }
-  requireExactKeys(params, guardedParams, id);
-  const meta = readInner(params, "_meta", id);
-  if (meta !== undefined) requireExactKeys(meta, [versionKey], id);
+): Steps<Params> {
+  const value = readObject(top, "params", id);
+  if (value === undefined) return noParams;
+  const params = yield* readKnownMembers(value, guardedParams, id);
+  const metaValue = readObject(params, "_meta", id);
+  const meta =
+    metaValue === undefined ? undefined : yield* readKnownMembers(metaValue, [versionKey], id);
   const nameMember = nameMembers.get(method);
   return {
     name: nameMember === undefined ? undefined : readString(params, nameMember, id),
     protocolVersion: meta === undefined ? undefined : readString(meta, versionKey, id),
-    arguments: readInner(params, "arguments", id),
+    arguments: readObject(params, "arguments", id),
   };
+}
+
+function* messageIn(body: Buffer): Steps<McpMessage> {
+  const top = yield* readTop(body);
+  const id = readId(top.get("id"));
+  const [jsonrpc, methodValue] = [top.get("jsonrpc"), top.get("method")];
+  requireShort("jsonrpc", jsonrpc, id);
+  requireShort("the method", methodValue, id);
+  if (readText(jsonrpc) !== "2.0") throw invalid('jsonrpc is not "2.0"', id);
+  const isAnswer = top.has("result") || top.has("error");
+  if (isAnswer) {
+    if (top.has("method") || top.has("params") || (top.has("result") && top.has("error"))) {
+      throw invalid("it is a request and a response at once", id);
+    }
+    return { kind: "response", id, method: "", ...noParams };
+  }
+  const method = readText(methodValue);
+  if (method === undefined) throw invalid("the method is missing or no string", id);
+  const kind = top.has("id") ? "request" : "notification";
+  return { kind, id, method, ...(yield* readParams(top, method, id)) };
 }
 
 /**
@@ -119,22 +183,10 @@ function readParams(
  *   single message, or one that two parsers could read differently; `invalidParams`
  */
 export function readMessage(body: Buffer): McpMessage {
-  const top = readTop(body);
-  for (const key of top.keys()) {
-    if (!messageMembers.includes(key)) throw invalid("a member is not one of JSON-RPC's");
-  }
-  const id = readId(top.get("id"));
-  if (readText(top.get("jsonrpc")) !== "2.0") throw invalid('jsonrpc is not "2.0"', id);
-  const isAnswer = top.has("result") || top.has("error");
-  const method = readText(top.get("method"));
-  if (isAnswer) {
-    if (top.has("method") || top.has("params") || (top.has("result") && top.has("error"))) {
-      throw invalid("it is a request and a response at once", id);
-    }
-    const nothing = { name: undefined, protocolVersion: undefined, arguments: undefined };
-    return { kind: "response", id, method: "", ...nothing };
-  }
-  if (method === undefined) throw invalid("the method is missing or no string", id);
-  const kind = top.has("id") ? "request" : "notification";
-  return { kind, id, method, ...readParams(top, method, id) };
+  return inOneGo(messageIn(body));
+}
+
+/** As `readMessage`, in slices, between which others are served. The bytes must not change. */
+export function readMessageInSlices(body: Buffer): Promise<McpMessage> {
+  return inSlices(messageIn(body));
 }

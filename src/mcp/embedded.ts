@@ -1,7 +1,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createMcpHandler } from "@modelcontextprotocol/server";
+import { quoteName } from "../query/refusal.ts";
 import { type Answering, sendMcpRefusal } from "./answering.ts";
-import { type McpMessage, readMessage } from "./body.ts";
+import { type McpMessage, readMessageInSlices } from "./body.ts";
 import { judgeHeaders } from "./headers.ts";
 import { McpRefused } from "./json-rpc.ts";
 import { requireMethod } from "./methods.ts";
@@ -9,7 +10,8 @@ import { ObservedServer } from "./observed-server.ts";
 import type { Principal } from "./principal.ts";
 import { registerResources } from "./resources.ts";
 import { registerTool, type Tool, type ToolContext, toolsOf } from "./tools/register.ts";
-import { sendWebResponse, toWebRequest } from "./web.ts";
+import { ResultSlot } from "./tools/result-slot.ts";
+import { sendInPieces, sendWebResponse, toWebRequest } from "./web.ts";
 
 /** The MCP server of the gateway itself: the database's operations as tools. */
 export interface EmbeddedMcp {
@@ -41,7 +43,12 @@ interface Call {
   /** The tools that there are just now. */
   readonly tools: readonly Tool[];
   readonly hasSchema: boolean;
+  readonly slot: ResultSlot;
 }
+
+/** Bytes of a message that are none of a tool's arguments. */
+const LARGEST_ENVELOPE = 16 * 1024;
+const noArguments = Buffer.from("{}");
 
 /** Answers differ by caller, so no cache may hand one's to another; they go stale with a grant. */
 const ownAnswer = { ttlMs: 0, cacheScope: "private" } as const;
@@ -69,15 +76,15 @@ function visibleTools(
 }
 
 function createServer(options: EmbeddedMcpOptions, call: Call): ObservedServer {
-  const { principal, message, answering } = call;
+  const { principal, message, answering, slot } = call;
   const server = new ObservedServer(
     { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
     { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
     answering.onRefused,
   );
-  const args = message?.arguments ?? new Map();
+  const args = message?.arguments ?? noArguments;
   for (const tool of visibleTools(options, call)) {
-    registerTool(server, tool, { principal, arguments: args });
+    registerTool(server, tool, { principal, arguments: args }, (result) => slot.take(result));
   }
   if (call.hasSchema) {
     server.server.registerCapabilities({ resources: { listChanged: false } });
@@ -87,24 +94,52 @@ function createServer(options: EmbeddedMcpOptions, call: Call): ObservedServer {
 }
 
 /** @throws McpRefused for a call of a tool that there is not */
-function requireTool(tools: readonly Tool[], { kind, method, name, id }: McpMessage): void {
-  if (kind !== "request" || method !== "tools/call" || name === undefined) return;
+function requireTool(tools: readonly Tool[], message: McpMessage): void {
+  const { name, id } = message;
+  if (!isToolCall(message) || name === undefined) return;
   if (tools.some(({ definition }) => definition.name === name)) return;
   const options = { status: 200, reason: "unknown_tool", id };
-  throw new McpRefused("invalidParams", `Unknown tool: ${name}`, options);
+  throw new McpRefused("invalidParams", `Unknown tool: ${quoteName(name)}`, options);
+}
+
+function isToolCall({ kind, method }: McpMessage): boolean {
+  return kind === "request" && method === "tools/call";
+}
+
+/**
+ * The message as the protocol's library gets to see it: without a tool's arguments, which the
+ * scanner alone judges, and which the library would go through in one go.
+ *
+ * @throws McpRefused if the rest is larger than that of any message
+ */
+function envelopeOf(body: Buffer, message: McpMessage): unknown {
+  const args = isToolCall(message) ? message.arguments : undefined;
+  const at = args === undefined ? body.length : args.byteOffset - body.byteOffset;
+  const rest = body.subarray(at + (args?.length ?? 0));
+  const envelope = [body.subarray(0, at), ...(args === undefined ? [] : [noArguments]), rest];
+  const length = envelope.reduce((sum, part) => sum + part.length, 0);
+  if (length <= LARGEST_ENVELOPE) return JSON.parse(Buffer.concat(envelope).toString("utf8"));
+  const problem = `all but the arguments of a tool takes ${length} bytes; allowed: ${LARGEST_ENVELOPE}`;
+  throw new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id: message.id });
+}
+
+/** What was sent and judged. */
+interface Sent {
+  readonly message: McpMessage;
+  readonly envelope: unknown;
 }
 
 /** Judges what was sent. @throws McpRefused, or Refusal `insufficient_scope` */
-function readCall(
+async function readCall(
   request: IncomingMessage,
   body: Buffer,
   principal: Principal,
-): McpMessage | undefined {
+): Promise<Sent | undefined> {
   if (request.method !== "POST") return undefined;
-  const message = readMessage(body);
+  const message = await readMessageInSlices(body);
   const era = judgeHeaders(request.headers, message);
   requireMethod(message, principal, era);
-  return message;
+  return { message, envelope: envelopeOf(body, message) };
 }
 
 /** True if it makes a difference to the answer whether there is a schema. */
@@ -128,12 +163,10 @@ export function createEmbeddedMcp(options: EmbeddedMcpOptions): EmbeddedMcp {
 
   /** What the request asks for, and of what there is just now. @throws McpRefused or Refusal */
   async function openCall(
-    request: IncomingMessage,
-    body: Buffer,
+    message: McpMessage | undefined,
     principal: Principal,
     signal: AbortSignal,
-  ): Promise<Omit<Call, "answering">> {
-    const message = readCall(request, body, principal);
+  ): Promise<Omit<Call, "answering" | "slot">> {
     // Where it cannot be said, whoever asks for more learns why.
     const hasSchema =
       concernsSchema(tools, message) &&
@@ -146,18 +179,23 @@ export function createEmbeddedMcp(options: EmbeddedMcpOptions): EmbeddedMcp {
   return {
     async handle(request, response, body, principal, answering) {
       const webRequest = toWebRequest(request, response);
+      const slot = new ResultSlot();
+      let sent: Sent | undefined;
       try {
-        const call = await openCall(request, body, principal, webRequest.signal);
-        calls.set(webRequest, { ...call, answering });
+        sent = await readCall(request, body, principal);
+        const call = await openCall(sent?.message, principal, webRequest.signal);
+        calls.set(webRequest, { ...call, answering, slot });
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, answering);
         return;
       }
-      const parsedBody = request.method === "POST" ? { parsedBody: parse(body) } : {};
-      const answer = await handler.fetch(webRequest, parsedBody);
+      const parsed = sent === undefined ? {} : { parsedBody: sent.envelope };
+      const answer = await handler.fetch(webRequest, parsed);
       if (answer.status >= 400) answering.onRefused(reasonOfStatus(answer.status));
-      await sendWebResponse(answer, response, answering.answerHeaders);
+      const isWhole = sent !== undefined && isToolCall(sent.message);
+      if (isWhole) await sendInPieces(answer, response, answering.answerHeaders, slot);
+      else await sendWebResponse(answer, response, answering.answerHeaders);
     },
     close: () => handler.close(),
   };
@@ -166,8 +204,4 @@ export function createEmbeddedMcp(options: EmbeddedMcpOptions): EmbeddedMcp {
 /** What the library refuses before a server is asked has a status alone. */
 function reasonOfStatus(status: number): string {
   return status === 405 ? "method_not_allowed" : "bad_request";
-}
-
-function parse(body: Buffer): unknown {
-  return JSON.parse(body.toString("utf8"));
 }

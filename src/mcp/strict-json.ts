@@ -1,7 +1,9 @@
 import { isUtf8 } from "node:buffer";
 import { JsonReader } from "../query/json-reader.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { skipUniqueKeys } from "../query/unique-keys.ts";
+import type { Rest } from "../query/rest.ts";
+import { ObjectKeys, skipUniqueKeys } from "../query/unique-keys.ts";
+import type { Steps } from "../slices.ts";
 
 /** The members of a JSON object, each with the bytes of its value as they were sent. */
 export type Members = ReadonlyMap<string, Buffer>;
@@ -21,30 +23,34 @@ export class JsonRefused extends Error {
 const syntaxCodes: ReadonlySet<string> = new Set(["invalid_json", "lone_surrogate"]);
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
 
-function readStrictly(reader: JsonReader, note: (key: string, value: Buffer) => void): void {
-  const keys = new Set<string>();
-  for (let more = reader.openObject(); more; more = reader.nextMember()) {
-    const keyStart = reader.position;
-    const key = reader.readKey().toString();
-    if (keys.has(key)) throw reader.refusal("duplicate_key", "a key is given twice", keyStart);
-    keys.add(key);
-    const start = reader.position;
-    skipUniqueKeys(reader);
-    note(key, reader.bytes.subarray(start, reader.position));
-  }
+/** Bytes that are read between two chances to interrupt. */
+const BYTES_PER_STEP = 32 * 1024;
+
+/** Takes the members of an object, one after the other; what it throws ends the reading. */
+export type VisitMember = (key: string, value: Buffer) => void;
+
+/** How a value is read past, and how a key is found to be fit. */
+interface Strictness {
+  readonly skip: (reader: JsonReader) => Rest;
+  readonly keys: ObjectKeys | undefined;
 }
 
-function readObject(bytes: Buffer): Members {
-  const members = new Map<string, Buffer>();
-  const reader = new JsonReader(bytes);
-  reader.path.push("message");
-  reader.skipSpace();
-  readStrictly(reader, (key, value) => members.set(key, value));
-  reader.skipSpace();
-  if (reader.position < bytes.length) {
-    throw reader.refusal("trailing_data", "something follows the end of the object");
+function* visitAll(
+  reader: JsonReader,
+  { skip, keys }: Strictness,
+  visit: VisitMember,
+): Steps<void> {
+  for (let more = reader.openObject(); more; more = reader.nextMember()) {
+    const keyStart = reader.position;
+    const key = reader.readKey();
+    if (keys?.add(key, keyStart) === false) {
+      throw reader.refusal("duplicate_key", "a key is given twice", keyStart);
+    }
+    const start = reader.position;
+    const rest = skip(reader) ?? reader.pause();
+    if (rest !== undefined) yield* rest;
+    visit(key.toString(), reader.bytes.subarray(start, reader.position));
   }
-  return members;
 }
 
 function asRefused(error: unknown): unknown {
@@ -52,36 +58,62 @@ function asRefused(error: unknown): unknown {
   return new JsonRefused(error.message, syntaxCodes.has(error.code), { cause: error });
 }
 
+function readerOf(bytes: Buffer): JsonReader {
+  const reader = new JsonReader(bytes);
+  reader.pauseEvery(BYTES_PER_STEP);
+  reader.path.push("message");
+  reader.skipSpace();
+  return reader;
+}
+
 /**
- * Reads one JSON object from bytes, without building its values.
+ * Goes over one JSON object, without building its values.
  *
  * @throws JsonRefused for invalid UTF-8, a byte-order mark, anything but one object, a key that is
  *   given twice at any depth, a lone surrogate, and nesting over 64
  */
-export function readMembers(bytes: Buffer): Members {
+export function* visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
   if (!isUtf8(bytes)) throw new JsonRefused("the message is not valid UTF-8", true);
   if (bytes.subarray(0, 3).equals(byteOrderMark)) {
     throw new JsonRefused("the message begins with a byte-order mark", true);
   }
   try {
-    return readObject(bytes);
+    const reader = readerOf(bytes);
+    yield* visitAll(reader, { skip: skipUniqueKeys, keys: new ObjectKeys(reader) }, visit);
+    reader.skipSpace();
+    if (reader.position === bytes.length) return;
+    throw reader.refusal("trailing_data", "something follows the end of the object");
   } catch (error) {
     throw asRefused(error);
   }
 }
 
+/** As `visitMembers`, and quicker, for an object within one that `visitMembers` has gone over. */
+export function* visitJudgedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
+  const skip = (reader: JsonReader) => reader.skipValue();
+  yield* visitAll(readerOf(bytes), { skip, keys: undefined }, visit);
+}
+
+/** The members of one JSON object. @throws JsonRefused as `visitMembers` does */
+export function* readMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
+  const members = new Map<string, Buffer>();
+  yield* visitMembers(bytes, (key, value) => members.set(key, value));
+  return members;
+}
+
 /**
- * The elements of an array that `readMembers` has gone over, each as its bytes.
+ * The elements of an array that `visitMembers` has gone over, each as its bytes.
  *
  * @throws JsonRefused if it is no array
  */
-export function readElements(bytes: Buffer): Buffer[] {
+export function* readElements(bytes: Buffer): Steps<Buffer[]> {
   const elements: Buffer[] = [];
-  const reader = new JsonReader(bytes);
   try {
+    const reader = readerOf(bytes);
     for (let more = reader.openArray(); more; more = reader.nextElement()) {
       const start = reader.position;
-      reader.skipValue();
+      const rest = reader.skipValue() ?? reader.pause();
+      if (rest !== undefined) yield* rest;
       elements.push(bytes.subarray(start, reader.position));
     }
   } catch (error) {

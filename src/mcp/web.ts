@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { setHeaders } from "./answering.ts";
+import type { ResultSlot } from "./tools/result-slot.ts";
 
 /** Request headers that mean something to the protocol; a credential is not among them. */
 const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
@@ -59,5 +60,39 @@ export async function sendWebResponse(
     await pipeline(Readable.fromWeb(answer.body), headed, response);
   } catch {
     // Half an answer must not look like a whole one; the pipeline has cut the connection.
+  }
+}
+
+/** Bytes that are given to the client's connection at a time. */
+const PIECE_BYTES = 64 * 1024;
+
+function* piecesOf(buffers: readonly Buffer[]): Generator<Buffer> {
+  for (const buffer of buffers) {
+    for (let at = 0; at < buffer.length; at += PIECE_BYTES) {
+      yield buffer.subarray(at, at + PIECE_BYTES);
+    }
+  }
+}
+
+/**
+ * Sends the answer to a call of a tool, at its reader's pace, with what the slot holds in its place.
+ * Resolves when it has gone out or broken off.
+ */
+export async function sendInPieces(
+  answer: Response,
+  response: ServerResponse,
+  answerHeaders: () => readonly string[],
+  slot: ResultSlot,
+): Promise<void> {
+  try {
+    const buffers = slot.fill(await answer.text());
+    if (response.destroyed) return;
+    const length = buffers.reduce((sum, buffer) => sum + buffer.length, 0);
+    response.setHeader("Content-Length", length);
+    writeHead(answer, response, answerHeaders());
+    await pipeline(Readable.from(piecesOf(buffers)), response);
+  } catch {
+    // The client has gone away; half an answer must not look like a whole one.
+    response.destroy();
   }
 }

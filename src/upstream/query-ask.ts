@@ -6,14 +6,25 @@ import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
 import type { AnswerReceiver } from "./http1/receiver.ts";
 
-/** An answer of the upstream that is held whole. */
+/** An answer of the upstream that is held. */
 export interface QueryAnswer {
   readonly status: number;
+  /** Its body, or the first `largest` bytes of it. */
   readonly body: Buffer;
+  /** True if the body went on. */
+  readonly isCut: boolean;
+}
+
+/** How much of an answer is held in memory. */
+export interface HoldLimits {
+  /** Bytes; what comes beyond is read and dropped. */
+  readonly largest: number;
+  /** Told of bytes before they are held. @throws Refusal if there is no room for them */
+  readonly hold: (bytes: number) => void;
 }
 
 /** A query whose answer the gateway itself has a use for. */
-export interface QueryAsk {
+export interface QueryAsk extends HoldLimits {
   /** Set for `GET` of a path instead of a query. */
   readonly path?: string;
   /** Who asks: connections are shared fairly between users. */
@@ -25,31 +36,32 @@ export interface QueryAsk {
   readonly signal: AbortSignal;
 }
 
-/** Bytes of an answer that is held whole; more is for `POST /query`, which streams. */
+/** Bytes of an answer that are read; past them it is given up, since `POST /query` streams. */
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
 /** Gathers an answer. */
 export class HeldAnswer implements AnswerReceiver {
   readonly #connection: Connection;
   readonly #settle: { resolve: (answer: QueryAnswer) => void; reject: (error: Error) => void };
-  readonly #signal: AbortSignal;
+  readonly #ask: QueryAsk;
   /** @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout` */
   readonly answer: Promise<QueryAnswer>;
   readonly #times: Times;
   readonly #startedAt = performance.now();
   readonly #pieces: Buffer[] = [];
   #length = 0;
+  #held = 0;
   #status = 0;
 
   /** @param times where the time to the answer's head is counted */
-  constructor(connection: Connection, signal: AbortSignal, times: Times) {
+  constructor(connection: Connection, ask: QueryAsk, times: Times) {
     const { promise, resolve, reject } = Promise.withResolvers<QueryAnswer>();
     this.answer = promise;
     this.#settle = { resolve, reject };
     this.#connection = connection;
-    this.#signal = signal;
+    this.#ask = ask;
     this.#times = times;
-    signal.addEventListener("abort", this.#onAbort, { once: true });
+    ask.signal.addEventListener("abort", this.#onAbort, { once: true });
   }
 
   onBytes(): void {}
@@ -62,24 +74,45 @@ export class HeldAnswer implements AnswerReceiver {
   }
 
   onData(piece: Buffer, release: Release): void {
-    this.#length += piece.length;
-    if (this.#length > LARGEST_ANSWER_BYTES) {
-      const detail = "the answer is too large to be held";
-      this.#connection.abort(new Refusal("upstream_broken", { detail }));
+    try {
+      this.#take(piece);
+      release();
+    } catch (error) {
+      this.#connection.abort(asRefusal(error instanceof Error ? error : new Error("unknown")));
       return;
     }
-    this.#pieces.push(Buffer.from(piece));
-    release();
+    if (this.#length <= LARGEST_ANSWER_BYTES) return;
+    this.#finish();
+    this.#connection.abort(new Refusal("upstream_broken", { detail: "the answer is too large" }));
+  }
+
+  /** Copies what is to be held of a piece. @throws Refusal */
+  #take(piece: Buffer): void {
+    this.#length += piece.length;
+    const kept = piece.subarray(0, this.#ask.largest - this.#held);
+    if (kept.length === 0) return;
+    this.#ask.hold(kept.length);
+    this.#held += kept.length;
+    this.#pieces.push(Buffer.from(kept));
+  }
+
+  #finish(): void {
+    this.#ask.signal.removeEventListener("abort", this.#onAbort);
+    const isCut = this.#length > this.#held;
+    this.#settle.resolve({ status: this.#status, body: Buffer.concat(this.#pieces), isCut });
   }
 
   onEnd(last: Buffer | undefined): void {
-    this.#signal.removeEventListener("abort", this.#onAbort);
-    if (last !== undefined) this.#pieces.push(last);
-    this.#settle.resolve({ status: this.#status, body: Buffer.concat(this.#pieces) });
+    try {
+      if (last !== undefined) this.#take(last);
+      this.#finish();
+    } catch (error) {
+      this.onError(error instanceof Error ? error : new Error("unknown"));
+    }
   }
 
   onError(error: Error): void {
-    this.#signal.removeEventListener("abort", this.#onAbort);
+    this.#ask.signal.removeEventListener("abort", this.#onAbort);
     this.#settle.reject(asRefusal(error));
   }
 

@@ -113,7 +113,7 @@ export class QueryLink {
    * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`
    */
   ask(connection: Connection, query: QueryAsk): Promise<QueryAnswer> {
-    const held = new HeldAnswer(connection, query.signal, this.#figures.answers);
+    const held = new HeldAnswer(connection, query, this.#figures.answers);
     const { path, fields, body } = query;
     const head = path === undefined ? this.#headOf(query) : this.#headOfGet(path, fields);
     connection.send(head, body, held);

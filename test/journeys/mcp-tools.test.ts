@@ -177,8 +177,8 @@ t.test("whatever the embedded server refuses is said to be denied, and why", asy
   const select = { database, from: "t", columns: ["*"] };
   const refused: [reason: string, name: string, args: object][] = [
     ["unknown_tool", "run_statement", {}],
-    ["invalid_params", "select", {}],
-    ["invalid_params", "select", { ...select, limit: 1.5 }],
+    ["missing_field", "select", {}],
+    ["invalid_value", "select", { ...select, limit: 1.5 }],
     ["invalid_column", "select", { ...select, columns: ["other.id"] }],
     ["role_insufficient", "insert", { database, table: "t", values: [{ id: 1 }] }],
     ["no_grant", "select", { ...select, database: "elsewhere" }],

@@ -27,11 +27,10 @@ t.test("a message is read as far as it counts", async (t) => {
     name: "insert",
     protocolVersion: "2026-07-28",
   });
-  const read = Array.from(message.arguments ?? [], ([key, value]) => [key, value.toString()]);
-  t.same(read, [
-    ["id", "9223372036854775807"],
-    ["name", '[1.50, {"a":"b"}]'],
-  ]);
+  t.equal(
+    message.arguments?.toString(),
+    '{"id":9223372036854775807,"n\\u0061me":[1.50, {"a":"b"}]}',
+  );
   const reading = readMessage(
     Buffer.from('{"jsonrpc":"2.0","id":"x","method":"resources/read","params":{"uri":"a:b"}}'),
   );

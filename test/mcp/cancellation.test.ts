@@ -2,7 +2,7 @@ import t from "tap";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { listen, noSchema, plainAnswer, principalOf } from "./kit.ts";
+import { listen, noSchema, plainAnswer, plainLimits, principalOf } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 
 const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
@@ -11,7 +11,7 @@ t.test("a client that goes away takes its query along", async (t) => {
   let asked = 0;
   let aborted = 0;
   const embedded = createEmbeddedMcp({
-    ask: (_principal, _query, signal) => {
+    ask: (_principal, _query, { signal }) => {
       asked++;
       const { promise, reject } = Promise.withResolvers<never>();
       signal.addEventListener("abort", () => {
@@ -21,7 +21,7 @@ t.test("a client that goes away takes its query along", async (t) => {
       return promise;
     },
     schema: noSchema,
-    rowLimit: 10,
+    ...plainLimits,
     mayUse: () => true,
     serverVersion: "1.0.0",
   });
@@ -47,7 +47,7 @@ t.test("an error that nobody expected tells the model nothing of itself", async 
   const embedded = createEmbeddedMcp({
     ask: () => Promise.reject(new Error("/secret/path")),
     schema: noSchema,
-    rowLimit: 10,
+    ...plainLimits,
     mayUse: () => true,
     serverVersion: "1.0.0",
   });
@@ -64,7 +64,7 @@ t.test("a stream of subscriptions, which could bring nothing, is over at once", 
   const embedded = createEmbeddedMcp({
     ask: () => Promise.reject(new Error("not asked")),
     schema: noSchema,
-    rowLimit: 10,
+    ...plainLimits,
     mayUse: () => true,
     serverVersion: "1.0.0",
   });

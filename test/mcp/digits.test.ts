@@ -32,4 +32,22 @@ t.test("integers of 64 bits keep their digits on the way in and out", async (t) 
     rows: [{ id: "-9223372036854775808", note: { n: "9007199254740993" } }],
     truncated: false,
   });
+
+  const [row] = answer.result.structuredContent.rows;
+  const where = { column: "id", cmp: "=", value: row.id };
+  const table = { database: "main", table: "big" };
+  const change = async (name: string, args: object): Promise<void> => {
+    const call = statelessCall("tools/call", { name, arguments: { ...table, ...args } });
+    const { body } = await ask(endpoint.url, call);
+    t.notMatch(body.toString(), "isError", body.toString());
+  };
+  await change("insert", { values: [{ id: "-9223372036854775807", note: 1 }] });
+  await change("update", { set: { id: "9007199254740993" }, where });
+  t.match((await query(select)).text, '"id":9007199254740993,"note":{"n":9007199254740993}');
+  await change("delete", { where: { ...where, value: "9007199254740993" } });
+  t.match(
+    (await query(select)).text,
+    '"data":[{"id":-9223372036854775807,"note":1}]',
+    "what was given out is taken back, and no other row is meant",
+  );
 });

@@ -94,6 +94,7 @@ t.test("rows past the cap are cut, and said to be", async (t) => {
     t.same((await mcp.call("select", { ...select, ...limit })).structured, {
       rows: firstTwo,
       truncated: true,
+      next_offset: 2,
     });
   }
   const exact = await mcp.call("select", { ...select, limit: 2 });

@@ -3,17 +3,17 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
-import { decide, decideQuery } from "../../src/access/policy.ts";
+import { type Decision, decide, decideQuery } from "../../src/access/policy.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Answering } from "../../src/mcp/answering.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { Principal } from "../../src/mcp/principal.ts";
-import type { QueryAnswer } from "../../src/mcp/tools/outcome.ts";
+import type { QueryAnswer } from "../../src/mcp/tools/answer.ts";
+import type { AskedRight } from "../../src/mcp/tools/register.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/scopes.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { PermissionClass } from "../../src/query/permissions.ts";
-import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { createSchemaSource, type SchemaSource } from "../../src/upstream/schema-source.ts";
@@ -95,27 +95,21 @@ function answerError(response: ServerResponse, error: unknown): void {
   response.end(JSON.stringify({ status: "error", code: isKnown ? error.code : String(error) }));
 }
 
-function refusedAnswer(status: number, code: string, message: string): QueryAnswer {
-  return { status, body: Buffer.from(JSON.stringify({ status: "error", message, code })) };
-}
-
 /** Queries as the gateway takes them: judged by the real scanner and policy, then sent up. */
 export function askBy(snapshot: Snapshot, address: string) {
   const grammar = createGrammar({ extraFields: [], operations: {} });
-  return async ({ subject }: Principal, body: Buffer): Promise<QueryAnswer> => {
-    try {
-      const { allowed, decisions } = decideQuery(snapshot, subject, scan(body, grammar));
-      const reason = decisions.at(-1)?.reason ?? "no_grant";
-      if (!allowed) {
-        return refusedAnswer(403, reason, "Insufficient permissions for this operation");
-      }
-    } catch (error) {
-      if (!(error instanceof QueryRefused)) throw error;
-      return refusedAnswer(400, error.code, error.message);
-    }
+  return async (
+    { subject }: Principal,
+    body: Buffer,
+    { largest }: { largest: number },
+  ): Promise<QueryAnswer> => {
+    const { allowed, decisions } = decideQuery(snapshot, subject, scan(body, grammar));
+    if (!allowed) throw deniedBy(decisions.at(-1));
     const headers = { "content-type": "application/json" };
     const answer = await send(address, { method: "POST", path: "/query", headers }, body);
-    return { status: answer.status, body: Buffer.from(answer.text) };
+    const whole = Buffer.from(answer.text);
+    const isCut = whole.length > largest;
+    return { status: answer.status, body: whole.subarray(0, largest), isCut };
   };
 }
 
@@ -129,7 +123,7 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
         holds: () => true,
         async get(_caller, path) {
           const { status, text } = await send(address, { path });
-          return { status, body: Buffer.from(text) };
+          return { status, body: Buffer.from(text), isCut: false };
         },
       },
     ],
@@ -147,6 +141,22 @@ export const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
   maySee: () => true,
   requireSeen() {},
 });
+function deniedBy(decision: Decision | undefined): Refusal {
+  const reason = decision?.reason ?? "no_grant";
+  return new Refusal(reason === "allowed" ? "no_grant" : reason);
+}
+
+/** Judges a right ahead of the arguments, where they name a database. */
+export function requireRightBy(snapshot: Snapshot) {
+  return ({ subject }: Principal, { database, permission }: AskedRight): void => {
+    if (database === undefined) return;
+    const decision = decide(snapshot, subject, permission, database);
+    if (!decision.allowed) throw deniedBy(decision);
+  };
+}
+
+/** What an embedded server of tests has that ask for nothing else. */
+export const plainLimits = { requireRight() {}, rowLimit: 10, resultBytes: 1024 * 1024 };
 
 export interface EmbeddedSetting {
   readonly endpoint: Endpoint;
@@ -157,6 +167,7 @@ export interface EmbeddedSetting {
 export interface EmbeddedSettingOptions {
   readonly grants: Grants;
   readonly rowLimit?: number;
+  readonly resultBytes?: number;
   /** False for a database that cannot tell what it holds. */
   readonly hasSchema?: boolean;
 }
@@ -164,14 +175,16 @@ export interface EmbeddedSettingOptions {
 /** The embedded server over a real engine, and its first caller `alice`. */
 export async function openEmbedded(
   t: Test,
-  { grants, rowLimit = 100, hasSchema = true }: EmbeddedSettingOptions,
+  { grants, rowLimit = 100, resultBytes = 1024 * 1024, hasSchema = true }: EmbeddedSettingOptions,
 ): Promise<EmbeddedSetting> {
   const { engine, ask } = await freshEngine(t);
   const snapshot = snapshotOf(grants);
   const embedded = createEmbeddedMcp({
+    requireRight: requireRightBy(snapshot),
     ask: askBy(snapshot, engine.address),
     schema: hasSchema ? schemaBy(snapshot, engine.address) : noSchema,
     rowLimit,
+    resultBytes,
     mayUse: mayUseBy(snapshot),
     serverVersion: "1.2.3",
   });

@@ -93,6 +93,8 @@ function distinct<Key extends string>(key: Key) {
   };
 }
 
+const mebibyte = 1024 * 1024;
+
 /** `[mcp]`: the Model Context Protocol endpoint. */
 export const mcp = z
   .strictObject({
@@ -105,9 +107,17 @@ export const mcp = z
         examples: ["http://127.0.0.1:9200/mcp"],
       }),
     ...credentialKeys("That server's", "/run/secrets/mcp"),
+    max_body_bytes: wholeNumber(1024, 1024 * mebibyte)
+      .default(mebibyte)
+      .describe("Largest message to /mcp, in bytes; a larger one is answered with 413."),
     row_limit: wholeNumber(1, 100_000)
       .default(500)
       .describe("Rows that one call of the embedded server's select returns at most."),
+    result_bytes: wholeNumber(16 * 1024, 16 * mebibyte)
+      .default(mebibyte)
+      .describe(
+        "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
+      ),
     app_schemes: z
       .array(appScheme)
       .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])

@@ -64,7 +64,8 @@ export const server = z
       .default(268_435_456)
       .meta({
         description:
-          "Bytes of request bodies held at one time, at least max_body_bytes for each worker; past it 503.",
+          "Bytes of request bodies and MCP results held at one time, at least max_body_bytes for " +
+          "each worker; past it 503.",
         live: true,
       }),
     request_timeout: seconds()

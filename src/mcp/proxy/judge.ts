@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Identity } from "../../upstream/headers.ts";
-import { type McpMessage, readMessage } from "../body.ts";
+import { type McpMessage, readMessageInSlices } from "../body.ts";
 import { type Era, judgeHeaders, judgeParameter } from "../headers.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { requireMethod } from "../methods.ts";
@@ -33,16 +33,16 @@ function sessionIdOf({ headers }: IncomingMessage): string | undefined {
 }
 
 /** What the server behind is told of the caller, whose tool call or task is judged for it. */
-function identify(
+async function identify(
   { policy }: Rules,
   { headers }: IncomingMessage,
   message: McpMessage | undefined,
   principal: Principal,
-): Identity {
+): Promise<Identity> {
   const { username } = principal.subject;
   if (message?.method.startsWith("tasks/")) policy.judgeTask(principal, message);
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
-  const { decision, database, argument } = policy.judge(principal, message);
+  const { decision, database, argument } = await policy.judge(principal, message);
   if (argument !== undefined) judgeParameter(headers, message, argument, database);
   principal.noteCall?.(message.name ?? "");
   return { username, roles: [decision.role ?? ""], databases: [database] };
@@ -62,7 +62,7 @@ export async function judgeRequest(
   body: Buffer | undefined,
   principal: Principal,
 ): Promise<Judged> {
-  const message = body === undefined ? undefined : readMessage(body);
+  const message = body === undefined ? undefined : await readMessageInSlices(body);
   const era = message === undefined ? "handshake" : judgeHeaders(request.headers, message);
   // Revisions without sessions ignore the header.
   const sessionId = era === "stateless" ? undefined : sessionIdOf(request);
@@ -75,7 +75,7 @@ export async function judgeRequest(
     throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
   }
   if (message !== undefined) requireMethod(message, principal, era);
-  const identity = identify(rules, request, message, principal);
+  const identity = await identify(rules, request, message, principal);
   if (message !== undefined) await requireOwnTask(rules.sessions, message, username);
   return { message, era, sessionId, identity };
 }

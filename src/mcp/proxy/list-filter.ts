@@ -1,4 +1,5 @@
 import { Transform, type TransformCallback } from "node:stream";
+import { inSlices, type Steps } from "../../slices.ts";
 import {
   beginsWith,
   JsonRefused,
@@ -14,11 +15,13 @@ const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** True if the tool of this name may be shown. */
 export type ShowTool = (name: string) => boolean;
 
-function filterArray(tools: Buffer, show: ShowTool): Buffer {
-  const kept = readElements(tools).filter((tool) => {
-    const name = beginsWith(tool, "{") ? readText(readMembers(tool).get("name")) : undefined;
-    return name !== undefined && show(name);
-  });
+function* filterArray(tools: Buffer, show: ShowTool): Steps<Buffer> {
+  const kept: Buffer[] = [];
+  for (const tool of yield* readElements(tools)) {
+    const members = beginsWith(tool, "{") ? yield* readMembers(tool) : undefined;
+    const name = readText(members?.get("name"));
+    if (name !== undefined && show(name)) kept.push(tool);
+  }
   return Buffer.from(`[${kept.map((tool) => tool.toString("utf8")).join(",")}]`);
 }
 
@@ -39,15 +42,15 @@ function forbidKeeping(result: Map<string, Buffer>): void {
  * @returns the message's bytes; the same ones if there is nothing to filter
  * @throws JsonRefused for a message that two parsers could read differently
  */
-export function filterMessage(message: Buffer, show: ShowTool): Buffer {
-  const top = new Map(readMembers(message));
+function* filterMessage(message: Buffer, show: ShowTool): Steps<Buffer> {
+  const top = yield* readMembers(message);
   const content = top.get("result");
   if (content === undefined || !beginsWith(content, "{")) return message;
-  const result = new Map(readMembers(content));
+  const result = yield* readMembers(content);
   const tools = result.get("tools");
   if (tools === undefined) return message;
   if (!beginsWith(tools, "[")) throw new JsonRefused("tools is not an array", false);
-  result.set("tools", filterArray(tools, show));
+  result.set("tools", yield* filterArray(tools, show));
   forbidKeeping(result);
   return writeMembers(top.set("result", writeMembers(result)));
 }
@@ -70,12 +73,9 @@ export class MessageFilter extends Transform {
   }
 
   override _flush(done: TransformCallback): void {
-    try {
-      const body = Buffer.concat(this.#chunks);
-      done(null, body.length === 0 ? body : filterMessage(body, this.#show));
-    } catch (error) {
-      done(error instanceof Error ? error : new Error("unknown"));
-    }
+    const body = Buffer.concat(this.#chunks);
+    if (body.length === 0) done();
+    else inSlices(filterMessage(body, this.#show)).then((filtered) => done(null, filtered), done);
   }
 }
 
@@ -90,7 +90,7 @@ const dataLine = /^data(?:: ?(?<text>.*))?$/s;
 const byteOrderMark = /^\xef\xbb\xbf/;
 
 /** Filters one event, given as a character for each byte. */
-function filterEvent(event: string, show: ShowTool): string {
+function* filterEvent(event: string, show: ShowTool): Steps<string> {
   const lines = event.split(endOfLine);
   const data = lines.flatMap((line) => {
     const match = dataLine.exec(line);
@@ -99,7 +99,7 @@ function filterEvent(event: string, show: ShowTool): string {
   const text = data.join("\n");
   if (text.trim() === "") return event;
   const message = Buffer.from(text, "latin1");
-  const filtered = filterMessage(message, show);
+  const filtered = yield* filterMessage(message, show);
   if (filtered === message) return event;
   const others = lines.filter((line) => line !== "" && !dataLine.test(line));
   // Written again as JSON of one line each, since no value but a string keeps a line break.
@@ -121,12 +121,11 @@ export class EventFilter extends Transform {
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
     const searched = this.#rest.length;
     this.#rest += chunk.toString("latin1");
-    try {
-      this.#passWholeEvents(searched);
-      done(this.#rest.length > LARGEST_MESSAGE_BYTES ? new JsonRefused("too long", false) : null);
-    } catch (error) {
-      done(error instanceof Error ? error : new Error("unknown"));
-    }
+    inSlices(this.#passWholeEvents(searched)).then(
+      () =>
+        done(this.#rest.length > LARGEST_MESSAGE_BYTES ? new JsonRefused("too long", false) : null),
+      done,
+    );
   }
 
   /** What is left is no whole event, and clients would drop it. */
@@ -134,7 +133,7 @@ export class EventFilter extends Transform {
     done();
   }
 
-  #passWholeEvents(searched: number): void {
+  *#passWholeEvents(searched: number): Steps<void> {
     endOfEvent.lastIndex = Math.max(0, searched - END_LENGTH);
     let start = 0;
     for (let end = endOfEvent.exec(this.#rest); end !== null; end = endOfEvent.exec(this.#rest)) {
@@ -142,7 +141,7 @@ export class EventFilter extends Transform {
       const event = this.#rest.slice(start, next);
       const text = this.#isAtStart ? event.replace(byteOrderMark, "") : event;
       this.#isAtStart = false;
-      this.push(filterEvent(text, this.#show), "latin1");
+      this.push(yield* filterEvent(text, this.#show), "latin1");
       start = next;
     }
     this.#rest = this.#rest.slice(start);

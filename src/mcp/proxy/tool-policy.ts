@@ -2,7 +2,8 @@ import type { Decision } from "../../access/policy.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import { rememberOne } from "../../remember.ts";
-import { type McpMessage, requireExactKeys } from "../body.ts";
+import { inSlices } from "../../slices.ts";
+import { type McpMessage, readKnownMembers } from "../body.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
 import { readText } from "../strict-json.ts";
@@ -45,7 +46,7 @@ export interface ToolPolicy {
    *
    * @throws McpRefused `denied`, or `invalidParams` if the call does not name its database
    */
-  judge(principal: Principal, message: McpMessage): CallDecision;
+  judge(principal: Principal, message: McpMessage): Promise<CallDecision>;
   /**
    * Judges a request about tasks, which are work that tools do: whoever may call no tool has none.
    *
@@ -63,13 +64,16 @@ function denied(message: McpMessage, code: string): McpRefused {
   return new McpRefused("denied", text, options);
 }
 
+/** Bytes of a plain name in JSON, however it is escaped. */
+const LONGEST_NAME = 6 * 63 + 2;
+
 /** The database that a call is about. @throws McpRefused `invalidParams` */
-function databaseOf(rule: ToolRule, message: McpMessage): string {
+async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> {
   if (rule.database !== undefined) return rule.database;
   const { database_argument: key = "" } = rule;
-  const args = message.arguments ?? new Map<string, Buffer>();
-  requireExactKeys(args, [key], message.id);
-  const database = readText(args.get(key));
+  const args = message.arguments ?? Buffer.from("{}");
+  const value = (await inSlices(readKnownMembers(args, [key], message.id))).get(key);
+  const database = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
   if (database !== undefined && isPlainName(database)) return database;
   const problem = `Invalid params: the argument ${key} names no database`;
   throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
@@ -84,10 +88,10 @@ export function createToolPolicy(rulesNow: () => readonly ToolRule[], rights: Ri
   const mayUse = (principal: Principal, { permission, database }: ToolRule): boolean =>
     rights.mayUse(principal, permission, database);
   return {
-    judge(principal, message) {
+    async judge(principal, message) {
       const rule = ruleOf(message.name ?? "");
       if (rule === undefined) throw denied(message, "tool_without_policy");
-      const database = databaseOf(rule, message);
+      const database = await databaseOf(rule, message);
       const decision = rights.decide(principal, rule, database);
       if (!decision.allowed) throw denied(message, decision.reason);
       return { decision, database, argument: rule.database_argument };

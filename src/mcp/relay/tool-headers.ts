@@ -1,8 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { isJSONRPCResultResponse, type JSONRPCRequest } from "@modelcontextprotocol/client";
 import { z } from "zod";
+import { inOneGo } from "../../slices.ts";
 import type { McpMessage } from "../body.ts";
 import { encodeHeaderValue } from "../headers.ts";
+import { readMembers } from "../strict-json.ts";
 import {
   type HeaderDeclaration,
   membersOf,
@@ -65,8 +67,10 @@ export class ToolHeaders {
   of({ method, name, protocolVersion, arguments: args }: McpMessage): Record<string, string> {
     const isCall = method === "tools/call" && protocolVersion !== undefined;
     const declared = isCall ? this.#declarations.get(name ?? "") : undefined;
+    const given =
+      declared === undefined || args === undefined ? undefined : inOneGo(readMembers(args));
     const entries = (declared ?? []).flatMap(({ path: [first = "", ...rest], header }) => {
-      const bytes = args?.get(first);
+      const bytes = given?.get(first);
       const value: unknown = bytes === undefined ? undefined : JSON.parse(bytes.toString("utf8"));
       const text = headerText(valueAt(value, rest));
       return text === undefined ? [] : [[`Mcp-Param-${header}`, text] as const];

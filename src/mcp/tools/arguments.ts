@@ -12,7 +12,9 @@ export const table = plainName.describe(`Name of the table: ${plainNameRule}.`);
 
 const cell: z.ZodType<CellValue> = z
   .json()
-  .describe("Any JSON value. Integers of 64 bits keep all their digits.");
+  .describe(
+    "Any JSON value. An integer beyond 2^53 - 1 may be a string of its digits, as it is in answers.",
+  );
 
 const column = z
   .string()

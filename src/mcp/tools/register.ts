@@ -1,20 +1,51 @@
-import type { CallToolResult, McpServer } from "@modelcontextprotocol/server";
+import type {
+  CallToolResult,
+  McpServer,
+  StandardSchemaWithJSON,
+} from "@modelcontextprotocol/server";
+import type { z } from "zod";
+import { isPlainName } from "../../query/names.ts";
+import type { OperationName } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import type { SchemaSource } from "../../upstream/schema-source.ts";
 import type { Principal } from "../principal.ts";
-import { type Members, readText } from "../strict-json.ts";
+import { readText } from "../strict-json.ts";
+import { LONGEST_MESSAGE, messageOf, type QueryAnswer, rowsOf } from "./answer.ts";
 import { type QueryTool, queryTools, schemaTools, type ToolDefinition } from "./definitions.ts";
-import { failed, messageOf, type QueryAnswer, rowsOf, succeeded } from "./outcome.ts";
-import { queryOf, withRowLimit } from "./query-text.ts";
+import { failed } from "./failure.ts";
+import { argumentsNamed, countIn, queryOf, withRowLimit } from "./query-text.ts";
+import { listResult, resultOf, type ToolResult } from "./result.ts";
+import { askedShapes, readAsked } from "./schema-arguments.ts";
+
+/** What a call asks for, as far as its right can be judged ahead of its arguments. */
+export interface AskedRight {
+  readonly operation: OperationName;
+  readonly permission: PermissionClass;
+  /** Undefined if the arguments name none: then the right is needed anywhere at all. */
+  readonly database: string | undefined;
+  readonly tables: readonly string[];
+}
 
 /** What the tools work on. */
 export interface ToolContext {
-  /** Judges a query, notes it in the audit, and carries it out, as on `/query`. */
-  readonly ask: (principal: Principal, query: Buffer, signal: AbortSignal) => Promise<QueryAnswer>;
+  /** Judges the right of a call, and notes a denial. @throws Refusal */
+  readonly requireRight: (principal: Principal, asked: AskedRight) => void;
+  /**
+   * Judges a query, notes it in the audit, and carries it out, as on `/query`.
+   *
+   * @throws Refusal, or QueryRefused
+   */
+  readonly ask: (
+    principal: Principal,
+    query: Buffer,
+    options: { readonly signal: AbortSignal; readonly largest: number },
+  ) => Promise<QueryAnswer>;
   /** What there is; where nothing is told, the tools that tell it are absent. */
   readonly schema: SchemaSource<Principal>;
   /** Rows that one call returns at most. */
   readonly rowLimit: number;
+  /** Bytes that one call returns at most. */
+  readonly resultBytes: number;
   /** True if the principal has the right on any database at all. */
   readonly mayUse: (principal: Principal, permission: PermissionClass) => boolean;
 }
@@ -22,7 +53,7 @@ export interface ToolContext {
 /** One call: by whom, and its arguments as they were sent. */
 export interface ToolCall {
   readonly principal: Principal;
-  readonly arguments: Members;
+  readonly arguments: Buffer;
   readonly signal: AbortSignal;
 }
 
@@ -31,53 +62,71 @@ export interface Tool {
   readonly definition: ToolDefinition;
   /** True if it tells what there is. */
   readonly isOfSchema: boolean;
-  readonly perform: (call: ToolCall) => Promise<Record<string, unknown>>;
+  readonly perform: (call: ToolCall) => Promise<ToolResult>;
 }
 
-function fromQuery({ ask, rowLimit }: ToolContext, definition: QueryTool): Tool {
-  const { operation } = definition;
+/** Bytes of a plain name in JSON, however it is escaped. */
+const LONGEST_NAME = 6 * 63 + 2;
+
+function nameIn(value: Buffer | undefined): string | undefined {
+  const name = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
+  return name !== undefined && isPlainName(name) ? name : undefined;
+}
+
+const named = ["database", "table", "from", "limit", "offset"];
+
+function fromQuery(context: ToolContext, definition: QueryTool): Tool {
+  const { ask, requireRight, rowLimit, resultBytes } = context;
+  const { operation, permission } = definition;
   return {
     definition,
     isOfSchema: false,
     async perform({ principal, arguments: args, signal }) {
+      const found = await argumentsNamed(args, named);
+      const table = nameIn(found.get("from") ?? found.get("table"));
+      const tables = table === undefined ? [] : [table];
+      const database = nameIn(found.get("database"));
+      requireRight(principal, { operation, permission, database, tables });
       if (operation !== "Select") {
-        return messageOf(await ask(principal, queryOf(operation, args), signal));
+        const query = queryOf(operation, args);
+        return messageOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
       }
-      const query = queryOf(operation, withRowLimit(args, rowLimit));
-      return rowsOf(await ask(principal, query, signal), rowLimit);
+      const query = queryOf(operation, ...withRowLimit(args, found.get("limit"), rowLimit));
+      const answer = await ask(principal, query, { signal, largest: resultBytes });
+      const offset = countIn(found.get("offset")) ?? 0;
+      return rowsOf(answer, { most: rowLimit, bytes: resultBytes, offset });
     },
   };
 }
 
-/** A name among the arguments, which the schema has found to be a plain name. */
-function nameIn(args: Members, key: string): string {
-  return readText(args.get(key)) ?? "";
-}
-
-function fromSchema(schema: SchemaSource<Principal>): Tool[] {
+function fromSchema(schema: SchemaSource<Principal>, { resultBytes: bytes }: ToolContext): Tool[] {
+  const listOf = (key: string, names: readonly unknown[]): ToolResult => {
+    const whole = resultOf({ [key]: names });
+    if (2 * whole.text.length <= bytes) return whole;
+    const rows = names.map((name) => Buffer.from(JSON.stringify(name)));
+    return listResult(key, { rows, isCut: false }, { most: rows.length, bytes, offset: undefined });
+  };
   const tools: Omit<Tool, "isOfSchema">[] = [
     {
       definition: schemaTools.listDatabases,
-      perform: async ({ principal, signal }) => ({
-        databases: await schema.listDatabases(principal, signal),
-      }),
+      async perform({ principal, arguments: args, signal }) {
+        readAsked(args, askedShapes.everything);
+        return listOf("databases", await schema.listDatabases(principal, signal));
+      },
     },
     {
       definition: schemaTools.listTables,
-      perform: async ({ principal, arguments: args, signal }) => ({
-        tables: await schema.listTables(principal, nameIn(args, "database"), signal),
-      }),
+      async perform({ principal, arguments: args, signal }) {
+        const { database } = readAsked(args, askedShapes.database);
+        return listOf("tables", await schema.listTables(principal, database, signal));
+      },
     },
     {
       definition: schemaTools.describeTable,
-      perform: async ({ principal, arguments: args, signal }) => ({
-        columns: await schema.describeTable(
-          principal,
-          nameIn(args, "database"),
-          nameIn(args, "table"),
-          signal,
-        ),
-      }),
+      async perform({ principal, arguments: args, signal }) {
+        const { database, table } = readAsked(args, askedShapes.table);
+        return listOf("columns", await schema.describeTable(principal, database, table, signal));
+      },
     },
   ];
   return tools.map((tool) => ({ ...tool, isOfSchema: true }));
@@ -86,18 +135,28 @@ function fromSchema(schema: SchemaSource<Principal>): Tool[] {
 /** Every tool. */
 export function toolsOf(context: ToolContext): readonly Tool[] {
   return [
-    ...fromSchema(context.schema),
+    ...fromSchema(context.schema, context),
     ...queryTools.map((definition) => fromQuery(context, definition)),
   ];
 }
 
-async function carryOut(tool: Tool, call: ToolCall): Promise<CallToolResult> {
+/** Takes the result of the call of this request. */
+export type TakeResult = (result: ToolResult) => CallToolResult;
+
+async function carryOut(tool: Tool, call: ToolCall, take: TakeResult): Promise<CallToolResult> {
   call.principal.noteCall?.(tool.definition.name);
   try {
-    return succeeded(await tool.perform(call));
+    return take(await tool.perform(call));
   } catch (error) {
     return failed(error);
   }
+}
+
+/** A schema that a list shows, and that judges nothing: what is sent is judged by the scanner. */
+function shown(schema: z.ZodObject): StandardSchemaWithJSON {
+  const { jsonSchema } = schema["~standard"];
+  const validate = (value: unknown) => ({ value });
+  return { "~standard": { version: 1, vendor: "gatehouse", validate, jsonSchema } };
 }
 
 /** Registers a tool on the server of one request. */
@@ -105,11 +164,13 @@ export function registerTool(
   server: McpServer,
   tool: Tool,
   { principal, arguments: args }: Omit<ToolCall, "signal">,
+  take: TakeResult,
 ): void {
-  const { name, title, description, inputSchema, outputSchema, annotations } = tool.definition;
+  const { name, title, description, annotations } = tool.definition;
+  const inputSchema = shown(tool.definition.inputSchema);
+  const outputSchema = shown(tool.definition.outputSchema);
   const settings = { title, description, inputSchema, outputSchema, annotations };
-  // The parsed arguments are for the schema's judgement alone: in them, numbers may be rounded.
   server.registerTool(name, settings, (_parsed, { mcpReq }) =>
-    carryOut(tool, { principal, arguments: args, signal: mcpReq.signal }),
+    carryOut(tool, { principal, arguments: args, signal: mcpReq.signal }, take),
   );
 }

@@ -1,6 +1,14 @@
 /** JSON Schemas of what the tools answer in `structuredContent`. */
 import { z } from "zod";
 
+const next_offset = z
+  .int()
+  .optional()
+  .describe(
+    "Where truncated: the offset that goes on. Use order_by, so that rows keep their order.",
+  );
+const truncated = z.boolean().optional().describe("True if there are more than are listed.");
+
 /** Answer of `select`. */
 export const rows = z.object({
   rows: z
@@ -9,9 +17,8 @@ export const rows = z.object({
       "The rows, values by column. An integer beyond 2^53 - 1, which JSON readers may round, is a " +
         "string of its digits.",
     ),
-  truncated: z
-    .boolean()
-    .describe("True if there are more rows than the server returns; use limit and offset."),
+  truncated: z.boolean().describe("True if there are more rows than the server returns at once."),
+  next_offset,
 });
 
 /** Answer of what changes something. */
@@ -20,10 +27,10 @@ export const done = z.object({
 });
 
 /** Answer of `list_databases`. */
-export const databases = z.object({ databases: z.array(z.string()) });
+export const databases = z.object({ databases: z.array(z.string()), truncated });
 
 /** Answer of `list_tables`. */
-export const tables = z.object({ tables: z.array(z.string()) });
+export const tables = z.object({ tables: z.array(z.string()), truncated });
 
 /** Answer of `describe_table`. */
 export const columns = z.object({
@@ -35,4 +42,5 @@ export const columns = z.object({
       nullable: z.boolean(),
     }),
   ),
+  truncated,
 });

@@ -1,0 +1,172 @@
+/** Bodies as large as they may be, each in its own way, and how long they hold the event loop. */
+import type { Test } from "tap";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { longestTurn, measuredEnvironment } from "../kit/loop-time.ts";
+import { postHeaders, statelessCall } from "../mcp/messages.ts";
+import { Witness } from "./witness.ts";
+
+/** Milliseconds for which nothing may hold the event loop. */
+const LONGEST_TURN = 50;
+/** A busy machine's caches and collector make one turn or other longer: each may be tried again. */
+const TRIES = 3;
+/** Bytes of an answer that says what is wrong. */
+const LONGEST_ANSWER = 4096;
+const LARGEST_BODY = 10 * 1024 * 1024;
+/** Bytes of a body that are left to what else stands in it. */
+const REST = 4096;
+
+/** The largest body, for a section of the configuration. */
+export const limits = `max_body_bytes = ${LARGEST_BODY}\n`;
+
+/** Elements, as many as fit into a body. */
+export function fill(element: string): string {
+  const count = Math.floor((LARGEST_BODY - REST) / (element.length + 1));
+  return `${`${element},`.repeat(count - 1)}${element}`;
+}
+
+/** Members of different keys, as many as fit into a body. */
+export function keys(value = "0"): string {
+  const count = Math.floor((LARGEST_BODY - REST) / (9 + value.length));
+  return Array.from({ length: count }, (_, at) => `"k${at.toString(36)}":${value}`).join(",");
+}
+
+/** A string as long as a body may be. */
+export const long = "x".repeat(LARGEST_BODY - REST);
+/** The same in escapes alone. */
+export const escaped = "\\u0041".repeat(Math.floor((LARGEST_BODY - REST) / 6));
+
+const table = '"database":"main","table":"t"';
+/** The first members of a Select. */
+export const from = '"database":"main","from":"t"';
+const comparison = '{"column":"a","cmp":"=","value":1}';
+
+/** An operation, and the tool that asks for it, with fields that are large in their own way. */
+interface LargeOperation {
+  readonly name: string;
+  readonly operation: string;
+  readonly tool: string;
+  readonly args: () => string;
+}
+
+function inserting(name: string, values: () => string): LargeOperation {
+  const args = () => `{${table},"values":[${values()}]}`;
+  return { name, operation: "Insert", tool: "insert", args };
+}
+
+function selecting(name: string, fields: () => string): LargeOperation {
+  return { name, operation: "Select", tool: "select", args: () => `{${from},${fields()}}` };
+}
+
+function dropping(name: string, fields: () => string): LargeOperation {
+  return { name, operation: "DropTable", tool: "drop_table", args: () => `{${fields()}}` };
+}
+
+/** Operations that are large by one of their fields. */
+export const large: readonly LargeOperation[] = [
+  inserting("rows", () => fill("{}")),
+  selecting("comparisons", () => `"columns":["*"],"where":{"and":[${fill(comparison)}]}`),
+  selecting("columns of no kind", () => `"columns":[${fill("1")}]`),
+  inserting("a full cell", () => `{"a":[${fill("[]")}]}`),
+  inserting("rows of a cell", () => fill('{"a":1}')),
+  inserting("a row of many columns", () => `{${keys()}}`),
+  inserting("a deep cell", () => `{"a":${"[".repeat(40)}${fill("1")}${"]".repeat(40)}}`),
+  inserting("a cell of many keys", () => `{"a":{${keys()}}}`),
+  inserting("a long cell", () => `{"a":"${long}"}`),
+  inserting("an escaped cell", () => `{"a":"${escaped}"}`),
+  inserting("escaped text in a cell", () => `{"a":["${escaped}"]}`),
+  inserting("a long column", () => `{"${long}":1}`),
+  inserting("an escaped column", () => `{"${escaped}":1}`),
+  selecting("columns", () => `"columns":[${fill('"a"')}]`),
+  selecting("unknown fields", () => keys("[]")),
+  dropping("a long name", () => `"database":"main","table":"${long}"`),
+  dropping("an escaped name", () => `"database":"${escaped}","table":"t"`),
+  {
+    name: "columns of a table, of no kind",
+    operation: "CreateTable",
+    tool: "create_table",
+    args: () => `{${table},"columns":[${fill("{}")}]}`,
+  },
+];
+
+/** A body, and what is said of it. */
+export interface LargeBody {
+  readonly name: string;
+  readonly body: string;
+}
+
+function request(method: string, params: string): string {
+  return `{"jsonrpc":"2.0","id":1,"method":"${method}","params":${params}}`;
+}
+
+/** A call of a tool by a client that begins by a handshake. */
+export function callOf(tool: string, args: string): string {
+  return request("tools/call", `{"name":"${tool}","arguments":${args}}`);
+}
+
+/** Messages that are large beside a tool's arguments. */
+export const messages: readonly LargeBody[] = [
+  { name: "no JSON", body: `{"jsonrpc":"2.0","id":1,"method":"ping"${" ".repeat(long.length)}` },
+  { name: "members", body: `{${keys()}}` },
+  { name: "a long id", body: `{"jsonrpc":"2.0","id":"${long}","method":"ping"}` },
+  { name: "an escaped id", body: `{"jsonrpc":"2.0","id":"${escaped}","method":"ping"}` },
+  { name: "a long method", body: request(long, "{}") },
+  { name: "a long tool", body: callOf(long, "{}") },
+  { name: "params", body: request("tools/list", `{${keys()}}`) },
+  { name: "_meta of lists", body: request("tools/list", `{"_meta":{"a":[${fill("[]")}]}}`) },
+  { name: "a long address", body: request("resources/read", `{"uri":"${long}"}`) },
+  { name: "a response", body: `{"jsonrpc":"2.0","id":1,"result":{${keys()}}}` },
+  { name: "a schema tool", body: callOf("list_tables", `{"database":"main",${keys()}}`) },
+];
+
+/**
+ * A gateway whose event loop is measured, before a witness, with the tokens of two users.
+ *
+ * @param config its configuration, by the URL of the witness
+ */
+export async function openMeasured(t: Test, config: (url: string) => string) {
+  const home = temporaryHome(t);
+  const witness = new Witness();
+  await witness.listen();
+  t.teardown(() => witness.close());
+  const { url } = witness;
+  const env = measuredEnvironment(home);
+  const gateway = await startGateway(t, { home, config: config(url), env, upstream: url });
+  const nobody = await gateway.addUser("nobody", "ReadOnly", "elsewhere");
+  return { gateway, nobody, owner: await gateway.login() };
+}
+
+/** Has all loaded that is loaded when it is first wanted. */
+async function warmUp(gateway: TestGateway, token: string): Promise<void> {
+  const { headers } = statelessCall("tools/list");
+  const authorization = `Bearer ${token}`;
+  for (const [sent, body] of [
+    [headers, statelessCall("tools/list").body],
+    [postHeaders, callOf("select", "{}")],
+  ] as const) {
+    await gateway.request("/mcp", { method: "POST", headers: { ...sent, authorization }, body });
+  }
+  await gateway.query("{}", token);
+}
+
+/** Checks that no body holds the event loop, or is answered at length. */
+export async function checkEach(
+  t: Test,
+  gateway: TestGateway,
+  bodies: readonly LargeBody[],
+  token: string,
+  route = "/mcp",
+): Promise<void> {
+  await warmUp(gateway, token);
+  const headers = { ...postHeaders, authorization: `Bearer ${token}` };
+  for (const { name, body } of bodies) {
+    let turn = Number.POSITIVE_INFINITY;
+    for (let tries = 0; turn >= LONGEST_TURN && tries < TRIES; tries++) {
+      await longestTurn(gateway.home);
+      const { text, status } = await gateway.request(route, { method: "POST", headers, body });
+      turn = Math.min(turn, await longestTurn(gateway.home));
+      t.ok(text.length < LONGEST_ANSWER, `${name}: ${text.length} bytes answered`);
+      t.not(status, 413, name);
+    }
+    t.ok(turn < LONGEST_TURN, `${name}: ${turn.toFixed(1)} ms of one turn`);
+  }
+}

@@ -1,0 +1,24 @@
+import { once } from "node:events";
+import { request } from "node:http";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+
+const probe = fileURLToPath(new URL("./loop-probe.ts", import.meta.url));
+
+/** Where the probe of a gateway of this service directory is asked. */
+function socketOf(home: string): string {
+  return path.join(home, "loop-probe.sock");
+}
+
+/** The environment of a gateway whose event loop is measured. */
+export function measuredEnvironment(home: string): NodeJS.ProcessEnv {
+  return { NODE_OPTIONS: `--import=${probe}`, LOOP_PROBE: socketOf(home) };
+}
+
+/** Milliseconds of the longest turn of the gateway's event loop since this was asked last. */
+export async function longestTurn(home: string): Promise<number> {
+  const asked = request({ socketPath: socketOf(home), path: "/" }).end();
+  const [answer] = await once(asked, "response");
+  return Number(await text(answer));
+}
