@@ -5,6 +5,7 @@ import path from "node:path";
 import t from "tap";
 import { withLock } from "../../src/files/lock.ts";
 import { temporaryDirectory } from "../config/support.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { nodeCommand } from "../kit/node.ts";
 
 const lockModule = JSON.stringify(new URL("../../src/files/lock.ts", import.meta.url).href);
@@ -21,7 +22,7 @@ function startHolder(file: string) {
     });`;
   return spawn(...nodeCommand(["--input-type=module-typescript", "--eval", program]), {
     stdio: ["pipe", "pipe", "inherit"],
-    timeout: 30_000,
+    timeout: PATIENCE_MS,
   });
 }
 

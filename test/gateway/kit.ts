@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import type { Test } from "tap";
-import { eventually } from "../kit/eventually.ts";
+import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import {
   type Answer,
   type RunOptions,
@@ -66,7 +66,7 @@ export interface RawAnswer {
  */
 export async function sendRaw(url: string, lines: string[], body = ""): Promise<RawAnswer> {
   const { hostname, port, host } = new URL(url);
-  const socket = connect(Number(port), hostname).setEncoding("utf8").setTimeout(10_000);
+  const socket = connect(Number(port), hostname).setEncoding("utf8").setTimeout(PATIENCE_MS);
   socket.once("timeout", () => socket.destroy(new Error("no answer")));
   const [start, ...headers] = lines;
   const named = headers.some((line) => /^host:/i.test(line)) ? [] : [`Host: ${host}`];

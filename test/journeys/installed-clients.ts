@@ -1,10 +1,12 @@
 /** Client libraries that a machine may have: `npm ci --prefix test/clients`. */
+
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import type { Test } from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { tokenOf } from "./staff.ts";
 
@@ -55,7 +57,7 @@ export class Workplace {
   /** Runs a program to its end; resolves to what it printed. @throws Error with what it complained of */
   async run(command: string, flags: readonly string[], input = ""): Promise<string> {
     const { directory: cwd, environment: env } = this;
-    const child = spawn(command, flags, { cwd, env, timeout: 120_000 });
+    const child = spawn(command, flags, { cwd, env, timeout: 2 * PATIENCE_MS });
     child.stdin.end(input);
     const closed = once(child, "close");
     const [output, errors] = await Promise.all([text(child.stdout), text(child.stderr)]);

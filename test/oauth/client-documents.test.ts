@@ -5,6 +5,7 @@ import {
   isPublicAddress,
   type ResolveAll,
 } from "../../src/oauth/server/document-addresses.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { PlainBrowser } from "./browser.ts";
 import { openDocumentHost } from "./document-host.ts";
 import { obtainTokens } from "./flow.ts";
@@ -93,7 +94,7 @@ function resolvesTo(...addresses: readonly string[]): ResolveAll {
 
 t.test("no document is fetched from this machine, under whatever name", async (t) => {
   const { port, reached } = await openDocumentHost(t);
-  const signal = AbortSignal.timeout(10_000);
+  const signal = AbortSignal.timeout(PATIENCE_MS);
   for (const addresses of [["127.0.0.1"], ["93.184.215.14", "127.0.0.1"], ["::ffff:127.0.0.1"]]) {
     const inside = createDocumentFetch({ resolve: resolvesTo(...addresses) });
     await t.rejects(inside(`https://app.example.com:${port}/`, signal), /not public/);
@@ -116,7 +117,7 @@ t.test("no document is fetched from this machine, under whatever name", async (t
 
 t.test("a host that the operator has named may be near, and no other one", async (t) => {
   const { port, host, reached } = await openDocumentHost(t);
-  const signal = AbortSignal.timeout(10_000);
+  const signal = AbortSignal.timeout(PATIENCE_MS);
   const named = createDocumentFetch({ privateHosts: [host] });
   await t.rejects(named(`https://${host}/`, signal), /self-signed certificate/, "it is asked");
   t.equal(reached(), 1);
@@ -131,7 +132,7 @@ t.test("a host that the operator has named is not asked on the link", async (t) 
     privateHosts: ["app.example.com"],
     resolve: resolvesTo("169.254.169.254"),
   });
-  const answer = fetchDocument("https://app.example.com/", AbortSignal.timeout(10_000));
+  const answer = fetchDocument("https://app.example.com/", AbortSignal.timeout(PATIENCE_MS));
   await t.rejects(answer, /not public/);
 });
 
@@ -146,7 +147,7 @@ t.test("a name that is rebound to this machine is not followed there", async (t)
   });
   const url = `https://app.example.com:${port}/`;
   for (const round of ["first", "second"]) {
-    await t.rejects(fetchDocument(url, AbortSignal.timeout(10_000)), /not public/, round);
+    await t.rejects(fetchDocument(url, AbortSignal.timeout(PATIENCE_MS)), /not public/, round);
   }
   t.equal(asked, 2, "what was looked up once is not relied on later");
   t.equal(reached(), 0);
