@@ -3,7 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { createAccessFile } from "../access/create.ts";
 import { isEmail, isExternalUsername, isUsername } from "../access/names.ts";
-import { emptySnapshot, type User } from "../access/snapshot.ts";
+import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -12,6 +12,7 @@ import { hashPassword } from "../identity/password.ts";
 import { invocation } from "../invocation.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, loadFor, readAccess } from "./files.ts";
+import { hintDatabase } from "./hint-database.ts";
 import { namingUser, refusalOf } from "./naming.ts";
 import { print } from "./outcome.ts";
 import { readNewPassword } from "./password.ts";
@@ -41,17 +42,19 @@ async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boole
  * Says before a password is asked for what would be said after it; the file itself is judged again
  * under its lock.
  *
+ * @returns what the file says now
  * @throws Refusal `user_exists`, or what makes the access file unusable
  */
 async function requireFree(
   loaded: LoadedConfiguration,
   username: string,
   isAdmin: boolean,
-): Promise<void> {
-  if (isAdmin && !existsSync(loaded.configuration.auth.access_control_file)) return;
+): Promise<Snapshot> {
+  if (isAdmin && !existsSync(loaded.configuration.auth.access_control_file)) return emptySnapshot;
   // Who may read the file is judged where it is put in force.
-  const { users } = await readAccess(loaded, { checkRead: false });
-  if (users.has(username)) throw refusalOf("user_exists", username);
+  const snapshot = await readAccess(loaded, { checkRead: false });
+  if (snapshot.users.has(username)) throw refusalOf("user_exists", username);
+  return snapshot;
 }
 
 /**
@@ -65,7 +68,7 @@ export async function addUser(username: string, options: AddOptions): Promise<vo
   const isExternal = isExternalUsername(username) && !options.password;
   if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
   if (options.email !== undefined && !isEmail(options.email)) throw new Refusal("invalid_email");
-  await requireFree(loaded, username, options.admin ?? false);
+  const before = await requireFree(loaded, username, options.admin ?? false);
   let passwordHash: string | undefined;
   if (options.password) {
     const password = await readNewPassword(
@@ -82,6 +85,6 @@ export async function addUser(username: string, options: AddOptions): Promise<vo
   await namingUser(username, () => addToFile(loaded, user, options.admin ?? false));
   print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
   if (options.admin) return;
-  const database = configuration.auth.default_database;
+  const database = await hintDatabase(loaded, before);
   print(`Next, give it a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
 }

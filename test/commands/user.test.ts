@@ -1,6 +1,9 @@
-import { readdirSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
 import { verifyPassword } from "../../src/identity/password.ts";
+import { freePort } from "../kit/free-port.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
 import { done, install, installNothing, program } from "./kit.ts";
 
 const PASSWORD = "correct horse battery";
@@ -133,4 +136,29 @@ t.test("a broken access file is not changed, and its line is named", async (t) =
     t.notMatch(stderr, /hunter2/);
   }
   t.equal(gatehouse.text, before);
+});
+
+t.test("the hint after user add names a database that is there", async (t) => {
+  const gatehouse = install(t);
+  const configuration = path.join(gatehouse.home, "gateway.toml");
+  const hinted = async (username: string, text: string) => {
+    writeFileSync(configuration, text, { mode: 0o600 });
+    const { stdout } = await gatehouse.run(`user add ${username} --no-password`);
+    return new RegExp(`access grant ${username} (\\S+) ReadOnly`).exec(stdout)?.[1];
+  };
+  mkdirSync(path.join(gatehouse.home, "data"), { mode: 0o700 });
+  writeFileSync(path.join(gatehouse.home, "data", "sales.sqlite"), "");
+  t.equal(await hinted("u1", ""), "sales");
+  t.equal(await hinted("u2", '[auth]\ndefault_database = "sales"\n'), "sales");
+
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  upstream.answer = (_request, response) => {
+    response.end('{"status":"success","data":{"databases":["app","public"]}}');
+  };
+  const behind = `[upstream]\nurl = "${upstream.url}"\n`;
+  t.equal(await hinted("u3", behind), "app", "as the database says");
+  t.equal(upstream.take()[0]?.url, "/schema");
+  const down = `[upstream]\nurl = "http://127.0.0.1:${await freePort()}"\n`;
+  t.equal(await hinted("u4", down), "main", "as the access file says");
 });
