@@ -1,6 +1,7 @@
 /**
  * Measures the access file at scale: start-up, memory, and what a reload and a write cost while
- * queries are served. `node bench/access-file.ts [--users 100000] [--json]`
+ * queries are served. `node bench/access-file.ts [--users 100000] [--workers 1] [--quiet] [--json]`;
+ * with `--quiet` nothing is asked meanwhile.
  */
 
 import { once } from "node:events";
@@ -9,16 +10,24 @@ import { appendFile, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { hashPassword } from "../src/identity/password.ts";
 import { Service } from "../test/kit/process.ts";
 
 const { values: flags } = parseArgs({
-  options: { users: { type: "string", default: "100000" }, json: { type: "boolean" } },
+  options: {
+    users: { type: "string", default: "100000" },
+    workers: { type: "string", default: "1" },
+    quiet: { type: "boolean" },
+    json: { type: "boolean" },
+  },
 });
 const userCount = Number(flags.users);
 const PASSWORD = "benchmark password";
-const LOAD_CONNECTIONS = 8;
+const LOAD_CONNECTIONS = flags.quiet ? 0 : 8;
+const EDITS = 5;
+const AT_ONCE = 20;
 const select = JSON.stringify({ Select: { database: "main", from: "t", columns: ["*"] } });
 
 function accessFile(hash: string): string {
@@ -94,6 +103,7 @@ const upstreamPort = typeof upstreamAddress === "object" ? upstreamAddress?.port
 const metricsPort = 20_000 + (process.pid % 20_000);
 const config = `[auth]\nargon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1
 [upstream]\nurl = "http://127.0.0.1:${upstreamPort}"
+[server]\nworkers = ${flags.workers}
 [metrics]\nlisten = "127.0.0.1:${metricsPort}"
 [audit]\nfile = "audit.log"\n`;
 await writeFile(path.join(home, "gateway.toml"), config);
@@ -129,12 +139,17 @@ try {
   await new Promise((resolve) => setTimeout(resolve, 2000));
   const quietStallMs = await longestStall(metricsUrl);
 
-  const other = select.replace('"main"', '"other"');
-  const grant = '\n[[acl]]\nusername = "user7"\ndatabase = "other"\nrole = "ReadOnly"\n';
-  const reloadMs = await timed(async () => {
-    await appendFile(file, grant);
-    while ((await client.queryStatus(other)) !== 200);
-  });
+  const reloads: number[] = [];
+  for (let round = 0; round < EDITS; round++) {
+    const other = select.replace('"main"', `"other${round}"`);
+    const grant = `\n[[acl]]\nusername = "user7"\ndatabase = "other${round}"\nrole = "ReadOnly"\n`;
+    reloads.push(
+      await timed(async () => {
+        await appendFile(file, grant);
+        while ((await client.queryStatus(other)) !== 200) await pause(5);
+      }),
+    );
+  }
   await new Promise((resolve) => setTimeout(resolve, 500));
   const reloadStallMs = await longestStall(metricsUrl);
 
@@ -148,6 +163,15 @@ try {
       }),
     );
   }
+  const answers = await Promise.all(
+    Array.from({ length: AT_ONCE }, async (_, index) => {
+      const user = { username: `one${index}`, password: PASSWORD, role: "ReadOnly" };
+      const start = performance.now();
+      const { status } = await administrator.send("POST", "/api/users", JSON.stringify(user));
+      return { status, ms: performance.now() - start };
+    }),
+  );
+  const added = answers.filter(({ status }) => status === 201).length;
   const writeStallMs = await longestStall(metricsUrl);
   isLoading = false;
   await Promise.all(load);
@@ -161,9 +185,12 @@ try {
     "memory at the end, MB": Math.round(residentMegabytes(gateway.child.pid)),
     "queries served meanwhile": served,
     "longest stall without reload, ms": Math.round(quietStallMs),
-    "edit to in force, ms": Math.round(reloadMs),
+    "edit to in force, median ms": Math.round(reloads.toSorted((a, b) => a - b)[2] ?? 0),
+    "edit to in force, longest ms": Math.round(Math.max(...reloads)),
     "longest stall while reloading, ms": Math.round(reloadStallMs),
     "user added by the API, median ms": Math.round(median),
+    [`of ${AT_ONCE} users added at once, succeeded`]: added,
+    "the last of them after, ms": Math.round(Math.max(...answers.map(({ ms }) => ms))),
     "longest stall while writing, ms": Math.round(writeStallMs),
   };
   if (flags.json) console.log(JSON.stringify(figures));

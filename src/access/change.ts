@@ -1,3 +1,4 @@
+import { type Steps, visitEach } from "../slices.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Role } from "./roles.ts";
 import type { Grant, User } from "./snapshot.ts";
@@ -19,38 +20,53 @@ export type Change =
     }
   | { readonly kind: "remove-grant"; readonly username: string; readonly database: string };
 
-function isGrantOf(username: string, database: string): (grant: Grant) => boolean {
-  return (grant) => grant.username === username && grant.database === database;
+/** Whom a change is about. */
+export function usernameOf(change: Change): string {
+  if (change.kind === "add-user") return change.user.username;
+  return change.kind === "add-grant" ? change.grant.username : change.username;
 }
 
-/** The records as they must be once `change` is made: what the edited text is checked against. */
-export function applyChange({ users, grants }: AccessRecords, change: Change): AccessRecords {
-  switch (change.kind) {
-    case "add-user":
-      return { users: [...users, change.user], grants };
-    case "update-user": {
-      const updated = users.map((user) =>
-        user.username === change.username ? { ...user, ...change.update } : user,
-      );
-      return { users: updated, grants };
-    }
-    case "remove-user":
-      return {
-        users: users.filter((user) => user.username !== change.username),
-        grants: grants.filter((grant) => grant.username !== change.username),
-      };
-    case "add-grant":
-      return { users, grants: [...grants, change.grant] };
-    case "set-role": {
-      const isTarget = isGrantOf(change.username, change.database);
-      const updated = grants.map((grant) =>
-        isTarget(grant) ? { ...grant, role: change.role } : grant,
-      );
-      return { users, grants: updated };
-    }
-    case "remove-grant": {
-      const isTarget = isGrantOf(change.username, change.database);
-      return { users, grants: grants.filter((grant) => !isTarget(grant)) };
-    }
+function changedUser(user: User, changes: readonly Change[]): User | undefined {
+  let changed = user;
+  for (const change of changes) {
+    if (change.kind === "remove-user") return undefined;
+    if (change.kind === "update-user") changed = { ...changed, ...change.update };
   }
+  return changed;
+}
+
+function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefined {
+  let changed = grant;
+  for (const change of changes) {
+    if (change.kind === "remove-user") return undefined;
+    if (!("database" in change) || change.database !== grant.database) continue;
+    if (change.kind === "remove-grant") return undefined;
+    changed = { ...changed, role: change.role };
+  }
+  return changed;
+}
+
+/**
+ * The records as they must be once the changes are made to them: what the edited text is checked
+ * against. No change is about what another one adds.
+ */
+export function* applyChanges(
+  { users, grants }: AccessRecords,
+  changes: readonly Change[],
+): Steps<AccessRecords> {
+  const about = Map.groupBy(changes, usernameOf);
+  const after: { users: User[]; grants: Grant[] } = { users: [], grants: [] };
+  yield* visitEach(users, (user) => {
+    const changed = changedUser(user, about.get(user.username) ?? []);
+    if (changed !== undefined) after.users.push(changed);
+  });
+  yield* visitEach(grants, (grant) => {
+    const changed = changedGrant(grant, about.get(grant.username) ?? []);
+    if (changed !== undefined) after.grants.push(changed);
+  });
+  for (const change of changes) {
+    if (change.kind === "add-user") after.users.push(change.user);
+    else if (change.kind === "add-grant") after.grants.push(change.grant);
+  }
+  return after;
 }

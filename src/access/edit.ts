@@ -86,7 +86,10 @@ export function* editSteps(
   changes: readonly Change[],
 ): Steps<string> {
   const editor = new TextEditor(text, (yield* plainBlocks(text)) ?? outlinedBlocks(text));
-  for (const change of changes) edit(editor, records, change);
+  for (const change of changes) {
+    edit(editor, records, change);
+    yield;
+  }
   return editor.finish();
 }
 

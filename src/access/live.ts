@@ -1,8 +1,9 @@
-import { readGuardedBytes, UnsafeFileError } from "../files/guarded.ts";
+import { UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import { inSlices } from "../slices.ts";
 import { type AccessDiff, diffSteps } from "./diff.ts";
 import { AccessFileError, type ParsedAccess, readAgain } from "./parse.ts";
+import { readAccessBytes } from "./read.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /** What a reload came to. */
@@ -44,7 +45,7 @@ async function load(
   checkRead: boolean,
   earlier?: ParsedAccess,
 ): Promise<ParsedAccess> {
-  return readAgain(await readGuardedBytes(file, { checkRead }), file, earlier);
+  return readAgain(await readAccessBytes(file, { checkRead }), file, earlier);
 }
 
 function asFailure(file: string, error: unknown): ReloadEvent {
@@ -74,6 +75,7 @@ export async function openAccessFile(
   let parsed: ParsedAccess | undefined;
   let snapshot = emptySnapshot;
   let stale = false;
+  let waiting: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
   const listeners: ((event: ReloadEvent) => void)[] = [];
 
   function tell(event: ReloadEvent): void {
@@ -96,9 +98,19 @@ export async function openAccessFile(
     }
   }
 
-  // One after another, so that an older read can never replace a newer one.
+  // One after another, so that an older read can never replace a newer one. Who asks while one
+  // waits to begin shares it.
   function reload(expected?: ParsedAccess): Promise<void> {
-    reloading = reloading.then(() => reloadNow(expected));
+    waiting = { reload: waiting?.reload ?? begin(), expected: expected ?? waiting?.expected };
+    return waiting.reload;
+  }
+
+  function begin(): Promise<void> {
+    reloading = reloading.then(() => {
+      const expected = waiting?.expected;
+      waiting = undefined;
+      return reloadNow(expected);
+    });
     return reloading;
   }
 

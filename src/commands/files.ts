@@ -1,8 +1,8 @@
 import type { Command } from "commander";
-import { AccessFileError, parseAccessFile } from "../access/parse.ts";
+import { AccessFileError, readAgain } from "../access/parse.ts";
+import { readAccessBytes } from "../access/read.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
-import { readGuarded } from "../files/guarded.ts";
 import { invocation } from "../invocation.ts";
 
 /** Options that every command takes. */
@@ -45,8 +45,8 @@ export async function readAccess(
 ): Promise<Snapshot> {
   const file = auth.access_control_file;
   try {
-    const text = await readGuarded(file, { checkRead });
-    return parseAccessFile(text, file);
+    const bytes = await readAccessBytes(file, { checkRead });
+    return (await readAgain(bytes, file, undefined)).snapshot;
   } catch (error) {
     const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (!isMissing) throw error;

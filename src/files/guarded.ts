@@ -36,26 +36,34 @@ export function* decodeSteps(file: string, bytes: Buffer): Steps<string> {
   return parts.join("");
 }
 
+/** How a file is read. */
+export interface GuardedOptions {
+  /** Also refuse a file that others may read. */
+  readonly checkRead: boolean;
+  /** Refuse a larger one; whole MiB. */
+  readonly maxBytes?: number;
+}
+
 /**
  * Reads a file that holds secrets or decides access, through one descriptor, so that what was
  * checked is what is read.
  *
- * @param options.checkRead also refuse a file that others may read
- * @throws UnsafeFileError if it is no regular file or its permissions are too wide, and the error
- *   of the file system if it cannot be read
+ * @throws UnsafeFileError if it is no regular file, too large, or its permissions are too wide, and
+ *   the error of the file system if it cannot be read
  */
-export async function readGuardedBytes(
-  file: string,
-  options: { checkRead: boolean },
-): Promise<Buffer> {
+export async function readGuardedBytes(file: string, options: GuardedOptions): Promise<Buffer> {
+  const { checkRead, maxBytes = Number.POSITIVE_INFINITY } = options;
   // Without O_NONBLOCK, opening a FIFO in the file's place would hang for ever.
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const stat = await handle.stat();
     if (!stat.isFile()) throw new UnsafeFileError(file, "is not a regular file");
-    const problem = permissionProblem(file, stat, options.checkRead);
+    const problem = permissionProblem(file, stat, checkRead);
     if (problem !== undefined) {
       throw new UnsafeFileError(file, `${problem.reason}; mend it with: ${problem.remedy}`);
+    }
+    if (stat.size > maxBytes) {
+      throw new UnsafeFileError(file, `is larger than ${maxBytes / 1024 / 1024} MiB`);
     }
     return await handle.readFile();
   } finally {
@@ -64,6 +72,6 @@ export async function readGuardedBytes(
 }
 
 /** Reads such a file as text. @throws UnsafeFileError also if it is not UTF-8 */
-export async function readGuarded(file: string, options: { checkRead: boolean }): Promise<string> {
+export async function readGuarded(file: string, options: GuardedOptions): Promise<string> {
   return inOneGo(decodeSteps(file, await readGuardedBytes(file, options)));
 }

@@ -44,9 +44,9 @@ export async function changeAccess(
   };
   const written = await changeAccessFile(file, planAsCaller, {
     earlier: gateway.access.parsed,
-    beforeWrite: async () => {
-      if (endsTokensOf !== undefined) await gateway.revocations.revokeUser(endsTokensOf);
-    },
+    ...(endsTokensOf === undefined
+      ? {}
+      : { beforeWrite: () => gateway.revocations.revokeUser(endsTokensOf) }),
   });
   await gateway.access.reload(written);
   exchange.decision = "allow";

@@ -1,0 +1,57 @@
+import type { Change } from "./change.ts";
+import { EVERY_DATABASE, type Role } from "./roles.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
+
+/** A change after which another one can be judged without reading the file again. */
+export type DraftedChange = Exclude<Change, { kind: "remove-user" | "remove-grant" }>;
+
+/** True unless the change takes a record away. */
+export function isDrafted(change: Change): change is DraftedChange {
+  return change.kind !== "remove-user" && change.kind !== "remove-grant";
+}
+
+/** What the file will say once changes are made that are not written yet. */
+export class Draft {
+  readonly #users;
+  readonly #grants;
+  readonly #databases;
+  /** The state as it will be; the version is that of the file as it is. */
+  readonly snapshot: Snapshot;
+
+  constructor({ version, users, grants, databases }: Snapshot) {
+    this.#users = new Map(users);
+    this.#grants = new Map(grants);
+    this.#databases = new Map(databases);
+    this.snapshot = {
+      version,
+      users: this.#users,
+      grants: this.#grants,
+      databases: this.#databases,
+    };
+  }
+
+  #give(username: string, database: string, role: Role): void {
+    const own = new Map(grantsOf(this.snapshot, username));
+    this.#grants.set(username, own.set(database, role));
+    if (database !== EVERY_DATABASE) this.#databases.set(database.toLowerCase(), database);
+  }
+
+  make(change: DraftedChange): void {
+    switch (change.kind) {
+      case "add-user":
+        this.#users.set(change.user.username, change.user);
+        break;
+      case "update-user": {
+        const user = this.#users.get(change.username);
+        if (user !== undefined) this.#users.set(change.username, { ...user, ...change.update });
+        break;
+      }
+      case "add-grant":
+        this.#give(change.grant.username, change.grant.database, change.grant.role);
+        break;
+      case "set-role":
+        this.#give(change.username, change.database, change.role);
+        break;
+    }
+  }
+}
