@@ -1,28 +1,7 @@
-/** Each client library as a journey takes it: a connection whose `ask` calls the tool `select`. */
+/** Each library as a journey takes it: a connection whose `ask` calls the tool `select`. */
 const args = { database: "main", from: "users", columns: ["name"] };
 
 export const connect = {
-  async "@modelcontextprotocol/client"(url, authProvider) {
-    const { Client, StreamableHTTPClientTransport } = await import("@modelcontextprotocol/client");
-    const client = new Client({ name: "journey", version: "1.0.0" });
-    await client.connect(new StreamableHTTPClientTransport(new URL(url), { authProvider }));
-    return {
-      ask: () => client.callTool({ name: "select", arguments: args }),
-      close: () => client.close(),
-    };
-  },
-
-  async "@modelcontextprotocol/sdk"(url, authProvider) {
-    const { Client } = await import("@modelcontextprotocol/sdk/client/index.js");
-    const http = await import("@modelcontextprotocol/sdk/client/streamableHttp.js");
-    const client = new Client({ name: "journey", version: "1.0.0" });
-    await client.connect(new http.StreamableHTTPClientTransport(new URL(url), { authProvider }));
-    return {
-      ask: () => client.callTool({ name: "select", arguments: args }),
-      close: () => client.close(),
-    };
-  },
-
   async "@langchain/mcp-adapters"(url, authProvider) {
     const { MultiServerMCPClient } = await import("@langchain/mcp-adapters");
     const client = new MultiServerMCPClient({

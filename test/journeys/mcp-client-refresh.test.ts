@@ -1,4 +1,4 @@
-/** Client libraries whose calls, made at one moment, find their access token expired. */
+/** As mcp-parallel.test.ts, with libraries over the official ones, and mcp-remote. */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Stream } from "node:stream";
@@ -37,8 +37,6 @@ t.test(
     const workplace = new Workplace(t);
     const url = `${gateway.url}/mcp`;
     const libraries = [
-      ["@modelcontextprotocol/client", "each"],
-      ["@modelcontextprotocol/sdk", "each"],
       ["@langchain/mcp-adapters", "each"],
       ["@openai/agents", "each"],
       ["@mastra/mcp", "each"],
