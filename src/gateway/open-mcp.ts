@@ -94,8 +94,12 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
     requireRight: (principal, asked) => requireRight(gateway, exchangeOf(principal), asked),
     ask: (principal, body, options) => ask(gateway, exchangeOf(principal), body, options),
     schema: askedBy(gateway.schema, exchangeOf),
-    rowLimit: mcp.row_limit,
-    resultBytes: mcp.result_bytes,
+    get rowLimit() {
+      return gateway.configuration.mcp.row_limit;
+    },
+    get resultBytes() {
+      return gateway.configuration.mcp.result_bytes;
+    },
     mayUse: (principal, permission) => rights.mayUse(principal, permission),
     serverVersion: version,
   });

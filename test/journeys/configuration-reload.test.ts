@@ -71,18 +71,20 @@ for (const workers of [1, 3]) {
     const changed = text(
       `workers = ${workers}\nmax_body_bytes = 64\nallowed_origins = ["https://app.example"]`,
       routes("/new") + tools("test_tool_with_progress"),
+      "max_body_bytes = 1024",
     );
     const line = await write(changed, /^configuration reloaded$/);
     t.match(line.changed, [
       "server.max_body_bytes: 10485760 -> 64",
       /^server\.allowed_origins: \+ "https:\/\/app\.example"$/,
       /^routes: - \{ path = "\/old".*, \+ \{ path = "\/new"/,
+      "mcp.max_body_bytes: 1048576 -> 1024",
       /^mcp\.tools: - \{ name = "test_simple_text".*, \+ \{ name = "test_tool_with_progress"/,
     ]);
     t.strictSame(await statuses("/old"), new Set([404]));
     t.strictSame(await statuses("/new"), new Set([200]));
-    const refused = await callTool(gateway, "test_simple_text", {}, token);
-    t.equal(refused.status, 413, "that of /mcp too");
+    const long = { text: "x".repeat(1024) };
+    t.equal((await callTool(gateway, "test_simple_text", long, token)).status, 413);
     const tooLong = await gateway.query(select.padEnd(65), token);
     t.equal(tooLong.status, 413);
     const page = await gateway.request("/healthz", { headers: { origin: "https://app.example" } });

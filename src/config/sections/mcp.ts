@@ -109,15 +109,21 @@ export const mcp = z
     ...credentialKeys("That server's", "/run/secrets/mcp"),
     max_body_bytes: wholeNumber(1024, 1024 * mebibyte)
       .default(mebibyte)
-      .describe("Largest message to /mcp, in bytes; a larger one is answered with 413."),
-    row_limit: wholeNumber(1, 100_000)
-      .default(500)
-      .describe("Rows that one call of the embedded server's select returns at most."),
+      .meta({
+        description: "Largest message to /mcp, in bytes; a larger one is answered with 413.",
+        live: true,
+      }),
+    row_limit: wholeNumber(1, 100_000).default(500).meta({
+      description: "Rows that one call of the embedded server's select returns at most.",
+      live: true,
+    }),
     result_bytes: wholeNumber(16 * 1024, 16 * mebibyte)
       .default(mebibyte)
-      .describe(
-        "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
-      ),
+      .meta({
+        description:
+          "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
+        live: true,
+      }),
     app_schemes: z
       .array(appScheme)
       .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])

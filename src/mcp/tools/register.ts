@@ -76,7 +76,7 @@ function nameIn(value: Buffer | undefined): string | undefined {
 const named = ["database", "table", "from", "limit", "offset"];
 
 function fromQuery(context: ToolContext, definition: QueryTool): Tool {
-  const { ask, requireRight, rowLimit, resultBytes } = context;
+  const { ask, requireRight } = context;
   const { operation, permission } = definition;
   return {
     definition,
@@ -91,6 +91,8 @@ function fromQuery(context: ToolContext, definition: QueryTool): Tool {
         const query = queryOf(operation, args);
         return messageOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
       }
+      // Read for each call: they may have changed.
+      const { rowLimit, resultBytes } = context;
       const query = queryOf(operation, ...withRowLimit(args, found.get("limit"), rowLimit));
       const answer = await ask(principal, query, { signal, largest: resultBytes });
       const offset = countIn(found.get("offset")) ?? 0;
@@ -99,8 +101,9 @@ function fromQuery(context: ToolContext, definition: QueryTool): Tool {
   };
 }
 
-function fromSchema(schema: SchemaSource<Principal>, { resultBytes: bytes }: ToolContext): Tool[] {
+function fromSchema(schema: SchemaSource<Principal>, context: ToolContext): Tool[] {
   const listOf = (key: string, names: readonly unknown[]): ToolResult => {
+    const { resultBytes: bytes } = context;
     const whole = resultOf({ [key]: names });
     if (2 * whole.text.length <= bytes) return whole;
     const rows = names.map((name) => Buffer.from(JSON.stringify(name)));
