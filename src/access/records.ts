@@ -1,3 +1,4 @@
+import { didYouMean } from "../suggestion.ts";
 import { isTableName, type TableName, tables } from "./blocks.ts";
 import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./names.ts";
 import { parsePasswordHash } from "./password-hash.ts";
@@ -38,7 +39,8 @@ function requireTable(table: TableName, record: unknown, index: number): TomlTab
   const allowed: readonly string[] = tables[table];
   const unknown = Object.keys(record).find((key) => !allowed.includes(key));
   if (unknown === undefined) return record;
-  throw new RecordError(table, index, unknown, `unknown key; allowed: ${allowed.join(", ")}`);
+  const reason = `unknown key; allowed: ${allowed.join(", ")}${didYouMean(unknown, allowed)}`;
+  throw new RecordError(table, index, unknown, reason);
 }
 
 function readUsername(table: TableName, record: TomlTable, index: number): string {
@@ -83,7 +85,9 @@ export function readGrant(value: unknown, index: number): Grant {
     throw new RecordError("acl", index, "database", reason);
   }
   if (!isRole(role)) {
-    throw new RecordError("acl", index, "role", `\`role\` must be one of ${roles.join(", ")}`);
+    const hint = typeof role === "string" ? didYouMean(role, roles) : "";
+    const reason = `\`role\` must be one of ${roles.join(", ")}${hint}`;
+    throw new RecordError("acl", index, "role", reason);
   }
   return { username, database, role };
 }
@@ -98,7 +102,8 @@ function arrayOf(document: TomlTable, table: TableName): unknown[] {
 export function readRecords(document: TomlTable): AccessRecords {
   const stranger = Object.keys(document).find((key) => !isTableName(key));
   if (stranger !== undefined) {
-    throw new RecordError("users", -1, stranger, "only [[users]] and [[acl]] may stand here");
+    const reason = `only [[users]] and [[acl]] may stand here${didYouMean(stranger, Object.keys(tables))}`;
+    throw new RecordError("users", -1, stranger, reason);
   }
   return {
     users: arrayOf(document, "users").map(readUser),

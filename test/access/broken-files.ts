@@ -18,7 +18,8 @@ const entry = `[[acl]]\n${name}\n`;
 const hashReason = /^`password_hash` is not an Argon2id hash with costs m 8 to 1048576/;
 const nameReason = /^`username` must be 1 to 64 of letters/;
 const databaseReason = /^`database` must be "\*" or 1 to 63/;
-const roleReason = /^`role` must be one of Owner, DbAdmin, ReadWrite, ReadOnly$/;
+const roleReason =
+  /^`role` must be one of Owner, DbAdmin, ReadWrite, ReadOnly(?: \(did you mean \w+\?\))?$/;
 const emailReason = /^`email` must be a string of 1 to 254 printable characters$/;
 const afterReason = /^`tokens_valid_after` must be a whole number of epoch seconds$/;
 
@@ -160,6 +161,15 @@ const grants = [
     6,
     /^this user has an entry for this database already$/,
   ),
+  broken(
+    "a role with a slip",
+    grant(SECRET, "main", "ReadWritee"),
+    4,
+    /ReadOnly \(did you mean ReadWrite\?\)$/,
+  ),
+  broken("a role in another case", grant(SECRET, "main", "owner"), 4, / \(did you mean Owner\?\)$/),
+  broken("a key with a slip", `${entry}databse = "main"\n`, 3, /role \(did you mean database\?\)$/),
+  broken("a table with a slip", `${record}\n[[user]]\n${name}\n`, 4, / \(did you mean users\?\)$/),
   broken(
     "two databases that differ by case",
     `${grant("a", SECRET, "Owner")}${grant("b", SECRET.toUpperCase(), "Owner")}`,
