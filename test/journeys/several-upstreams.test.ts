@@ -137,7 +137,10 @@ t.test("queries go to the database that carries the fewest", async (t) => {
   const upstreams = [await recording(t), await recording(t), await recording(t)];
   const held: ServerResponse[][] = [[], [], []];
   for (const [at, upstream] of upstreams.entries()) {
-    upstream.answer = (_request, response) => void held[at]?.push(response);
+    upstream.answer = ({ url }, response) => {
+      if (url === "/query") held[at]?.push(response);
+      else response.end("{}");
+    };
   }
   const release = (at: number) => {
     for (const response of held[at]?.splice(0) ?? []) response.end("{}");
