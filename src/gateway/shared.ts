@@ -4,6 +4,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { type Hashing, type HashingHere, openHashing } from "../identity/hashing.ts";
+import { RecentLogins } from "../identity/recent-logins.ts";
 import {
   createLoginThrottle,
   type LoginThrottle,
@@ -78,11 +79,14 @@ export function createShared(
   opened: AsyncDisposableStack,
 ): SharedHere {
   const { configuration } = loaded;
-  const hashing = openHashing(configuredCosts(configuration), (reason) =>
-    log.error({ reason }, "the process that hashes is replaced"),
+  const recent = new RecentLogins();
+  const hashing = openHashing(
+    configuredCosts(configuration),
+    (reason) => log.error({ reason }, "the process that hashes is replaced"),
+    recent,
   );
   opened.defer(() => hashing.close());
-  const throttle = createLoginThrottle(throttleBounds(configuration));
+  const throttle = createLoginThrottle(throttleBounds(configuration), recent);
   return {
     throttle,
     hashing,

@@ -1,4 +1,5 @@
 import { Refusal } from "../refusal.ts";
+import { type Place, RecentLogins } from "./recent-logins.ts";
 
 /** What runs and waits at most. */
 export interface HashBounds {
@@ -12,6 +13,10 @@ export interface HashBounds {
 export interface HashClient {
   /** Clients of one address share one line. */
   readonly address: string;
+  /** Who is said to log in. */
+  readonly username?: string | undefined;
+  /** True for a front with everyone behind it, whose address says nothing of a client. */
+  readonly isShared?: boolean | undefined;
   /** Aborted when the client has gone; what still waits for it leaves the queue. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -26,21 +31,34 @@ function busy(): Refusal {
   return new Refusal("login_busy", { retryAfter: 1 });
 }
 
+/** Those who wait in one lane: a line for each address or user, in the order of their turns. */
+class Lane {
+  readonly lines = new Map<string, Waiter[]>();
+  waiting = 0;
+}
+
 /**
  * A short queue in which every address has a line of its own and the lines take turns. When it is
  * full, the longest line gives its last place to an address with a shorter one, so that no storm
- * from one address keeps the others out.
+ * from one address keeps the others out. Addresses and users that have logged in well lately have
+ * lanes of their own, with as many places, which take turns with that of strangers: so that no storm
+ * from many addresses keeps them out.
  */
 export class HashQueue {
   readonly #bounds: HashBounds;
+  readonly #recent: RecentLogins;
   /** In the order of their turns. */
-  readonly #lines = new Map<string, Waiter[]>();
-  #waiting = 0;
+  readonly #lanes = new Map<Place["lane"], Lane>([
+    ["address", new Lane()],
+    ["user", new Lane()],
+    ["stranger", new Lane()],
+  ]);
   #running = 0;
   #memory = 0;
 
-  constructor(bounds: HashBounds) {
+  constructor(bounds: HashBounds, recent = new RecentLogins()) {
     this.#bounds = bounds;
+    this.#recent = recent;
   }
 
   /** Tasks that run. */
@@ -50,7 +68,7 @@ export class HashQueue {
 
   /** Tasks that wait for their turn. */
   get waiting(): number {
-    return this.#waiting;
+    return this.#lanes.values().reduce((sum, { waiting }) => sum + waiting, 0);
   }
 
   /**
@@ -62,8 +80,10 @@ export class HashQueue {
   async run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
     if (client.signal?.aborted) throw busy();
     const waiter = { memory, turn: Promise.withResolvers<void>() };
-    this.#join(client.address, waiter);
-    const leave = () => this.#leave(client.address, waiter);
+    const { lane: name, line } = this.#recent.placeOf(client);
+    const lane = this.#lanes.get(name) ?? new Lane();
+    this.#join(lane, line, waiter);
+    const leave = () => this.#leave(lane, line, waiter);
     client.signal?.addEventListener("abort", leave);
     this.#admit();
     try {
@@ -80,34 +100,34 @@ export class HashQueue {
     }
   }
 
-  #join(address: string, waiter: Waiter): void {
-    const line = this.#lines.get(address);
+  #join(lane: Lane, name: string, waiter: Waiter): void {
+    const line = lane.lines.get(name);
     // What runs at once takes no place: a queue without places for waiting serves nevertheless.
-    const isFull = this.#waiting >= this.#bounds.waiting && !this.#hasRoom(waiter);
-    if (isFull) this.#makeRoom((line?.length ?? 0) + 1);
-    if (line === undefined || line.length === 0) this.#lines.set(address, [waiter]);
+    const isFull = lane.waiting >= this.#bounds.waiting && !this.#hasRoom(waiter);
+    if (isFull) this.#makeRoom(lane, (line?.length ?? 0) + 1);
+    if (line === undefined || line.length === 0) lane.lines.set(name, [waiter]);
     else line.push(waiter);
-    this.#waiting++;
+    lane.waiting++;
   }
 
   /** Sends the last of the longest line away. @throws Refusal if no line is longer than `length` */
-  #makeRoom(length: number): void {
-    const [address, longest] = [...this.#lines].reduce(
+  #makeRoom(lane: Lane, length: number): void {
+    const [name, longest] = [...lane.lines].reduce(
       (longest, entry) => (entry[1].length > longest[1].length ? entry : longest),
       ["", [] as Waiter[]],
     );
     const last = longest.at(-1);
     if (last === undefined || longest.length <= length) throw busy();
-    this.#leave(address, last);
+    this.#leave(lane, name, last);
   }
 
-  #leave(address: string, waiter: Waiter): void {
-    const line = this.#lines.get(address);
+  #leave(lane: Lane, name: string, waiter: Waiter): void {
+    const line = lane.lines.get(name);
     const at = line?.indexOf(waiter) ?? -1;
     if (line === undefined || at === -1) return;
     line.splice(at, 1);
-    if (line.length === 0) this.#lines.delete(address);
-    this.#waiting--;
+    if (line.length === 0) lane.lines.delete(name);
+    lane.waiting--;
     waiter.turn.reject(busy());
     this.#admit();
   }
@@ -119,15 +139,27 @@ export class HashQueue {
 
   /** Lets those in whose turn it is; the first that does not fit is waited for, or it never would. */
   #admit(): void {
-    for (const [address, line] of this.#lines) {
-      const [first, ...rest] = line;
-      if (first === undefined || !this.#hasRoom(first)) return;
-      this.#lines.delete(address);
-      if (rest.length > 0) this.#lines.set(address, rest);
-      this.#waiting--;
+    for (;;) {
+      const next = this.#lanes.entries().find(([, { waiting }]) => waiting > 0);
+      if (next === undefined || !this.#admitFrom(next[1])) return;
+      const [name, lane] = next;
+      this.#lanes.delete(name);
+      this.#lanes.set(name, lane);
+    }
+  }
+
+  /** Lets the first of a lane in. @returns false if there is no room */
+  #admitFrom(lane: Lane): boolean {
+    for (const [name, [first, ...rest]] of lane.lines) {
+      if (first === undefined || !this.#hasRoom(first)) return false;
+      lane.lines.delete(name);
+      if (rest.length > 0) lane.lines.set(name, rest);
+      lane.waiting--;
       this.#running++;
       this.#memory += first.memory;
       first.turn.resolve();
+      return true;
     }
+    return false;
   }
 }

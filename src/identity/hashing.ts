@@ -5,6 +5,7 @@ import { Times } from "../observe/time-figures.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 import { HashProcess } from "./hash-process.ts";
 import { type HashBounds, type HashClient, HashQueue } from "./hash-queue.ts";
+import { RecentLogins } from "./recent-logins.ts";
 
 /** Hashes at one time on a machine of any size: with 64 MiB each, 256 MiB. */
 const MOST_AT_ONCE = 4;
@@ -45,13 +46,15 @@ export function hashBounds(costs: HashCosts, cores = availableParallelism()): Ha
  * Opens the hashing of a gateway with these configured costs.
  *
  * @param onLost told why a process that hashed is replaced
+ * @param recent who has places of its own
  */
 export function openHashing(
   configured: HashCosts,
   onLost: (reason: string) => void = () => {},
+  recent = new RecentLogins(),
 ): HashingHere {
   const bounds = hashBounds(configured);
-  const queue = new HashQueue(bounds);
+  const queue = new HashQueue(bounds, recent);
   const hashes = new HashProcess(bounds.atOnce, onLost);
   const times = new Times();
   async function derive(order: HashOrder): Promise<Uint8Array> {

@@ -43,8 +43,11 @@ export interface LoginContext {
 }
 
 /** The line of the hashing queue that a client stands in. */
-export function hashClientOf({ address, signal }: LoginOrigin): HashClient {
-  return { address: addressKey(address), signal };
+export function hashClientOf(
+  { address, isShared, signal }: LoginOrigin,
+  username: string | undefined,
+): HashClient {
+  return { address: addressKey(address), username, isShared, signal };
 }
 
 /**
@@ -66,7 +69,7 @@ export async function checkPassword(
   let isRight: boolean;
   try {
     const costs = await costsOnFile(snapshot, context.costs);
-    isRight = await context.hashing.run(costs, hashClientOf(origin), (derive) =>
+    isRight = await context.hashing.run(costs, hashClientOf(origin, username), (derive) =>
       verifyPassword(password, hash, costs, derive),
     );
   } catch (error) {
@@ -89,8 +92,10 @@ async function upgradeHash(
   const { passwordHash } = user;
   if (passwordHash === undefined || !isWeaker(passwordHash, context.costs)) return;
   try {
-    const stronger = await context.hashing.run([context.costs], hashClientOf(origin), (derive) =>
-      strengthenHash(password, passwordHash, context.costs, derive),
+    const stronger = await context.hashing.run(
+      [context.costs],
+      hashClientOf(origin, user.username),
+      (derive) => strengthenHash(password, passwordHash, context.costs, derive),
     );
     await changeAccessFile(context.accessFile, ({ users }) =>
       users.get(user.username)?.passwordHash === passwordHash

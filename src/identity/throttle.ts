@@ -2,6 +2,7 @@ import ipaddr from "ipaddr.js";
 import { isUsername } from "../access/names.ts";
 import { Refusal } from "../refusal.ts";
 import { FailureLimit, type Outcome } from "./failure-limit.ts";
+import { RecentLogins } from "./recent-logins.ts";
 
 /** The bounds on failed logins. */
 export interface ThrottleBounds {
@@ -81,8 +82,15 @@ class Places {
   }
 }
 
-/** A throttle in memory. */
-export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottleHere {
+/**
+ * A throttle in memory.
+ *
+ * @param recent told of each good login
+ */
+export function createLoginThrottle(
+  bounds: ThrottleBounds,
+  recent = new RecentLogins(),
+): LoginThrottleHere {
   const pairs = new FailureLimit(bounds.perUserAndAddress, bounds.window);
   const addresses = new FailureLimit(bounds.perAddress, bounds.window);
   const waiting = new Places(WAITING, WAITING_OF_ADDRESS);
@@ -120,7 +128,10 @@ export function createLoginThrottle(bounds: ThrottleBounds): LoginThrottleHere {
       return {
         async settle(outcome) {
           await pairs.leave(pair, outcome);
-          if (outcome === "succeeded") await pairs.forget(pair);
+          if (outcome === "succeeded") {
+            recent.note({ username, address, isShared: origin.isShared });
+            await pairs.forget(pair);
+          }
           if (counted !== undefined) await addresses.leave(counted, outcome);
         },
       };

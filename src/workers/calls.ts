@@ -6,6 +6,7 @@ import type { GatewayFacts } from "../gateway/facts.ts";
 import type { SharedFile } from "../gateway/member.ts";
 import type { Outcome } from "../identity/failure-limit.ts";
 import type { HashOrder } from "../identity/hash.ts";
+import type { HashClient } from "../identity/hash-queue.ts";
 import type { AddressBounds } from "../oauth/server/address-limit.ts";
 import type { Figures } from "../observe/metrics.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
@@ -43,7 +44,7 @@ export type WorkerCalls = {
   readonly beginLogin: Call<CountedOrigin & { readonly username: string }, number>;
   readonly settleLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, Nothing>;
   readonly enterHashing: Call<
-    { readonly costs: readonly HashCosts[]; readonly address: string },
+    { readonly costs: readonly HashCosts[]; readonly client: Omit<HashClient, "signal"> },
     number
   >;
   readonly derive: Call<{ readonly turn: number; readonly order: HashOrder }, Uint8Array>;

@@ -54,14 +54,14 @@ type HashingCalls = Pick<Handlers<WorkerCalls>, "enterHashing" | "derive" | "lea
 
 function hashingCalls({ hashing }: SharedHere, turns: Held<Turn>): HashingCalls {
   return {
-    enterHashing({ costs, address }, signal) {
+    enterHashing({ costs, client }, signal) {
       const entered = Promise.withResolvers<number>();
       const left = Promise.withResolvers<void>();
       const work = (derive: Derive) => {
         entered.resolve(turns.put({ derive, leave: left.resolve }));
         return left.promise;
       };
-      hashing.run(costs, { address, signal }, work).catch(entered.reject);
+      hashing.run(costs, { ...client, signal }, work).catch(entered.reject);
       return entered.promise;
     },
     derive({ turn, order }) {

@@ -26,8 +26,8 @@ function remoteThrottle(main: ToMain): LoginThrottle {
 
 function remoteHashing(main: ToMain): Hashing {
   return {
-    async run(costs, { address, signal }, work) {
-      const turn = await main.ask("enterHashing", { costs, address }, signal);
+    async run(costs, { signal, ...client }, work) {
+      const turn = await main.ask("enterHashing", { costs, client }, signal);
       try {
         return await work((order) => main.ask("derive", { turn, order }));
       } finally {

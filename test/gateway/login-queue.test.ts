@@ -1,90 +1,23 @@
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { getPriority } from "node:os";
-import path from "node:path";
-import t, { type Test } from "tap";
-import { hashBounds } from "../../src/identity/hashing.ts";
+import t from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { ADMIN_PASSWORD, type Answer, temporaryHome } from "../kit/gateway.ts";
-import { childrenOf, isAlive } from "../kit/process-info.ts";
+import type { Answer } from "../kit/gateway.ts";
+import { isAlive } from "../kit/process-info.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorizeUrl, registered } from "../oauth/kit.ts";
-import { checkRefusal, openSetting, type Setting, select } from "./kit.ts";
-
-const { atOnce, waiting } = hashBounds({ memory: 64, time: 1, parallelism: 1 });
-/** Logins that run or wait when the queue is full. */
-const FULL = atOnce + waiting;
-const right = { username: "admin", password: ADMIN_PASSWORD };
-const busy = { status: 503, code: "login_busy" };
-
-/** The processes that hash for a gateway. */
-function hashersOf({ gateway }: Setting): number[] {
-  return childrenOf(gateway.service.child.pid ?? 0).filter((child) =>
-    readFileSync(`/proc/${child}/cmdline`, "utf8").includes("hash-program"),
-  );
-}
-
-/** The one process that hashes for a gateway, which the first login has started. */
-function hasherOf(setting: Setting): number {
-  const [hasher, ...others] = hashersOf(setting);
-  if (hasher === undefined || others.length > 0) throw new Error("not exactly one");
-  return hasher;
-}
-
-/** Has the process that hashes keep its hashes to itself while a file is there. */
-function holding(file: string): NodeJS.ProcessEnv {
-  const program = `
-    import { existsSync } from "node:fs";
-    if (process.argv[1]?.includes("hash-program")) {
-      const send = process.send.bind(process);
-      process.send = function give(message) {
-        const isHeld = message.hash !== undefined && existsSync(${JSON.stringify(file)});
-        if (isHeld) setTimeout(give, 20, message);
-        else send(message);
-      };
-    }
-  `;
-  return { NODE_OPTIONS: `--import=data:text/javascript;base64,${btoa(program)}` };
-}
-
-/** A gateway whose hashes stand still until the test lets them go on. */
-async function openStopped(t: Test, config = "", more = "") {
-  const auth = `max_failures_per_address = 1000\n${more}`;
-  const home = temporaryHome(t);
-  const file = path.join(home, "hold");
-  const setting = await openSetting(t, { auth, config, home, env: holding(file) });
-  const token = await setting.gateway.addUser("bob", "ReadOnly");
-  const hold = () => writeFileSync(file, "");
-  hold();
-  const goOn = () => rmSync(file, { force: true });
-  t.teardown(goOn);
-  return { setting, token, hasher: hasherOf(setting), goOn, hold };
-}
-
-function logIn(
-  { gateway }: Setting,
-  fields: { username: string; password: string },
-  options: { forwardedFor?: string; signal?: AbortSignal } = {},
-): Promise<Answer> {
-  const { forwardedFor, signal } = options;
-  const headers = {
-    "content-type": "application/json",
-    ...(forwardedFor !== undefined && { "x-forwarded-for": forwardedFor }),
-  };
-  const body = JSON.stringify(fields);
-  return gateway.request("/login", { method: "POST", headers, body, ...(signal && { signal }) });
-}
-
-/** Sends logins of as many users, and counts their answers by status. */
-function flood(setting: Setting, count: number, options: Parameters<typeof logIn>[2] = {}) {
-  const statuses: number[] = [];
-  const all = Array.from({ length: count }, async (_, at) => {
-    const fields = { username: `user-${at}`, password: "a wrong one" };
-    const answer = await logIn(setting, fields, options).catch(() => undefined);
-    statuses.push(answer?.status ?? 0);
-  });
-  const having = (status: number) => statuses.filter((one) => one === status).length;
-  return { having, done: Promise.all(all) };
-}
+import {
+  busy,
+  FULL,
+  flood,
+  hasherOf,
+  hashersOf,
+  logIn,
+  openStopped,
+  right,
+  WAITING,
+} from "./held-hashes.ts";
+import { checkRefusal, openSetting, select } from "./kit.ts";
 
 t.test("every door that hashes shares the one queue, and queries need none", async (t) => {
   const { setting, token, goOn, hold } = await openStopped(t);
@@ -149,10 +82,10 @@ t.test("clients that go while they wait leave the queue to others", async (t) =>
     next = flood(setting, 1);
     return false;
   });
-  const rest = flood(setting, waiting - 1);
+  const rest = flood(setting, WAITING - 1);
   goOn();
   await Promise.all([next.done, rest.done]);
-  t.equal(rest.having(401), waiting - 1);
+  t.equal(rest.having(401), WAITING - 1);
 });
 
 t.test("hashing that dies or stands still is begun anew, and no login fails by it", async (t) => {

@@ -44,8 +44,8 @@ t.test("a worker that ends in the middle of a guess has made a wrong one", async
 
 t.test("a turn of the hashing process is given back by whoever ends", async (t) => {
   const { one, other } = scene(t);
-  const turn = await one.handlers.enterHashing({ costs, address: "a" }, never);
-  const next = other.handlers.enterHashing({ costs, address: "b" }, never);
+  const turn = await one.handlers.enterHashing({ costs, client: { address: "a" } }, never);
+  const next = other.handlers.enterHashing({ costs, client: { address: "b" } }, never);
   let isIn = false;
   void Promise.resolve(next).then(() => {
     isIn = true;

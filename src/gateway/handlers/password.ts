@@ -44,8 +44,10 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
     verified = credentialOf(user);
   }
   const { hashing, costs } = gateway.login;
-  const passwordHash = await hashing.run([costs], hashClientOf(origin), (derive) =>
-    hashPassword(newPassword, costs, { derive }),
+  const passwordHash = await hashing.run(
+    [costs],
+    hashClientOf(origin, exchange.username),
+    (derive) => hashPassword(newPassword, costs, { derive }),
   );
   const plan = (current: Snapshot, subject: Subject) => {
     requireMayChange(current, subject, username);

@@ -65,7 +65,7 @@ export const createUser: Endpoint = {
     // Judged once before the hash, so that nobody without the right buys its work.
     planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
     const { hashing, costs } = gateway.login;
-    const client = hashClientOf(loginOrigin(exchange.peer, exchange.request));
+    const client = hashClientOf(loginOrigin(exchange.peer, exchange.request), exchange.username);
     const passwordHash = await hashing.run([costs], client, (derive) =>
       hashPassword(password, costs, { derive }),
     );
