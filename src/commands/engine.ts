@@ -1,9 +1,9 @@
 import path from "node:path";
 import { Command, InvalidArgumentError, Option } from "commander";
 import type { PostgresDatabases } from "../engine/postgres/open.ts";
+import { ping, pong } from "../ipc/heartbeat.ts";
 import { endWithErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
-import { ping, pong } from "../upstream/heartbeat.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { UsageError } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";

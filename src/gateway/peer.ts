@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { BlockList, isIP, isIPv6, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { LoginOrigin } from "../identity/throttle.ts";
-import { remember } from "../remember.ts";
+import { remember } from "../memoize.ts";
 
 /** Where a request comes from, as far as it can be believed. */
 export interface Peer {

@@ -3,7 +3,7 @@ import { SignJWT } from "jose";
 import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/names.ts";
 import { isRole, type Role } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
-import type { TokenFigures } from "../observe/source-figures.ts";
+import type { TokenFigures } from "../observe/component-metrics.ts";
 import { invalidToken, type JsonObject } from "./compact-jws.ts";
 import type { KeyRing } from "./key-ring.ts";
 import { VerifiedTokens } from "./verified-tokens.ts";

@@ -1,6 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import { epochSeconds } from "../clock.ts";
-import type { TokenFigures } from "../observe/source-figures.ts";
+import type { TokenFigures } from "../observe/component-metrics.ts";
 import type { JsonObject } from "./compact-jws.ts";
 import { RecentTokens } from "./recent-tokens.ts";
 import { type Pin, verifyPinned } from "./verify-pinned.ts";

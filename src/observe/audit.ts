@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { isoTime } from "../clock.ts";
-import { remember } from "../remember.ts";
+import { remember } from "../memoize.ts";
 import { openAuditFile } from "./audit-file.ts";
 import type { Log } from "./log.ts";
 

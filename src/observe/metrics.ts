@@ -1,8 +1,7 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
-import { type CertificateFigures, registerCertificate } from "./certificate-figures.ts";
-import { type CountedRequest, RequestFigures } from "./request-figures.ts";
+import { type CertificateFigures, registerCertificate } from "./certificate-metrics.ts";
 import {
   type HashFigures,
   registerHashing,
@@ -10,8 +9,9 @@ import {
   registerUpstream,
   type TokenFigures,
   type UpstreamFigures,
-} from "./source-figures.ts";
-import { registerTargets, type TargetFigures } from "./target-figures.ts";
+} from "./component-metrics.ts";
+import { type CountedRequest, RequestFigures } from "./request-metrics.ts";
+import { registerTargets, type TargetFigures } from "./target-metrics.ts";
 
 /** The figures of one process at one moment. */
 export type Figures = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;

@@ -1,5 +1,5 @@
 import type { Attributes } from "@opentelemetry/api";
-import { remember } from "../remember.ts";
+import { remember } from "../memoize.ts";
 
 /** What is known of a request when its route was found, or when it was refused before that. */
 export interface TracedRequest {

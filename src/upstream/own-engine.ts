@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { watchHeartbeat } from "../ipc/heartbeat.ts";
 import type { Log } from "../observe/log.ts";
-import { watchHeartbeat } from "./heartbeat.ts";
 import { parseTarget, type UpstreamTarget } from "./target.ts";
 
 /** An engine that the gateway runs as a process of its own. */

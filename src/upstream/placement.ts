@@ -1,4 +1,4 @@
-import type { TargetFigures } from "../observe/target-figures.ts";
+import type { TargetFigures } from "../observe/target-metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryClient } from "./query-client.ts";

@@ -1,4 +1,4 @@
-import type { Times } from "../observe/time-figures.ts";
+import type { Times } from "../observe/histogram.ts";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";

@@ -1,5 +1,5 @@
-import type { UpstreamFigures } from "../observe/source-figures.ts";
-import { Times } from "../observe/time-figures.ts";
+import type { UpstreamFigures } from "../observe/component-metrics.ts";
+import { Times } from "../observe/histogram.ts";
 import type { Slots } from "./slots.ts";
 
 /** What is counted on the queries' ways to the upstream, all of them together. */

@@ -1,4 +1,4 @@
-import type { TargetFigures } from "../observe/target-figures.ts";
+import type { TargetFigures } from "../observe/target-metrics.ts";
 import { createBalancedStreams } from "./balanced-streams.ts";
 import { BalancedTarget, type BalancedTargetOptions } from "./balanced-target.ts";
 import { Probe } from "./probe.ts";

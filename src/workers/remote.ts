@@ -3,10 +3,10 @@ import type { ServerResponse } from "node:http";
 import type { Shared } from "../gateway/shared.ts";
 import type { Hashing } from "../identity/hashing.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
+import type { Channel } from "../ipc/channel.ts";
 import type { SessionRegister } from "../mcp/proxy/sessions.ts";
 import { type StreamRegister, tooManyStreams } from "../mcp/proxy/streams.ts";
 import type { MainCalls, WorkerCalls } from "./calls.ts";
-import type { Channel } from "./channel.ts";
 
 /** A worker's end of the channel. */
 export type ToMain = Channel<MainCalls, WorkerCalls>;

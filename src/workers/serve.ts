@@ -1,10 +1,10 @@
 /** A worker: a gateway that serves together with others, for the main process. */
 import type { Membership } from "../gateway/member.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
+import { Channel, type Message } from "../ipc/channel.ts";
 import { outliveErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
 import type { MainCalls, WorkerCalls, WorkerSettings } from "./calls.ts";
-import { Channel, type Message } from "./channel.ts";
 import { remoteShared } from "./remote.ts";
 
 // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.

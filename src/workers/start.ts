@@ -5,12 +5,12 @@ import { requireFree, requireFreeForFirstStart } from "../gateway/free-port.ts";
 import { openEngine } from "../gateway/open-upstream.ts";
 import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway, StartOptions } from "../gateway/start.ts";
-import { GatheredFigures } from "../observe/gathered-figures.ts";
 import { createHashMetrics, serveFigures } from "../observe/metrics.ts";
+import { GatheredFigures } from "../observe/metrics-aggregation.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 import { configurationOf } from "./count.ts";
-import { Crew } from "./crew.ts";
-import { type CommonCalls, countAddresses, openDesk } from "./desk.ts";
+import { type CommonCalls, countAddresses, openDesk } from "./rpc-handlers.ts";
+import { Crew } from "./supervisor.ts";
 import { Worker } from "./worker.ts";
 
 /** Milliseconds that a worker has to tell its figures. */

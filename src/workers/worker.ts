@@ -4,11 +4,11 @@ import { fstatSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import type { DestinationStream } from "pino";
+import { Channel, type Message } from "../ipc/channel.ts";
 import type { MainCalls, WorkerCalls } from "./calls.ts";
-import { Channel, type Message } from "./channel.ts";
-import type { Desk } from "./desk.ts";
 import { passLinesOn } from "./lines.ts";
 import { preloads } from "./preloads.ts";
+import type { Desk } from "./rpc-handlers.ts";
 
 /** Beside this module, and compiled if it is. */
 const program = fileURLToPath(

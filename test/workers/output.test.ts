@@ -1,8 +1,8 @@
 import { PassThrough } from "node:stream";
 import { finished } from "node:stream/promises";
 import t from "tap";
-import { GatheredFigures } from "../../src/observe/gathered-figures.ts";
 import { createMetrics } from "../../src/observe/metrics.ts";
+import { GatheredFigures } from "../../src/observe/metrics-aggregation.ts";
 import { passLinesOn } from "../../src/workers/lines.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {

@@ -1,7 +1,7 @@
 import type { Decision } from "../../access/policy.ts";
+import { rememberOne } from "../../memoize.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
-import { rememberOne } from "../../remember.ts";
 import { inSlices } from "../../slices.ts";
 import { type McpMessage, readKnownMembers } from "../body.ts";
 import { McpRefused } from "../json-rpc.ts";

@@ -2,10 +2,10 @@
 import type { SharedHere } from "../gateway/shared.ts";
 import type { Derive } from "../identity/hash.ts";
 import type { Attempt } from "../identity/throttle.ts";
+import type { Handlers } from "../ipc/channel.ts";
 import type { AddressLimit } from "../oauth/server/address-limit.ts";
 import type { WorkerCalls } from "./calls.ts";
-import type { Handlers } from "./channel.ts";
-import { Held } from "./held.ts";
+import { Held } from "./handles.ts";
 
 /** What a worker is given that concerns more than itself. */
 export type CommonCalls = Pick<

@@ -1,12 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t from "tap";
+import { Channel, ChannelClosedError, type Handlers, type Message } from "../../src/ipc/channel.ts";
 import { Refusal } from "../../src/refusal.ts";
-import {
-  Channel,
-  ChannelClosedError,
-  type Handlers,
-  type Message,
-} from "../../src/workers/channel.ts";
 
 type Sums = {
   readonly add: { readonly ask: readonly number[]; readonly answer: number };

@@ -1,7 +1,7 @@
 import { Counter, Gauge, type Registry } from "prom-client";
-import { CountsByLabels } from "./count-figures.ts";
-import { TimesByLabel, TimesHistogram } from "./time-figures.ts";
-import { UserCounts } from "./user-figures.ts";
+import { TimesByLabel, TimesHistogram } from "./histogram.ts";
+import { CountsByLabels } from "./labelled-counts.ts";
+import { UserCounts } from "./user-metrics.ts";
 
 /** What is counted of a request that was answered. */
 export interface CountedRequest {

@@ -2,9 +2,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Configuration } from "../config/schema.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
 import type { SharedFile } from "../gateway/member.ts";
+import { ChannelClosedError } from "../ipc/channel.ts";
 import type { Log } from "../observe/log.ts";
 import type { WorkerSettings } from "./calls.ts";
-import { ChannelClosedError } from "./channel.ts";
 import type { Ending, Worker } from "./worker.ts";
 
 /** Milliseconds to wait before a worker is started again, if the one before it has not lasted. */

@@ -1,6 +1,6 @@
 /** Figures that others keep for themselves, as plain numbers, and that are read from them. */
 import { Counter, Gauge, type Registry } from "prom-client";
-import { type Times, TimesHistogram } from "./time-figures.ts";
+import { type Times, TimesHistogram } from "./histogram.ts";
 
 /** What the way to the upstream tells of itself. */
 export interface UpstreamFigures {

@@ -3,7 +3,7 @@ import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { createShared } from "../../src/gateway/shared.ts";
 import { createLog } from "../../src/observe/log.ts";
-import { countAddresses, openDesk } from "../../src/workers/desk.ts";
+import { countAddresses, openDesk } from "../../src/workers/rpc-handlers.ts";
 
 const never = new AbortController().signal;
 const costs = [{ memory: 64, time: 1, parallelism: 1 }];
