@@ -25,7 +25,7 @@ function grantChange(snapshot: Snapshot, grant: Grant): Change[] {
   requireSameCase(snapshot, grant.database);
   const held = grantsOf(snapshot, grant.username).get(grant.database);
   if (held === undefined) return [{ kind: "add-grant", grant }];
-  return held === grant.role ? [] : [{ kind: "set-role", ...grant }];
+  return held.role === grant.role ? [] : [{ kind: "set-grant", grant }];
 }
 
 /**
@@ -45,8 +45,8 @@ export function planAddUser(
   if (grant !== undefined) requireMayGrant(snapshot, actor, { username, ...grant });
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  for (const [database, role] of grantsOf(snapshot, username)) {
-    requireGrantable(snapshot, actor, { database, role });
+  for (const held of grantsOf(snapshot, username).values()) {
+    requireGrantable(snapshot, actor, held);
   }
   const granted = grant === undefined ? [] : grantChange(snapshot, { username, ...grant });
   return [{ kind: "add-user", user }, ...granted];

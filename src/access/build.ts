@@ -1,6 +1,6 @@
 import { type Steps, visitEach } from "../slices.ts";
 import { type AccessRecords, RecordError } from "./records.ts";
-import { EVERY_DATABASE, type Role } from "./roles.ts";
+import { EVERY_DATABASE } from "./roles.ts";
 import type { Grant, Snapshot, User } from "./snapshot.ts";
 
 function* indexUsers(users: readonly User[]): Steps<Map<string, User>> {
@@ -28,15 +28,16 @@ function* indexDatabases(grants: readonly Grant[]): Steps<Map<string, string>> {
   return databases;
 }
 
-function* indexGrants(grants: readonly Grant[]): Steps<Map<string, Map<string, Role>>> {
-  const byUser = new Map<string, Map<string, Role>>();
-  yield* visitEach(grants, ({ username, database, role }, index) => {
+function* indexGrants(grants: readonly Grant[]): Steps<Map<string, Map<string, Grant>>> {
+  const byUser = new Map<string, Map<string, Grant>>();
+  yield* visitEach(grants, (grant, index) => {
+    const { username, database } = grant;
     const own = byUser.get(username);
-    if (own === undefined) byUser.set(username, new Map([[database, role]]));
+    if (own === undefined) byUser.set(username, new Map([[database, grant]]));
     else if (own.has(database)) {
       const reason = "this user has an entry for this database already";
       throw new RecordError("acl", index, undefined, reason);
-    } else own.set(database, role);
+    } else own.set(database, grant);
   });
   return byUser;
 }

@@ -1,6 +1,5 @@
 import { type Steps, visitEach } from "../slices.ts";
 import type { AccessRecords } from "./records.ts";
-import type { Role } from "./roles.ts";
 import type { Grant, User } from "./snapshot.ts";
 
 /** What a machine may change in a user's record; `undefined` takes the key out. */
@@ -12,18 +11,14 @@ export type Change =
   | { readonly kind: "update-user"; readonly username: string; readonly update: UserUpdate }
   | { readonly kind: "remove-user"; readonly username: string }
   | { readonly kind: "add-grant"; readonly grant: Grant }
-  | {
-      readonly kind: "set-role";
-      readonly username: string;
-      readonly database: string;
-      readonly role: Role;
-    }
+  /** In the place of the one that the user has on this database. */
+  | { readonly kind: "set-grant"; readonly grant: Grant }
   | { readonly kind: "remove-grant"; readonly username: string; readonly database: string };
 
 /** Whom a change is about. */
 export function usernameOf(change: Change): string {
   if (change.kind === "add-user") return change.user.username;
-  return change.kind === "add-grant" ? change.grant.username : change.username;
+  return "grant" in change ? change.grant.username : change.username;
 }
 
 function changedUser(user: User, changes: readonly Change[]): User | undefined {
@@ -39,9 +34,10 @@ function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefin
   let changed = grant;
   for (const change of changes) {
     if (change.kind === "remove-user") return undefined;
-    if (!("database" in change) || change.database !== grant.database) continue;
-    if (change.kind === "remove-grant") return undefined;
-    changed = { ...changed, role: change.role };
+    if (change.kind === "remove-grant" && change.database === grant.database) return undefined;
+    if (change.kind === "set-grant" && change.grant.database === grant.database) {
+      changed = change.grant;
+    }
   }
   return changed;
 }

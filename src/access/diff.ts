@@ -39,8 +39,8 @@ function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Ste
 function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
   yield* visitEach(after.grants, ([name, grants]) => {
     const old = grantsOf(before, name);
-    for (const [database, role] of grants) {
-      const was = old.get(database);
+    for (const [database, { role }] of grants) {
+      const was = old.get(database)?.role;
       if (was === role) continue;
       const entry = `${name} ${database} ${role}`;
       if (was === undefined) diff.grantsAdded.push(entry);
@@ -50,7 +50,7 @@ function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): St
   });
   yield* visitEach(before.grants, ([name, grants]) => {
     const current = grantsOf(after, name);
-    for (const [database, role] of grants) {
+    for (const [database, { role }] of grants) {
       if (!current.has(database)) diff.grantsRemoved.push(`${name} ${database} ${role}`);
     }
   });

@@ -1,6 +1,6 @@
 import type { Change } from "./change.ts";
-import { EVERY_DATABASE, type Role } from "./roles.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { EVERY_DATABASE } from "./roles.ts";
+import { type Grant, grantsOf, type Snapshot } from "./snapshot.ts";
 
 /** A change after which another one can be judged without reading the file again. */
 export type DraftedChange = Exclude<Change, { kind: "remove-user" | "remove-grant" }>;
@@ -30,9 +30,10 @@ export class Draft {
     };
   }
 
-  #give(username: string, database: string, role: Role): void {
+  #give(grant: Grant): void {
+    const { username, database } = grant;
     const own = new Map(grantsOf(this.snapshot, username));
-    this.#grants.set(username, own.set(database, role));
+    this.#grants.set(username, own.set(database, grant));
     if (database !== EVERY_DATABASE) this.#databases.set(database.toLowerCase(), database);
   }
 
@@ -47,10 +48,8 @@ export class Draft {
         break;
       }
       case "add-grant":
-        this.#give(change.grant.username, change.grant.database, change.grant.role);
-        break;
-      case "set-role":
-        this.#give(change.username, change.database, change.role);
+      case "set-grant":
+        this.#give(change.grant);
         break;
     }
   }

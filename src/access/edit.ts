@@ -64,9 +64,9 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
     case "add-grant":
       editor.append("acl", { ...change.grant });
       break;
-    case "set-role": {
-      const index = grantIndex(records.grants, change.username, change.database);
-      editor.set("acl", index, "role", change.role);
+    case "set-grant": {
+      const { username, database, role } = change.grant;
+      editor.set("acl", grantIndex(records.grants, username, database), "role", role);
       break;
     }
     case "remove-grant":

@@ -19,7 +19,7 @@ function* successionOf(snapshot: Snapshot): Steps<Succession> {
     const user = snapshot.users.get(username);
     const canAct = user === undefined ? isExternalUsername(username) : !user.disabled;
     if (!canAct) return;
-    for (const [database, role] of grants) {
+    for (const [database, { role }] of grants) {
       if (role !== "Owner") continue;
       if (database !== EVERY_DATABASE) owned.add(database);
       else hasAdministrator ||= user?.passwordHash !== undefined;

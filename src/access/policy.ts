@@ -51,14 +51,15 @@ export function decide(
   if (subject.tokenReadOnly === true && permission !== "SELECT") return deny("token_read_only");
   const grants = grantsOf(snapshot, subject.username);
   let entry = database;
-  let role = grants.get(database);
-  if (role === undefined) {
+  let grant = grants.get(database);
+  if (grant === undefined) {
     const known = snapshot.databases.get(database.toLowerCase());
     if (known !== undefined && known !== database) return deny("database_case_mismatch");
     entry = EVERY_DATABASE;
-    role = grants.get(EVERY_DATABASE);
+    grant = grants.get(EVERY_DATABASE);
   }
-  if (role === undefined) return deny("no_grant");
+  if (grant === undefined) return deny("no_grant");
+  const { role } = grant;
   if (!roleAllows(role, permission)) return deny("role_insufficient", role, entry);
   return { allowed: true, reason: "allowed", role, entry };
 }

@@ -34,10 +34,10 @@ export function outranks(role: Role, other: Role): boolean {
   return roles.indexOf(role) < roles.indexOf(other);
 }
 
-/** The widest of `some`, or undefined if there is none. */
-export function widestRole(some: Iterable<Role>): Role | undefined {
+/** The widest role of `some`, or undefined if there is none. */
+export function widestRole(some: Iterable<{ readonly role: Role }>): Role | undefined {
   let widest: Role | undefined;
-  for (const role of some) if (widest === undefined || outranks(role, widest)) widest = role;
+  for (const { role } of some) if (widest === undefined || outranks(role, widest)) widest = role;
   return widest;
 }
 

@@ -11,7 +11,7 @@ export interface User {
   readonly tokensValidAfter: number;
 }
 
-/** A role on a database, given to a user. */
+/** What a user is given on a database. Equal grants are equal in every field. */
 export interface Grant {
   readonly username: string;
   readonly database: string;
@@ -26,8 +26,8 @@ export interface Snapshot {
   /** A short hash of the file's content, by which replicas can be compared. */
   readonly version: string;
   readonly users: ReadonlyMap<string, User>;
-  /** Username to database (or `*`) to role. */
-  readonly grants: ReadonlyMap<string, ReadonlyMap<string, Role>>;
+  /** Username to database (or `*`) to grant, in the order of the file. */
+  readonly grants: ReadonlyMap<string, ReadonlyMap<string, Grant>>;
   /** Databases that the file names, by their lower-case form. */
   readonly databases: ReadonlyMap<string, string>;
 }
@@ -40,16 +40,16 @@ export const emptySnapshot: Snapshot = {
   databases: new Map(),
 };
 
-const none: ReadonlyMap<string, Role> = new Map();
+const none: ReadonlyMap<string, Grant> = new Map();
 
-/** The user's grants: database (or `*`) to role. */
-export function grantsOf(snapshot: Snapshot, username: string): ReadonlyMap<string, Role> {
+/** The user's grants, by database (or `*`). */
+export function grantsOf(snapshot: Snapshot, username: string): ReadonlyMap<string, Grant> {
   return snapshot.grants.get(username) ?? none;
 }
 
 /** True if the user is an administrator: Owner on `*`. */
 export function isAdministrator(snapshot: Snapshot, username: string): boolean {
-  return grantsOf(snapshot, username).get(EVERY_DATABASE) === "Owner";
+  return grantsOf(snapshot, username).get(EVERY_DATABASE)?.role === "Owner";
 }
 
 /** The user's grants as the interface lists them, in the file's order. */
@@ -57,7 +57,10 @@ export function accessList(
   snapshot: Snapshot,
   username: string,
 ): { database: string; role: Role }[] {
-  return Array.from(grantsOf(snapshot, username), ([database, role]) => ({ database, role }));
+  return Array.from(grantsOf(snapshot, username).values(), ({ database, role }) => ({
+    database,
+    role,
+  }));
 }
 
 /** A user as the interface shows it: never with the hash. */

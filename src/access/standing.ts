@@ -16,7 +16,7 @@ export function effectiveRole(
   database: string,
 ): Role | undefined {
   const grants = grantsOf(snapshot, username);
-  return grants.get(database) ?? grants.get(EVERY_DATABASE);
+  return (grants.get(database) ?? grants.get(EVERY_DATABASE))?.role;
 }
 
 /** @throws Refusal `token_database` unless the actor's token is for every database */
@@ -52,7 +52,7 @@ function reachesBeyond(snapshot: Snapshot, actor: Subject, role: Role): boolean 
   if (isAdministrator(snapshot, actor.username)) return false;
   return grantsOf(snapshot, actor.username)
     .values()
-    .some((own) => !mayGrant(own, role));
+    .some((own) => !mayGrant(own.role, role));
 }
 
 /** True if the file does not name the database yet; `*` is no database's name. */
@@ -107,7 +107,7 @@ export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant):
   if (actor === "operator") return;
   requireTokenFor(actor, grant.database);
   // Only an entry of one's own can be given up: one behind `*` would bring a new name into the file.
-  const held = grantsOf(snapshot, actor.username).get(grant.database);
+  const held = grantsOf(snapshot, actor.username).get(grant.database)?.role;
   const givesUp =
     grant.username === actor.username && held !== undefined && outranks(held, grant.role);
   if (!givesUp) requireGrantable(snapshot, actor, grant);
@@ -117,7 +117,7 @@ export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant):
 /** The role that a user falls back to on `database` once its entry there is gone. */
 function fallbackRole(snapshot: Snapshot, username: string, database: string): Role | undefined {
   if (database === EVERY_DATABASE) return undefined;
-  return grantsOf(snapshot, username).get(EVERY_DATABASE);
+  return grantsOf(snapshot, username).get(EVERY_DATABASE)?.role;
 }
 
 /**

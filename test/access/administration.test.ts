@@ -75,7 +75,7 @@ t.test("a grant takes the place of the one held, and one held already changes no
   const give = (role: "ReadOnly" | "ReadWrite") =>
     planGrant(snapshot, dora, { username: "bob", database: "main", role });
   const bob = { username: "bob", database: "main" };
-  t.strictSame(give("ReadWrite"), [{ kind: "set-role", ...bob, role: "ReadWrite" }]);
+  t.strictSame(give("ReadWrite"), [{ kind: "set-grant", grant: { ...bob, role: "ReadWrite" } }]);
   t.strictSame(give("ReadOnly"), []);
   t.end();
 });

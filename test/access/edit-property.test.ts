@@ -67,7 +67,7 @@ function changeFor(model: Model, wanted: Intention): { change: Change; next: Mod
   }
   const grant = { username, database: wanted.database, role: wanted.role };
   const change: Change = grants.has(key)
-    ? { kind: "set-role", ...grant }
+    ? { kind: "set-grant", grant }
     : { kind: "add-grant", grant };
   grants.set(key, wanted.role);
   return { next, change };
@@ -142,7 +142,7 @@ t.test("several changes at one time come to the same as one after another", (t) 
       let current = model;
       for (const wanted of intentions) {
         const planned = changeFor(current, wanted);
-        const isRepeated = planned?.change.kind === "set-role" && changes.length > 1;
+        const isRepeated = planned?.change.kind === "set-grant" && changes.length > 1;
         if (planned === undefined || isRepeated) continue;
         changes.push(planned.change);
         current = planned.next;

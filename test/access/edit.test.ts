@@ -42,17 +42,13 @@ const bob = {
 
 t.test("a changed value is changed in its place", (t) => {
   const raised = edit(file, {
-    kind: "set-role",
-    username: "backup",
-    database: "main",
-    role: "Owner",
+    kind: "set-grant",
+    grant: { username: "backup", database: "main", role: "Owner" },
   });
   t.equal(raised, file.replace('role = "ReadOnly"', 'role = "Owner"'));
   const lowered = edit(file, {
-    kind: "set-role",
-    username: "root",
-    database: "*",
-    role: "DbAdmin",
+    kind: "set-grant",
+    grant: { username: "root", database: "*", role: "DbAdmin" },
   });
   t.equal(lowered, file.replace('"Owner"   # all', '"DbAdmin"   # all'));
   t.end();

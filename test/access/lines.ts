@@ -1,5 +1,5 @@
 /** Which lines of an access file belong to the records that a change means. */
-import type { Change } from "../../src/access/change.ts";
+import { type Change, usernameOf } from "../../src/access/change.ts";
 import { parseRecords } from "../../src/access/parse.ts";
 import type { AccessRecords } from "../../src/access/records.ts";
 import { outline } from "../../src/toml/outline.ts";
@@ -13,10 +13,11 @@ function isMeant({ users, grants }: AccessRecords, change: Change) {
   return (table: string | undefined, index: number): boolean => {
     if (change.kind === "add-user" || change.kind === "add-grant") return false;
     const record = table === "users" ? users[index] : grants[index];
-    if (record?.username !== change.username) return false;
+    if (record?.username !== usernameOf(change)) return false;
     if (change.kind === "remove-user") return true;
     if (change.kind === "update-user") return table === "users";
-    return table === "acl" && grants[index]?.database === change.database;
+    const { database } = "grant" in change ? change.grant : change;
+    return table === "acl" && grants[index]?.database === database;
   };
 }
 

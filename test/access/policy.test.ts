@@ -122,7 +122,10 @@ t.test("roles are ordered, and known in their exact spelling alone", (t) => {
     for (const [other, below] of roles.entries()) t.equal(outranks(role, below), index < other);
   }
   for (const odd of ["owner", "Owner ", "", undefined, 1, ["Owner"]]) t.notOk(isRole(odd));
-  t.equal(widestRole(["ReadOnly", "DbAdmin", "ReadWrite"]), "DbAdmin");
+  t.equal(
+    widestRole([{ role: "ReadOnly" }, { role: "DbAdmin" }, { role: "ReadWrite" }]),
+    "DbAdmin",
+  );
   t.equal(widestRole([]), undefined);
   t.end();
 });

@@ -22,7 +22,7 @@ export class Watched {
   }
 
   get role(): string | undefined {
-    return this.live.snapshot.grants.get("alice")?.get("main");
+    return this.live.snapshot.grants.get("alice")?.get("main")?.role;
   }
 
   /** Resolves once `holds` is true after some event; rejects if it is not in time. */

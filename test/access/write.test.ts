@@ -38,7 +38,7 @@ t.test("a change is on disk when it is done, and the answer is what is on disk",
   const written = await readFile(file, "utf8");
   t.match(written, /^# kept\n/);
   t.strictSame(snapshot, parseAccessFile(written, file));
-  t.equal(snapshot.grants.get("alice")?.get("main"), "ReadOnly");
+  t.equal(snapshot.grants.get("alice")?.get("main")?.role, "ReadOnly");
 });
 
 t.test("a plan without changes writes nothing", async (t) => {
@@ -62,7 +62,7 @@ t.test("a plan judges the file as it is under the lock", async (t) => {
   const file = accessFile(t, text);
   const seen: (string | undefined)[] = [];
   const look: Plan = (current) => {
-    seen.push(current.grants.get("alice")?.get("main"));
+    seen.push(current.grants.get("alice")?.get("main")?.role);
     return [];
   };
   await Promise.all([
@@ -214,7 +214,7 @@ t.test("writers of one process are served in order, and share a write", async (t
   t.ok(new Set(written).size <= 2, "not one write each");
   const { users, grants } = parseAccessFile(await readFile(file, "utf8"), file);
   t.strictSame([...users.keys()], ["root", "alice", ...names]);
-  for (const name of names) t.equal(grants.get(name)?.get("main"), "ReadOnly");
+  for (const name of names) t.equal(grants.get(name)?.get("main")?.role, "ReadOnly");
 });
 
 t.test("each of many is judged by what those before it change", async (t) => {

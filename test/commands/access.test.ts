@@ -4,7 +4,7 @@ import { done, install, people } from "./kit.ts";
 
 t.test("access grant gives, raises and lowers a role", async (t) => {
   const gatehouse = install(t);
-  const roleOf = (database: string) => gatehouse.snapshot.grants.get("alice")?.get(database);
+  const roleOf = (database: string) => gatehouse.snapshot.grants.get("alice")?.get(database)?.role;
   t.strictSame(
     await gatehouse.run("access grant alice logs DbAdmin"),
     done("alice is DbAdmin on logs."),
@@ -26,7 +26,7 @@ t.test("access grant gives, raises and lowers a role", async (t) => {
 t.test("access grant knows external users without a record", async (t) => {
   const gatehouse = install(t);
   t.equal((await gatehouse.run("access grant github:carol main ReadOnly")).code, 0);
-  t.equal(gatehouse.snapshot.grants.get("github:carol")?.get("main"), "ReadOnly");
+  t.equal(gatehouse.snapshot.grants.get("github:carol")?.get("main")?.role, "ReadOnly");
 });
 
 t.test("access revoke takes an entry, and says what is left", async (t) => {

@@ -27,7 +27,7 @@ t.test("the last Owner of a database is lowered and revoked only by force", asyn
     t.strictSame(await gatehouse.run(act), failed(1, sentence));
   }
   t.equal((await gatehouse.run("access grant alice sales DbAdmin --force")).code, 0);
-  t.equal(gatehouse.snapshot.grants.get("alice")?.get("sales"), "DbAdmin");
+  t.equal(gatehouse.snapshot.grants.get("alice")?.get("sales")?.role, "DbAdmin");
   t.equal((await gatehouse.run("access revoke root * --force")).code, 0);
   t.notOk(gatehouse.snapshot.grants.has("root"));
 });

@@ -87,7 +87,7 @@ t.test("who is demoted while it grants has granted nothing after that", async (t
     await Promise.race(early);
     // The marker is written together with the demotion, so that its place says what came later.
     const demotion = changeAccessFile(gateway.accessFile, () => [
-      { kind: "set-role", username: "dora", database: "main", role: "ReadOnly" },
+      { kind: "set-grant", grant: { username: "dora", database: "main", role: "ReadOnly" } },
       { kind: "add-grant", grant: { username: "idp:marker", database: "main", role: "ReadOnly" } },
     ]);
     // One after another, since those that come at once share a write.
@@ -200,7 +200,7 @@ t.test("what an operator saves while a machine is writing is not overwritten", a
   });
   t.equal(judged, 2, "the change is judged again, by what was saved");
   t.match(written.text, "# saved meanwhile\n");
-  t.equal(written.snapshot.grants.get("idp:alice")?.get("main"), "ReadOnly");
+  t.equal(written.snapshot.grants.get("idp:alice")?.get("main")?.role, "ReadOnly");
 
   const refusal = await refusedBy(
     changeAccessFile(file, () => {

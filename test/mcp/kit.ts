@@ -32,7 +32,13 @@ export type Grants = Readonly<Record<string, Readonly<Record<string, Role>>>>;
 /** A snapshot that holds grants and nothing else. */
 export function snapshotOf(grants: Grants): Snapshot {
   const byUser = Object.entries(grants).map(
-    ([name, roles]) => [name, new Map(Object.entries(roles))] as const,
+    ([username, roles]) =>
+      [
+        username,
+        new Map(
+          Object.entries(roles).map(([database, role]) => [database, { username, database, role }]),
+        ),
+      ] as const,
   );
   const databases = Object.values(grants).flatMap((roles) => Object.keys(roles));
   return {
@@ -60,7 +66,9 @@ export const plainAnswer: Answering = { answerHeaders: () => [], onRefused() {} 
 /** True if one of the user's grants gives the right. */
 export function mayUseBy(snapshot: Snapshot) {
   return ({ subject }: Principal, permission: PermissionClass): boolean =>
-    [...grantsOf(snapshot, subject.username).values()].some((role) => roleAllows(role, permission));
+    [...grantsOf(snapshot, subject.username).values()].some(({ role }) =>
+      roleAllows(role, permission),
+    );
 }
 
 /** Answers requests by `handle`; the server ends with the test. */

@@ -70,7 +70,7 @@ export async function openProxied(
       decide(snapshot, subject, permission, database),
     mayUse: ({ subject }, permission, database) =>
       database === undefined
-        ? [...grantsOf(snapshot, subject.username).values()].some((role) =>
+        ? [...grantsOf(snapshot, subject.username).values()].some(({ role }) =>
             roleAllows(role, permission),
           )
         : decide(snapshot, subject, permission, database).allowed,

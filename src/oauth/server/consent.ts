@@ -54,7 +54,7 @@ export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
   names.delete(EVERY_DATABASE);
   return Array.from(names, (database) => ({
     database,
-    role: grants.get(database) ?? everywhere ?? "",
+    role: (grants.get(database) ?? everywhere)?.role ?? "",
   })).sort((a, b) => a.database.localeCompare(b.database));
 }
 
