@@ -1,10 +1,8 @@
-import { isUtf8 } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import { parse } from "content-type";
 import type * as z from "zod";
-import { JsonReader } from "../query/json-reader.ts";
-import { QueryRefused } from "../query/refusal.ts";
-import { skipUniqueKeys } from "../query/unique-keys.ts";
+import { requireOneReading } from "../json/document.ts";
+import { JsonFault } from "../json/fault.ts";
 import { Refusal } from "../refusal.ts";
 import { type BodyBudget, BodyCollector, bodyTooLarge } from "./body-collector.ts";
 import type { Exchange } from "./exchange.ts";
@@ -85,35 +83,20 @@ function describe(issues: readonly z.core.$ZodIssue[]): string {
   return issue.input === undefined ? `${field} is missing` : `${field} must be a ${issue.expected}`;
 }
 
-/** @throws QueryRefused `duplicate_key`, or Refusal `invalid_body` */
-function requireOneReading(body: Buffer): void {
-  const reader = new JsonReader(body);
-  reader.path.push("body");
-  reader.skipSpace();
-  try {
-    skipUniqueKeys(reader);
-  } catch (error) {
-    if (!(error instanceof QueryRefused) || error.code === "duplicate_key") throw error;
-    const message = `Invalid request body: ${error.message}`;
-    throw new Refusal("invalid_body", { message, cause: error });
-  }
-}
-
 /**
  * Reads a small JSON body into the shape that the route expects.
  *
- * @throws Refusal `invalid_body` saying what is wrong, QueryRefused `duplicate_key`
+ * @throws Refusal `invalid_body` saying what is wrong, JsonFault `duplicate_key`
  */
 export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): z.output<Shape> {
-  let content: unknown;
   try {
-    if (!isUtf8(body)) throw new SyntaxError("not UTF-8");
-    content = JSON.parse(body.toString());
-  } catch (cause) {
-    throw new Refusal("invalid_body", { message: "Request body is not valid JSON", cause });
+    requireOneReading(body);
+  } catch (error) {
+    if (!(error instanceof JsonFault) || error.code === "duplicate_key") throw error;
+    const message = `Request body is not valid JSON: ${error.message}`;
+    throw new Refusal("invalid_body", { message, cause: error });
   }
-  requireOneReading(body);
-  const parsed = shape.safeParse(content, { reportInput: true });
+  const parsed = shape.safeParse(JSON.parse(body.toString()), { reportInput: true });
   if (parsed.success) return parsed.data;
   const message = `Invalid request body: ${describe(parsed.error.issues)}`;
   throw new Refusal("invalid_body", { message });

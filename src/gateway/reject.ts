@@ -1,3 +1,4 @@
+import { JsonFault } from "../json/fault.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { Refusal } from "../refusal.ts";
 import { type Rejection, sendRejection } from "./answer.ts";
@@ -16,6 +17,9 @@ function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Reje
   }
   if (error instanceof QueryRefused) {
     return { code: error.code, status: 400, message: error.message };
+  }
+  if (error instanceof JsonFault) {
+    return { code: error.code, status: 400, message: `Invalid request body: ${error.message}` };
   }
   gateway.log.error({ requestId: exchange.requestId, err: error }, "unexpected error");
   return new Refusal("internal_error");

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createMcpHandler } from "@modelcontextprotocol/server";
-import { quoteName } from "../query/refusal.ts";
+import { quoteName } from "../json/fault.ts";
 import { type Answering, sendMcpRefusal } from "./answering.ts";
 import { type McpMessage, readMessageInSlices } from "./body.ts";
 import { judgeHeaders } from "./headers.ts";

@@ -1,8 +1,8 @@
-import { isUtf8 } from "node:buffer";
-import { JsonReader } from "../query/json-reader.ts";
-import { QueryRefused } from "../query/refusal.ts";
-import type { Rest } from "../query/rest.ts";
-import { ObjectKeys, skipUniqueKeys } from "../query/unique-keys.ts";
+import { requireEnd, requireUtf8 } from "../json/document.ts";
+import { JsonFault, type JsonFaultCode } from "../json/fault.ts";
+import { JsonReader } from "../json/reader.ts";
+import type { Rest } from "../json/rest.ts";
+import { ObjectKeys, skipUniqueKeys } from "../json/unique-keys.ts";
 import type { Steps } from "../slices.ts";
 
 /** The members of a JSON object, each with the bytes of its value as they were sent. */
@@ -20,8 +20,12 @@ export class JsonRefused extends Error {
   }
 }
 
-const syntaxCodes: ReadonlySet<string> = new Set(["invalid_json", "lone_surrogate"]);
-const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
+const syntaxCodes: ReadonlySet<JsonFaultCode> = new Set<JsonFaultCode>([
+  "invalid_utf8",
+  "byte_order_mark",
+  "invalid_json",
+  "lone_surrogate",
+]);
 
 /** Bytes that are read between two chances to interrupt. */
 const BYTES_PER_STEP = 32 * 1024;
@@ -44,7 +48,7 @@ function* visitAll(
     const keyStart = reader.position;
     const key = reader.readKey();
     if (keys?.add(key, keyStart) === false) {
-      throw reader.refusal("duplicate_key", "a key is given twice", keyStart);
+      throw new JsonFault("duplicate_key", "a key is given twice", keyStart);
     }
     const start = reader.position;
     const rest = skip(reader) ?? reader.pause();
@@ -54,14 +58,14 @@ function* visitAll(
 }
 
 function asRefused(error: unknown): unknown {
-  if (!(error instanceof QueryRefused)) return error;
-  return new JsonRefused(error.message, syntaxCodes.has(error.code), { cause: error });
+  if (!(error instanceof JsonFault)) return error;
+  const isSyntax = syntaxCodes.has(error.code);
+  return new JsonRefused(`message, ${error.message}`, isSyntax, { cause: error });
 }
 
 function readerOf(bytes: Buffer): JsonReader {
   const reader = new JsonReader(bytes);
   reader.pauseEvery(BYTES_PER_STEP);
-  reader.path.push("message");
   reader.skipSpace();
   return reader;
 }
@@ -73,16 +77,11 @@ function readerOf(bytes: Buffer): JsonReader {
  *   given twice at any depth, a lone surrogate, and nesting over 64
  */
 export function* visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
-  if (!isUtf8(bytes)) throw new JsonRefused("the message is not valid UTF-8", true);
-  if (bytes.subarray(0, 3).equals(byteOrderMark)) {
-    throw new JsonRefused("the message begins with a byte-order mark", true);
-  }
   try {
+    requireUtf8(bytes);
     const reader = readerOf(bytes);
     yield* visitAll(reader, { skip: skipUniqueKeys, keys: new ObjectKeys(reader) }, visit);
-    reader.skipSpace();
-    if (reader.position === bytes.length) return;
-    throw reader.refusal("trailing_data", "something follows the end of the object");
+    requireEnd(reader);
   } catch (error) {
     throw asRefused(error);
   }

@@ -1,7 +1,8 @@
 /** Columns as the fields of an operation name them. */
 
-import { ByteText, tokenOf } from "./byte-text.ts";
-import type { JsonReader } from "./json-reader.ts";
+import { ByteText, tokenOf } from "../json/byte-text.ts";
+import { quoteName } from "../json/fault.ts";
+import type { BodyReader } from "./body-reader.ts";
 import type { Kind } from "./kind.ts";
 import {
   columnNamePattern,
@@ -12,7 +13,6 @@ import {
   qualifiedColumnPattern,
 } from "./names.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { quoteName } from "./refusal.ts";
 import { type MakeSchema, named } from "./schema.ts";
 
 const dot = 0x2e;
@@ -21,7 +21,7 @@ const asterisk = 0x2a;
 const asteriskToken = tokenOf("*");
 
 /** Reads the name of a column that is being made: no table before it. */
-export function readColumnName(reader: JsonReader): ByteText {
+export function readColumnName(reader: BodyReader): ByteText {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
@@ -58,7 +58,7 @@ export const joinColumns: Kind<string> = {
   schema: () => ({ type: "string", pattern: `^${joinSidePattern} = ${joinSidePattern}$` }),
 };
 
-function readColumn(reader: JsonReader, draft: OperationDraft): undefined {
+function readColumn(reader: BodyReader, draft: OperationDraft): undefined {
   const start = reader.position;
   if (draft.repeatsColumn(reader)) return;
   reader.expect("a string");
@@ -66,7 +66,7 @@ function readColumn(reader: JsonReader, draft: OperationDraft): undefined {
   draft.noteColumn(start, reader.position);
 }
 
-function readSelectedColumn(reader: JsonReader, draft: OperationDraft): undefined {
+function readSelectedColumn(reader: BodyReader, draft: OperationDraft): undefined {
   if (reader.skipToken(asteriskToken)) return;
   const start = reader.position;
   reader.expect("a string");
@@ -77,7 +77,7 @@ function readSelectedColumn(reader: JsonReader, draft: OperationDraft): undefine
 
 function noteColumn(
   text: ByteText,
-  reader: JsonReader,
+  reader: BodyReader,
   draft: OperationDraft,
   start: number,
 ): void {
@@ -104,7 +104,7 @@ function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
 /** Bytes that an `on` has at most: two columns with their tables, and what is between them. */
 const longestJoinText = 2 * (2 * longestColumnBytes);
 
-function readJoinColumns(reader: JsonReader, draft: OperationDraft): undefined {
+function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();

@@ -1,13 +1,14 @@
 /** The condition of a `where`: comparisons, and the combinations of them. */
 
-import { ByteText, tokenOf } from "./byte-text.ts";
+import { ByteText, tokenOf } from "../json/byte-text.ts";
+import type { ValueKind } from "../json/reader.ts";
+import { andThen, type Rest } from "../json/rest.ts";
+import type { BodyReader } from "./body-reader.ts";
 import type { CellValue } from "./cells.ts";
 import { column } from "./columns.ts";
-import type { JsonReader, ValueKind } from "./json-reader.ts";
 import { type Kind, type ObjectOf, objectSchema, required } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { andThen, type Rest } from "./rest.ts";
 import { named, type Schema } from "./schema.ts";
 import { list, oneOf } from "./values.ts";
 
@@ -99,7 +100,7 @@ const comparisonShape = new ObjectShape<ComparisonDraft>(
   "; or one of and, or, not alone",
 );
 
-function noteElements(reader: JsonReader, draft: ComparisonDraft): undefined {
+function noteElements(reader: BodyReader, draft: ComparisonDraft): undefined {
   draft.elements = reader.elements;
 }
 
@@ -147,7 +148,7 @@ export const where: Kind<Condition | null> = {
   })),
 };
 
-function readCondition(reader: JsonReader, draft: OperationDraft): Rest {
+function readCondition(reader: BodyReader, draft: OperationDraft): Rest {
   const combination = findCombination(reader);
   return combination === undefined
     ? readComparison(reader, draft)
@@ -155,7 +156,7 @@ function readCondition(reader: JsonReader, draft: OperationDraft): Rest {
 }
 
 /** The combination that the object here is, by its first key. */
-function findCombination(reader: JsonReader) {
+function findCombination(reader: BodyReader) {
   if (reader.firstKeyIs(columnToken)) return undefined;
   for (const combination of combinations) {
     if (reader.firstKeyIs(combination.token)) return combination;
@@ -164,7 +165,7 @@ function findCombination(reader: JsonReader) {
   return first && combinations.find(({ key }) => key.equals(first));
 }
 
-function readComparison(reader: JsonReader, operation: OperationDraft): Rest {
+function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
   const start = reader.position;
   const draft: ComparisonDraft = {
     operation,
@@ -177,7 +178,7 @@ function readComparison(reader: JsonReader, operation: OperationDraft): Rest {
   return requireFit(reader, draft, start);
 }
 
-function requireFit(reader: JsonReader, draft: ComparisonDraft, start: number): undefined {
+function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
   const { comparison } = draft;
   const demand: Demand | undefined = comparison && demands[comparison];
   if (demand === undefined || demand.isMet(draft)) return;

@@ -1,14 +1,14 @@
 /** The query grammar of one configuration: the operations of the contract, and the configured ones. */
 
-import { tokenOf } from "./byte-text.ts";
+import { tokenOf } from "../json/byte-text.ts";
+import { quoteName } from "../json/fault.ts";
+import { skipUniqueKeys } from "../json/unique-keys.ts";
 import { type Fields, type Kind, optional } from "./kind.ts";
 import { isPlainName, plainNameRule } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { configuredFields, definitions, operationNames } from "./operations.ts";
 import type { PermissionClass } from "./permissions.ts";
-import { quoteName } from "./refusal.ts";
-import { skipUniqueKeys } from "./unique-keys.ts";
 
 /** The rights that a configured operation can be mapped to. */
 export type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";

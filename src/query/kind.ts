@@ -1,14 +1,14 @@
 /** What a field of the grammar holds: how it is read, how a schema says it, which type it has. */
 
-import type { JsonReader } from "./json-reader.ts";
+import type { Rest } from "../json/rest.ts";
+import type { BodyReader } from "./body-reader.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import type { Rest } from "./rest.ts";
 import type { MakeSchema, Schema } from "./schema.ts";
 
 /** A kind of value. `Draft` is what is noted while it is read. */
 export interface Kind<Value, Draft = OperationDraft> {
   /** Reads past a value and notes what matters. Throws `QueryRefused` for any other. */
-  readonly read: (reader: JsonReader, draft: Draft) => Rest;
+  readonly read: (reader: BodyReader, draft: Draft) => Rest;
   readonly schema: MakeSchema;
   /** Never set: it carries the type of the value once parsed. */
   readonly value?: Value;

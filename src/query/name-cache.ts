@@ -1,6 +1,6 @@
 /** Names as strings without a new string for each body: a gateway hears the same few all day. */
 
-import type { ByteText } from "./byte-text.ts";
+import type { ByteText } from "../json/byte-text.ts";
 
 const places = 64;
 

@@ -1,13 +1,13 @@
 /** Closed objects: a list of fields, and the reader that refuses everything else. */
 
+import { ByteText, tokenOf } from "../json/byte-text.ts";
+import { quoteName } from "../json/fault.ts";
+import type { Rest } from "../json/rest.ts";
 import type { Steps } from "../slices.ts";
 import { didYouMean } from "../suggestion.ts";
-import { ByteText, tokenOf } from "./byte-text.ts";
-import type { JsonReader } from "./json-reader.ts";
+import type { BodyReader } from "./body-reader.ts";
 import { type Fields, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { quoteName } from "./refusal.ts";
-import type { Rest } from "./rest.ts";
 
 const fieldsInBits = 31;
 
@@ -39,7 +39,7 @@ export class ObjectShape<Draft> {
   }
 
   /** Reads an object of this shape into the draft. Throws `QueryRefused`. */
-  read(reader: JsonReader, draft: Draft): Rest {
+  read(reader: BodyReader, draft: Draft): Rest {
     const start = reader.position;
     const seen = new FieldsSeen();
     for (let more = reader.openObject(); more; more = reader.nextMember()) {
@@ -53,7 +53,7 @@ export class ObjectShape<Draft> {
 
   *#readOn(
     begun: Steps<void>,
-    reader: JsonReader,
+    reader: BodyReader,
     draft: Draft,
     seen: FieldsSeen,
     start: number,
@@ -69,7 +69,7 @@ export class ObjectShape<Draft> {
   }
 
   /** Reads a key and its value; the field stays on the path. */
-  #readField(reader: JsonReader, draft: Draft, seen: FieldsSeen): Rest {
+  #readField(reader: BodyReader, draft: Draft, seen: FieldsSeen): Rest {
     const start = reader.position;
     const field = this.#readKey(reader, seen.last + 1);
     if (seen.has(field.index)) {
@@ -82,7 +82,7 @@ export class ObjectShape<Draft> {
   }
 
   /** `likely` is the index of the field that is tried first: bodies tend to keep the order. */
-  #readKey(reader: JsonReader, likely: number): KnownField<Draft> {
+  #readKey(reader: BodyReader, likely: number): KnownField<Draft> {
     const first = this.#fields[likely];
     if (first !== undefined && reader.skipKeyToken(first.token)) return first;
     for (const field of this.#fields) {
@@ -92,7 +92,7 @@ export class ObjectShape<Draft> {
   }
 
   /** Reads a key that is written with escapes, or unknown. */
-  #readRareKey(reader: JsonReader): KnownField<Draft> {
+  #readRareKey(reader: BodyReader): KnownField<Draft> {
     const start = reader.position;
     const key = reader.readKey();
     const field = this.#fields.find(({ text }) => text.equals(key));
@@ -106,7 +106,7 @@ export class ObjectShape<Draft> {
     throw reader.refusal("unknown_field", problem, start);
   }
 
-  #requireAll(reader: JsonReader, seen: FieldsSeen, start: number): void {
+  #requireAll(reader: BodyReader, seen: FieldsSeen, start: number): void {
     for (const { name, required, index } of this.#fields) {
       if (!required || seen.has(index)) continue;
       const problem = `the field ${quoteName(name)} is left out; required: ${this.#needed}`;

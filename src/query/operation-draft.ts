@@ -1,8 +1,9 @@
 /** What is known of one operation while its fields are read, which may come in any order. */
 
-import type { ByteText } from "./byte-text.ts";
-import type { JsonReader } from "./json-reader.ts";
-import { type BodyLocation, QueryRefused, quoteName } from "./refusal.ts";
+import type { ByteText } from "../json/byte-text.ts";
+import { quoteName } from "../json/fault.ts";
+import type { BodyReader } from "./body-reader.ts";
+import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import type { RowReader } from "./row-reader.ts";
 
 // An operation has two tables at most, so among three different names one is foreign.
@@ -52,12 +53,12 @@ export class OperationDraft {
   }
 
   /** Reads past a column if it repeats the one noted last, as those of many conditions do. */
-  repeatsColumn(reader: JsonReader): boolean {
+  repeatsColumn(reader: BodyReader): boolean {
     return this.#columnEnd > 0 && reader.skipRepeated(this.#columnStart, this.#columnEnd);
   }
 
   /** Notes a table that a column names, for `judgeReferences`. */
-  refer(table: ByteText, reader: JsonReader, offset: number): void {
+  refer(table: ByteText, reader: BodyReader, offset: number): void {
     this.#references ??= [];
     if (this.#references.length === namesThatDecide) return;
     for (const reference of this.#references) {

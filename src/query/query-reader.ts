@@ -1,6 +1,9 @@
 /** The outside of a query body: its one key, and the elements of a Batch. */
 
+import { quoteName } from "../json/fault.ts";
+import { andThen, type Rest } from "../json/rest.ts";
 import { didYouMean } from "../suggestion.ts";
+import type { BodyReader } from "./body-reader.ts";
 import {
   batchKey,
   foreignOperationKey,
@@ -8,23 +11,21 @@ import {
   largestBatch,
   type Operation,
 } from "./grammar.ts";
-import type { JsonReader } from "./json-reader.ts";
 import { OperationDraft } from "./operation-draft.ts";
 import type { Access, Query } from "./query.ts";
-import { type BodyLocation, QueryRefused, quoteName } from "./refusal.ts";
-import { andThen, type Rest } from "./rest.ts";
+import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import { RowReader } from "./row-reader.ts";
 import { readElements } from "./values.ts";
 
 /** Reads one body. */
 export class QueryReader {
-  readonly #reader: JsonReader;
+  readonly #reader: BodyReader;
   readonly #grammar: Grammar;
   readonly #accesses: Access[] = [];
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
 
-  constructor(reader: JsonReader, grammar: Grammar) {
+  constructor(reader: BodyReader, grammar: Grammar) {
     this.#reader = reader;
     this.#grammar = grammar;
   }

@@ -1,6 +1,6 @@
 /** The column names that the rows of a body have had. */
 
-import type { ByteText } from "./byte-text.ts";
+import type { ByteText } from "../json/byte-text.ts";
 
 /** Past so many, no further one is remembered, so that memory stays bounded. */
 const mostKeys = 4096;

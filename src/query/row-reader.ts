@@ -1,13 +1,14 @@
 /** Objects of cells: a row of an Insert, the `set` of an Update. The hot path of the scanner. */
 
+import { ByteText } from "../json/byte-text.ts";
+import { DistinctKeys } from "../json/distinct-keys.ts";
+import { quoteName } from "../json/fault.ts";
+import { hashKey } from "../json/key-hash.ts";
+import type { Rest } from "../json/rest.ts";
 import type { Steps } from "../slices.ts";
-import { ByteText } from "./byte-text.ts";
-import { DistinctKeys } from "./distinct-keys.ts";
-import type { JsonReader } from "./json-reader.ts";
-import { hashColumn } from "./key-hash.ts";
+import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
-import { type QueryRefused, quoteName } from "./refusal.ts";
-import type { Rest } from "./rest.ts";
+import type { QueryRefused } from "./refusal.ts";
 import { RowKey, RowKeys } from "./row-keys.ts";
 
 const noText = ByteText.from("");
@@ -23,7 +24,7 @@ const noText = ByteText.from("");
 export class RowReader {
   /** The number of cells of the row that was read last. */
   cells = 0;
-  readonly #reader: JsonReader;
+  readonly #reader: BodyReader;
   #known = new RowKeys();
   /** Stands before the first key of every row. */
   #origin = new RowKey(noText, 0, 0, 0);
@@ -31,7 +32,7 @@ export class RowReader {
   #others: DistinctKeys | undefined = undefined;
   #row = 0;
 
-  constructor(reader: JsonReader) {
+  constructor(reader: BodyReader) {
     this.#reader = reader;
   }
 
@@ -100,7 +101,7 @@ export class RowReader {
       const problem = `${quoteName(text.toString())} is no column name; allowed: ${columnNameRule}`;
       throw reader.refusal("invalid_column", problem, start);
     }
-    const hash = hashColumn(text);
+    const hash = hashKey(text);
     let key = this.#known.find(text, hash);
     if (key === undefined) {
       if (this.#known.isFull) return this.#noteOther(text, hash, start);

@@ -1,12 +1,11 @@
 /** The scanner's front door: from the bytes of a query body to what it asks for. */
 
-import { isUtf8 } from "node:buffer";
+import { requireEnd, requireUtf8 } from "../json/document.ts";
 import { inSlices, type Steps, whileWanted } from "../slices.ts";
+import { BodyReader } from "./body-reader.ts";
 import type { Grammar } from "./grammar.ts";
-import { JsonReader } from "./json-reader.ts";
 import type { Query } from "./query.ts";
 import { QueryReader } from "./query-reader.ts";
-import { QueryRefused } from "./refusal.ts";
 
 /** Bytes from which on a body is long: its scan takes a few milliseconds and is better sliced. */
 export const longBody = 512 * 1024;
@@ -19,12 +18,16 @@ export const longBody = 512 * 1024;
  * parsers could read differently.
  */
 export function scan(body: Buffer, grammar: Grammar): Query {
-  requireUtf8(body);
-  const reader = new JsonReader(body);
-  const queryReader = new QueryReader(reader, grammar);
-  queryReader.read();
-  requireEnd(reader);
-  return queryReader.query;
+  const reader = new BodyReader(body);
+  try {
+    requireUtf8(body);
+    const queryReader = new QueryReader(reader, grammar);
+    queryReader.read();
+    requireEnd(reader);
+    return queryReader.query;
+  } catch (error) {
+    throw reader.asRefusal(error);
+  }
 }
 
 /** As `scan`, in steps, each of which takes well under a millisecond by default. */
@@ -33,15 +36,19 @@ export function* scanInSteps(
   grammar: Grammar,
   bytesPerStep = 32 * 1024,
 ): Steps<Query> {
-  requireUtf8(body);
-  yield;
-  const reader = new JsonReader(body);
-  reader.pauseEvery(bytesPerStep);
-  const queryReader = new QueryReader(reader, grammar);
-  const rest = queryReader.read();
-  if (rest !== undefined) yield* rest;
-  requireEnd(reader);
-  return queryReader.query;
+  const reader = new BodyReader(body);
+  try {
+    requireUtf8(body);
+    yield;
+    reader.pauseEvery(bytesPerStep);
+    const queryReader = new QueryReader(reader, grammar);
+    const rest = queryReader.read();
+    if (rest !== undefined) yield* rest;
+    requireEnd(reader);
+    return queryReader.query;
+  } catch (error) {
+    throw reader.asRefusal(error);
+  }
 }
 
 /**
@@ -57,22 +64,4 @@ export function scanInSlices(
   isWanted: () => boolean = () => true,
 ): Promise<Query | undefined> {
   return inSlices(whileWanted(scanInSteps(body, grammar), isWanted));
-}
-
-function requireUtf8(body: Buffer): void {
-  const start = { path: "", offset: 0 };
-  if (!isUtf8(body)) {
-    throw new QueryRefused("invalid_utf8", "the body is not valid UTF-8", start);
-  }
-  if (body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf) {
-    const problem = "the body begins with a byte-order mark; UTF-8 without one is expected";
-    throw new QueryRefused("byte_order_mark", problem, start);
-  }
-}
-
-function requireEnd(reader: JsonReader): void {
-  reader.skipSpace();
-  if (reader.position === reader.bytes.length) return;
-  const problem = "something follows the end of the object; allowed: white space";
-  throw reader.refusal("trailing_data", problem);
 }

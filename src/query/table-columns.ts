@@ -1,12 +1,12 @@
 /** The columns of a CreateTable. */
 
+import { DistinctKeys } from "../json/distinct-keys.ts";
+import { quoteName } from "../json/fault.ts";
+import { hashKey } from "../json/key-hash.ts";
+import type { BodyReader } from "./body-reader.ts";
 import { newColumnSchema, readColumnName } from "./columns.ts";
-import { DistinctKeys } from "./distinct-keys.ts";
-import type { JsonReader } from "./json-reader.ts";
-import { hashColumn } from "./key-hash.ts";
 import { type Kind, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
-import { quoteName } from "./refusal.ts";
 import { named } from "./schema.ts";
 import { flag, list } from "./values.ts";
 
@@ -51,10 +51,10 @@ export const columnDefinitions: Kind<ColumnDefinition[], unknown> = {
   schema: definitions.schema,
 };
 
-function readNewColumnName(reader: JsonReader, { names }: TableColumns): undefined {
+function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefined {
   const start = reader.position;
   const name = readColumnName(reader);
-  if (!names.add(start, hashColumn(name))) {
+  if (!names.add(start, hashKey(name))) {
     const problem = `the table has a column ${quoteName(name.toString())} already; each name may stand once`;
     throw reader.refusal("invalid_column", problem, start);
   }
@@ -63,7 +63,7 @@ function readNewColumnName(reader: JsonReader, { names }: TableColumns): undefin
 /** Bytes that a type has at most. */
 const longestType = 63 + "(123456789,123456789)".length;
 
-function readColumnType(reader: JsonReader, columns: TableColumns): undefined {
+function readColumnType(reader: BodyReader, columns: TableColumns): undefined {
   const { typeStart, typeEnd } = columns;
   if (typeEnd > 0 && reader.skipRepeated(typeStart, typeEnd)) return;
   const start = reader.position;

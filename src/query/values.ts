@@ -1,14 +1,14 @@
 /** The small values that fields of several operations have. */
 
+import { ByteText, tokenOf } from "../json/byte-text.ts";
+import { quoteName } from "../json/fault.ts";
+import type { Rest } from "../json/rest.ts";
 import type { Steps } from "../slices.ts";
 import { didYouMean } from "../suggestion.ts";
-import { ByteText, tokenOf } from "./byte-text.ts";
-import type { JsonReader } from "./json-reader.ts";
+import type { BodyReader } from "./body-reader.ts";
 import type { Kind } from "./kind.ts";
 import { NameCache } from "./name-cache.ts";
 import { isPlainText, plainNamePattern, plainNameRule } from "./names.ts";
-import { quoteName } from "./refusal.ts";
-import type { Rest } from "./rest.ts";
 import { named } from "./schema.ts";
 
 const nine = 0x39;
@@ -27,7 +27,7 @@ export function plainName<Draft>(note: (draft: Draft, name: string) => void): Ki
   };
 }
 
-function readPlainName(reader: JsonReader): string {
+function readPlainName(reader: BodyReader): string {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
@@ -57,7 +57,7 @@ class WordList<Word extends string> {
   }
 
   /** Reads a word of the list. Throws `QueryRefused`. */
-  read(reader: JsonReader): Word {
+  read(reader: BodyReader): Word {
     for (const { word, token } of this.#words) {
       if (reader.skipToken(token)) return word;
     }
@@ -107,7 +107,7 @@ export const count: Kind<number, unknown> = {
   schema: () => ({ type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
 };
 
-function readCount(reader: JsonReader): undefined {
+function readCount(reader: BodyReader): undefined {
   const { bytes, position: start } = reader;
   reader.expect("a number");
   reader.skipNumber();
@@ -131,7 +131,7 @@ export function list<Value, Draft>(kind: Kind<Value, Draft>): Kind<Value[], Draf
 }
 
 /** Reads an array of at least one element, each by `readElement`, and keeps the path. */
-export function readList(reader: JsonReader, readElement: () => Rest): Rest {
+export function readList(reader: BodyReader, readElement: () => Rest): Rest {
   const start = reader.position;
   if (!reader.openArray()) {
     const problem = "the array is empty; at least one element is needed";
@@ -141,7 +141,7 @@ export function readList(reader: JsonReader, readElement: () => Rest): Rest {
 }
 
 /** Reads the elements of an array that was entered and has some, and keeps the path. */
-export function readElements(reader: JsonReader, readElement: () => Rest): Rest {
+export function readElements(reader: BodyReader, readElement: () => Rest): Rest {
   const { path } = reader;
   let index = 0;
   do {
@@ -156,7 +156,7 @@ export function readElements(reader: JsonReader, readElement: () => Rest): Rest 
 
 function* readElementsAfter(
   begun: Steps<void>,
-  reader: JsonReader,
+  reader: BodyReader,
   readElement: () => Rest,
   begunIndex: number,
 ): Steps<void> {

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { deepestNesting } from "../../src/query/json-skipper.ts";
+import { deepestNesting } from "../../src/json/containers.ts";
 import { corpus } from "../kit/corpora.ts";
 import { jsonVectors, type Vector } from "./json-vectors.ts";
 import { insertOf, verdict } from "./kit.ts";

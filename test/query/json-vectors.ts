@@ -1,6 +1,6 @@
 /** Documents that tell a strict JSON parser from a lax one, named as the public test suite does. */
 
-import { quoteName } from "../../src/query/refusal.ts";
+import { quoteName } from "../../src/json/fault.ts";
 
 /** A document; its name begins with `y_` (JSON), `n_` (none) or `i_` (a parser may choose). */
 export interface Vector {

@@ -1,5 +1,5 @@
 import t from "tap";
-import { quoteName } from "../../src/query/refusal.ts";
+import { quoteName } from "../../src/json/fault.ts";
 import { insertOf, refusalOf, scanBody, verdict } from "./kit.ts";
 
 const cells = [

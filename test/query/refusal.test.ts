@@ -1,6 +1,7 @@
 import t from "tap";
+import { quoteName } from "../../src/json/fault.ts";
 import { isPlainName } from "../../src/query/names.ts";
-import { queryRefusals, quoteName } from "../../src/query/refusal.ts";
+import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusalOf, select } from "./kit.ts";
 
 t.test("every code is a snake_case word with a sentence", async (t) => {
@@ -15,7 +16,7 @@ t.test("a name from the body is shown escaped and cut", async (t) => {
   t.equal(quoteName("\u202e\u0085\u2028é"), '"\\u202e\\u0085\\u2028é"');
   t.equal(quoteName("x".repeat(64)), `"${"x".repeat(64)}"`);
   t.equal(quoteName("😀".repeat(65)), `"${"😀".repeat(64)}"...`);
-  const { message } = refusalOf({ [`evil\u001b[31m${"x".repeat(1_000_000)}`]: 1 });
+  const { message } = refusalOf({ [`evil\u001b[31m${"x".repeat(10_000)}`]: 1 });
   t.match(message, "evil\\u001b[31mxxx");
   t.ok(message.length < 500);
 });

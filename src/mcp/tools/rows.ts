@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
-import { JsonReader } from "../../query/json-reader.ts";
-import { QueryRefused } from "../../query/refusal.ts";
+import { JsonFault } from "../../json/fault.ts";
+import { JsonReader } from "../../json/reader.ts";
 import type { Steps } from "../../slices.ts";
 
 /** Rows of an answer, as JSON text without line breaks. */
@@ -108,7 +108,7 @@ export function* rowsIn(bytes: Buffer, isCut: boolean): Steps<Rows | undefined> 
     const isThere = yield* readData(reader, rows);
     return isThere && isUtf8(bytes) ? { rows, isCut } : undefined;
   } catch (error) {
-    if (!(error instanceof QueryRefused)) throw error;
+    if (!(error instanceof JsonFault)) throw error;
     return isCut && rows.every(isUtf8) ? { rows, isCut } : undefined;
   }
 }

@@ -1,4 +1,4 @@
-import { JsonReader } from "../../query/json-reader.ts";
+import { BodyReader } from "../../query/body-reader.ts";
 import { required } from "../../query/kind.ts";
 import { ObjectShape } from "../../query/object-shape.ts";
 import { plainName } from "../../query/values.ts";
@@ -30,9 +30,13 @@ export const askedShapes = {
 /** Reads the arguments of a schema tool. @throws QueryRefused */
 export function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
   const asked: Asked = { database: "", table: "" };
-  const reader = new JsonReader(args);
+  const reader = new BodyReader(args);
   // As in a query, where the operation's name comes first.
   reader.path.push("Schema");
-  shape.read(reader, asked);
+  try {
+    shape.read(reader, asked);
+  } catch (error) {
+    throw reader.asRefusal(error);
+  }
   return asked;
 }

@@ -1,6 +1,6 @@
 /** A set of very many keys, in some twelve bytes each: it holds where they stand, not what they are. */
 
-import type { JsonReader } from "./json-reader.ts";
+import type { JsonReader } from "./reader.ts";
 
 const shardBits = 6;
 const smallestShard = 16;
@@ -30,7 +30,7 @@ export class DistinctKeys {
    * Adds the key whose string token begins at an offset; false if the set has it, in whatever
    * spelling.
    *
-   * @param hash that of `hashColumn`
+   * @param hash that of `hashKey`
    */
   add(start: number, hash: number): boolean {
     const index = hash >>> (32 - shardBits);

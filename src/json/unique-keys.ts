@@ -2,10 +2,9 @@
 
 import type { ByteText } from "./byte-text.ts";
 import { DistinctKeys } from "./distinct-keys.ts";
-import type { JsonReader } from "./json-reader.ts";
-import { hashColumn } from "./key-hash.ts";
-import { longestColumnBytes } from "./names.ts";
-import { quoteName } from "./refusal.ts";
+import { JsonFault, quoteName } from "./fault.ts";
+import { hashKey, longestHashed } from "./key-hash.ts";
+import type { JsonReader } from "./reader.ts";
 import { type Rest, repeat } from "./rest.ts";
 
 /** Keys of one object that are held as text: a larger set holds the event loop when it grows. */
@@ -26,19 +25,19 @@ export class ObjectKeys {
     const text = key.toString();
     if (this.#texts.has(text)) return false;
     // Longer keys than the hash looks at are few in a body of any size.
-    if (this.#texts.size < mostTexts || key.end - key.start > longestColumnBytes) {
+    if (this.#texts.size < mostTexts || key.end - key.start > longestHashed) {
       this.#texts.add(text);
       return true;
     }
     this.#others ??= new DistinctKeys(this.#reader);
-    return this.#others.add(start, hashColumn(key));
+    return this.#others.add(start, hashKey(key));
   }
 }
 
 /**
  * Reads past a value in whose objects, at any depth, no key stands twice after unescaping.
  *
- * Throws `QueryRefused` with `duplicate_key`, or for what is no JSON.
+ * Throws `JsonFault`.
  */
 export function skipUniqueKeys(reader: JsonReader): Rest {
   const kind = reader.kind();
@@ -55,7 +54,7 @@ function skipObject(reader: JsonReader): Rest {
     const key = reader.readKey();
     if (!keys.add(key, start)) {
       const problem = `the key ${quoteName(key.toString())} is given twice; each may stand once`;
-      throw reader.refusal("duplicate_key", problem, start);
+      throw new JsonFault("duplicate_key", problem, start);
     }
     return skipUniqueKeys(reader) ?? reader.pause();
   };

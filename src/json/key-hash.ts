@@ -2,9 +2,11 @@
 
 import { randomFillSync } from "node:crypto";
 import type { ByteText } from "./byte-text.ts";
-import { longestColumnBytes } from "./names.ts";
 
-const multipliers = randomFillSync(new Int32Array(longestColumnBytes + 1));
+/** Bytes that a key has at the most to be hashed: those of a column name. */
+export const longestHashed = 512;
+
+const multipliers = randomFillSync(new Int32Array(longestHashed + 1));
 
 /**
  * Hashes a column name to 32 bits, of which the upper ones are the better ones.
@@ -14,7 +16,7 @@ const multipliers = randomFillSync(new Int32Array(longestColumnBytes + 1));
  * Kaser, "Strongly universal string hashing is fast", The Computer Journal 57, 2014). Each process
  * draws its own numbers. No byte of a column name is 0, so texts of different lengths differ too.
  */
-export function hashColumn({ bytes, start, end }: ByteText): number {
+export function hashKey({ bytes, start, end }: ByteText): number {
   let sum = 0;
   for (let position = start; position < end; position++) {
     sum = (sum + Math.imul(multipliers[position - start] ?? 0, bytes[position] ?? 0)) | 0;

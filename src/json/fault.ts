@@ -1,0 +1,52 @@
+/** What is wrong with bytes that should be JSON which all parsers read alike. */
+
+/** Every fault, with what it means. */
+export const jsonFaults = {
+  invalid_utf8: "The body is not valid UTF-8.",
+  byte_order_mark: "The body begins with a byte-order mark.",
+  invalid_json: "The body is not JSON as RFC 8259 has it.",
+  lone_surrogate: "A string escapes one half of a surrogate pair without the other.",
+  nesting_too_deep: "Arrays and objects are nested more than 64 deep.",
+  trailing_data: "Something follows the end of the query object.",
+  duplicate_key: "A key is given twice in one object.",
+  invalid_value: "A value is of the right type, but not one of those allowed in this place.",
+  wrong_type: "A value is of a type that the grammar does not have in this place.",
+} as const satisfies Record<string, string>;
+export type JsonFaultCode = keyof typeof jsonFaults;
+
+/** Bytes that are no JSON, or JSON that two parsers could read differently. */
+export class JsonFault extends Error {
+  override readonly name = "JsonFault";
+  readonly code: JsonFaultCode;
+  /** What is wrong, without where. Tells no value. */
+  readonly problem: string;
+  /** Byte offset from the start of the body. */
+  readonly offset: number;
+
+  constructor(code: JsonFaultCode, problem: string, offset: number) {
+    super(`byte ${offset}: ${problem}`);
+    this.code = code;
+    this.problem = problem;
+    this.offset = offset;
+  }
+}
+
+const longestQuotedName = 64;
+
+/** A name out of a body for use in a message: JSON-escaped and cut to 64 characters. */
+export function quoteName(name: string): string {
+  // A character takes at most two UTF-16 units, so a huge name is never spread as a whole.
+  const characters = [...name.slice(0, 2 * longestQuotedName + 2)];
+  const cut = characters.length > longestQuotedName;
+  const shown = characters.slice(0, longestQuotedName).join("");
+  const quoted = JSON.stringify(shown).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escapeCharacter);
+  return cut ? `${quoted}...` : quoted;
+}
+
+// JSON leaves line separators, C1 controls and direction marks as they are; a terminal or log may not.
+function escapeCharacter(character: string): string {
+  return character
+    .split("")
+    .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)
+    .join("");
+}
