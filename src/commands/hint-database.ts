@@ -4,7 +4,7 @@ import * as z from "zod";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
-import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-database.ts";
+import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
 import { parseTarget } from "../upstream/target.ts";
 
 /** Milliseconds that a database has to say what it holds. */

@@ -1,7 +1,7 @@
 import { accessSync, constants, existsSync, statSync } from "node:fs";
 import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { dataDirectoryOf } from "../gateway/own-database.ts";
+import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 
 /** What a start writes. */

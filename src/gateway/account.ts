@@ -4,7 +4,7 @@ import type { BrokenRequest } from "./broken-request.ts";
 import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { addressOf } from "./peer.ts";
-import { endTrace } from "./traced.ts";
+import { endTrace } from "./request-tracing.ts";
 
 /** The status that the records show for a client that left before its answer, as nginx has it. */
 const CLIENT_GONE = 499;

@@ -1,16 +1,16 @@
 import { QueryRefused } from "../query/refusal.ts";
 import { longBody, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
+import type { QueryAnswer } from "../upstream/buffered-answer.ts";
 import { gatewayHeaders, type Identity } from "../upstream/headers.ts";
-import { fieldLines } from "../upstream/http1/request-head.ts";
-import { inForm } from "../upstream/op-form.ts";
-import type { QueryAnswer } from "../upstream/query-ask.ts";
+import { fieldLines } from "../upstream/http1/field-lines.ts";
 import { givenUp } from "../upstream/query-client.ts";
+import { inForm } from "../upstream/query-form.ts";
 import { noteDenial } from "./denial.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
-import { traceUpward } from "./traced.ts";
+import { traceUpward } from "./request-tracing.ts";
 
 /** The headers of what the gateway itself asks of the database for a caller. */
 export function ownHeaders(

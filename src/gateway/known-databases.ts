@@ -1,6 +1,6 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
-import { dataDirectoryOf } from "./own-database.ts";
+import { dataDirectoryOf } from "./own-engine.ts";
 
 /** Those of an engine of the gateway's own; none before it has made its directory. */
 function ownDatabases(loaded: LoadedConfiguration): string[] {

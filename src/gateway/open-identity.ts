@@ -9,8 +9,8 @@ import { type LiveRevocations, openRevocations } from "../identity/revocations.t
 import { type CountingTokenAuthority, createTokenAuthority } from "../identity/token.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
-import { revocationsInStep } from "./in-step.ts";
 import type { Membership } from "./member.ts";
+import { revocationsInStep } from "./reload-propagation.ts";
 import type { Shared } from "./shared.ts";
 
 /** All that tells who is calling. */

@@ -17,7 +17,7 @@ import { ask } from "./ask.ts";
 import { noteDenial } from "./denial.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { resourceOf } from "./mcp-door.ts";
+import { resourceOf } from "./mcp-authentication.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
 import { requireRight, rightsOf } from "./mcp-rights.ts";
 

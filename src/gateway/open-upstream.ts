@@ -1,15 +1,15 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
-import { startOwnEngine } from "../upstream/own-engine.ts";
-import { Placement } from "../upstream/placement.ts";
-import { QueryFigures } from "../upstream/query-figures.ts";
-import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
 import {
   openTargetGroup,
   type TargetGroup,
   type TargetGroupOptions,
-} from "../upstream/target-group.ts";
-import { dataDirectoryOf, engineFlags, hasOwnEngine, ownDatabaseUrl } from "./own-database.ts";
+} from "../upstream/backend-group.ts";
+import { Placement } from "../upstream/database-routing.ts";
+import { startOwnEngine } from "../upstream/engine-process.ts";
+import { QueryFigures } from "../upstream/query-metrics.ts";
+import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
+import { dataDirectoryOf, engineFlags, hasOwnEngine, ownDatabaseUrl } from "./own-engine.ts";
 
 /** The databases behind, and the ways to them. */
 export interface Upstream {

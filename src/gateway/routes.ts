@@ -12,7 +12,7 @@ import { columns, databases, tables } from "./handlers/schema.ts";
 import { logout, revokeTokens } from "./handlers/tokens.ts";
 import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
 import { jwks, protectedResource } from "./handlers/well-known.ts";
-import { metadataPath } from "./mcp-door.ts";
+import { metadataPath } from "./mcp-authentication.ts";
 import type { Endpoint, Route } from "./route.ts";
 
 function route(pattern: string, methods: Record<string, Endpoint>): Route {

@@ -1,15 +1,15 @@
 import { decide, type Subject } from "../access/policy.ts";
 import { Refusal } from "../refusal.ts";
-import { fieldLines } from "../upstream/http1/request-head.ts";
-import type { QueryAnswer } from "../upstream/query-ask.ts";
+import type { QueryAnswer } from "../upstream/buffered-answer.ts";
+import { fieldLines } from "../upstream/http1/field-lines.ts";
 import type { QueryClient } from "../upstream/query-client.ts";
 import { createSchemaSource, type SchemaSource } from "../upstream/schema-source.ts";
 import { ownHeaders } from "./ask.ts";
 import { noteDenial } from "./denial.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { traceUpward } from "./request-tracing.ts";
 import { subjectOf } from "./subject.ts";
-import { traceUpward } from "./traced.ts";
 
 /** Questions of one request that the audit names; the rest are only counted. */
 const NOTED_QUESTIONS = 16;

@@ -19,12 +19,12 @@ import { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader, loginOrigin } from "./peer.ts";
+import { walk } from "./request-pipeline.ts";
 import { createRouter, type Router } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import type { SecureServer } from "./secure-server.ts";
 import { closeBehindAnswer } from "./unread-body.ts";
 import { answerOnItsOwn, isWebSocketTaken } from "./upgrade.ts";
-import { walk } from "./walk.ts";
 
 /** Milliseconds in which a request's head must have arrived. */
 const HEADERS_TIMEOUT_MS = 10_000;

@@ -1,7 +1,7 @@
 import { Refusal } from "../refusal.ts";
-import type { BalancedTarget } from "./balanced-target.ts";
-import { Choice } from "./choice.ts";
-import type { StreamForwarder } from "./stream-proxy.ts";
+import type { BalancedTarget } from "./backend.ts";
+import { Choice } from "./load-balancer.ts";
+import type { StreamForwarder } from "./reverse-proxy.ts";
 
 const none: ReadonlySet<BalancedTarget> = new Set();
 

@@ -1,12 +1,12 @@
 import { Refusal } from "../refusal.ts";
-import type { BalancedTarget } from "./balanced-target.ts";
-import { Choice } from "./choice.ts";
-import { type Departure, whenAborted, whenClosed, whenEither } from "./departure.ts";
+import type { BalancedTarget } from "./backend.ts";
+import type { QueryAnswer } from "./buffered-answer.ts";
+import { type Departure, whenAborted, whenClosed, whenEither } from "./cancellation.ts";
 import { asRefusal, isBrokenConnection } from "./failure.ts";
+import type { Outcome } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
-import type { QueryAnswer } from "./query-ask.ts";
+import { Choice } from "./load-balancer.ts";
 import { givenUp, type QueryClient } from "./query-client.ts";
-import type { Outcome } from "./query-exchange.ts";
 import type { QueryLink } from "./query-link.ts";
 
 /** A query on its way to one of several targets. */

@@ -1,10 +1,10 @@
 import { Refusal } from "../refusal.ts";
-import { whenAborted, whenClosed } from "./departure.ts";
-import type { QueryAnswer, QueryAsk } from "./query-ask.ts";
-import type { Outcome } from "./query-exchange.ts";
+import type { QueryAnswer, QueryAsk } from "./buffered-answer.ts";
+import { whenAborted, whenClosed } from "./cancellation.ts";
+import type { Slot } from "./fair-limiter.ts";
+import type { Outcome } from "./forward-attempt.ts";
 import type { QueryForward } from "./query-forward.ts";
 import type { QueryLink } from "./query-link.ts";
-import type { Slot } from "./slots.ts";
 
 /** Sends queries to the upstream and streams the answers back. */
 export interface QueryClient {

@@ -1,12 +1,12 @@
 import { Refusal } from "../refusal.ts";
-import type { Departure } from "./departure.ts";
+import { HeldAnswer, type QueryAnswer, type QueryAsk } from "./buffered-answer.ts";
+import type { Departure } from "./cancellation.ts";
+import { type Slot, Slots } from "./fair-limiter.ts";
+import { type ExchangeLimits, type Outcome, QueryExchange } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
-import { ConnectionPool } from "./http1/pool.ts";
-import { HeldAnswer, type QueryAnswer, type QueryAsk } from "./query-ask.ts";
-import { type ExchangeLimits, type Outcome, QueryExchange } from "./query-exchange.ts";
-import type { QueryFigures } from "./query-figures.ts";
+import { ConnectionPool } from "./http1/connection-pool.ts";
 import type { QueryForward } from "./query-forward.ts";
-import { type Slot, Slots } from "./slots.ts";
+import type { QueryFigures } from "./query-metrics.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** How queries go to one target. */

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Refusal } from "../refusal.ts";
-import type { QueryAnswer } from "./query-ask.ts";
+import type { QueryAnswer } from "./buffered-answer.ts";
 import { type Found, SchemaOffer } from "./schema-offer.ts";
 
 const column = z.object({

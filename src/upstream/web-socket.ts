@@ -4,7 +4,7 @@ import type { Socket } from "node:net";
 import { pipeline } from "node:stream";
 import { Refusal } from "../refusal.ts";
 import { answerHeaders } from "./headers.ts";
-import type { StreamForward } from "./stream-proxy.ts";
+import type { StreamForward } from "./reverse-proxy.ts";
 
 /** What a server proves with that it has read a WebSocket handshake (RFC 6455, section 1.3). */
 const HANDSHAKE_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

@@ -1,7 +1,7 @@
 import { createServer, type ServerResponse } from "node:http";
 import { buffer } from "node:stream/consumers";
 import t from "tap";
-import { cutWhenStalled } from "../../src/gateway/stream-guard.ts";
+import { cutWhenStalled } from "../../src/gateway/stream-limits.ts";
 import { open } from "../kit/client.ts";
 import { listening } from "../kit/listening.ts";
 

@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import { fieldLines } from "../../src/upstream/http1/request-head.ts";
+import { fieldLines } from "../../src/upstream/http1/field-lines.ts";
 
 /** What is common to queries of tests that are forwarded for the client of a plain server. */
 export function queryFor(response: ServerResponse) {

@@ -8,16 +8,16 @@ import { isPlainName } from "../../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../../query/permissions.ts";
 import { Refusal } from "../../refusal.ts";
 import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/headers.ts";
-import type { StreamForwarder } from "../../upstream/stream-proxy.ts";
+import type { StreamForwarder } from "../../upstream/reverse-proxy.ts";
 import { asWebSocket } from "../../upstream/web-socket.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { requireOwnOrigin } from "../hosts.ts";
+import { traceUpward } from "../request-tracing.ts";
 import { databaseParameter, type Endpoint, type Router } from "../route.ts";
-import { cutWhenStalled, guardStream } from "../stream-guard.ts";
+import { cutWhenStalled, guardStream } from "../stream-limits.ts";
 import { subjectOf } from "../subject.ts";
-import { traceUpward } from "../traced.ts";
 
 type RouteSettings = Configuration["routes"][number];
 

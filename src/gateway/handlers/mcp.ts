@@ -4,7 +4,7 @@ import { SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
-import { cutWhenStalled, guardPrincipal } from "../stream-guard.ts";
+import { cutWhenStalled, guardPrincipal } from "../stream-limits.ts";
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const mcp = await gateway.mcp();

@@ -1,17 +1,17 @@
 import { isReadOnly, type Query } from "../../query/query.ts";
 import { longBody, scan, scanInSlices } from "../../query/scan.ts";
 import { gatewayHeaders, queryHeaders } from "../../upstream/headers.ts";
-import { fieldLines } from "../../upstream/http1/request-head.ts";
-import { inForm } from "../../upstream/op-form.ts";
+import { fieldLines } from "../../upstream/http1/field-lines.ts";
+import { inForm } from "../../upstream/query-form.ts";
 import { commonHeaders } from "../answer.ts";
 import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { judge } from "../judge.ts";
 import { reject } from "../reject.ts";
+import { traceUpward } from "../request-tracing.ts";
 import type { Endpoint } from "../route.ts";
 import { requireStillGood } from "../still-good.ts";
 import { subjectOf } from "../subject.ts";
-import { traceUpward } from "../traced.ts";
 
 function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, query: Query): void {
   const queries = gateway.placement.queriesOf(query);

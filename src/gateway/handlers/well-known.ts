@@ -1,6 +1,6 @@
 import { mcpScopes } from "../../oauth/scopes.ts";
 import { sendJson } from "../answer.ts";
-import { resourceOf } from "../mcp-door.ts";
+import { resourceOf } from "../mcp-authentication.ts";
 import type { Endpoint } from "../route.ts";
 
 /** `GET /.well-known/jwks.json`: the public keys that verify login tokens (RFC 7517). */

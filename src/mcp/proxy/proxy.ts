@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { RequestTrace } from "../../observe/request-trace.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
-import { createStreamProxy } from "../../upstream/stream-proxy.ts";
+import { createStreamProxy } from "../../upstream/reverse-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
 import { Refusal } from "../../refusal.ts";
-import type { Reception } from "../../upstream/stream-proxy.ts";
+import type { Reception } from "../../upstream/reverse-proxy.ts";
 import { EventFilter, MessageFilter, type ShowTool } from "./list-filter.ts";
 
 /** Lower-case names that an answer of a server behind may not carry to the client. */

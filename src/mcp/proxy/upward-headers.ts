@@ -6,7 +6,7 @@ import {
   type Provenance,
   streamHeaders,
 } from "../../upstream/headers.ts";
-import type { StreamForward } from "../../upstream/stream-proxy.ts";
+import type { StreamForward } from "../../upstream/reverse-proxy.ts";
 import type { Judged } from "./judge.ts";
 
 /** What the gateway knows of where a request came from. */

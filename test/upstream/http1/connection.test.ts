@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import * as fc from "fast-check";
 import t from "tap";
-import { ConnectionPool } from "../../../src/upstream/http1/pool.ts";
+import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { wireAnswer } from "../../kit/raw-upstream.ts";

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import t from "tap";
-import { type Place, type Slot, Slots } from "../../src/upstream/slots.ts";
+import { type Place, type Slot, Slots } from "../../src/upstream/fair-limiter.ts";
 
 /** The slot, which there must be. */
 function taken(slot: Slot | undefined): Slot {

@@ -7,8 +7,8 @@ import type { AnswerHead } from "./http1/answer-head.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
 import type { AnswerReceiver } from "./http1/receiver.ts";
-import type { QueryFigures } from "./query-figures.ts";
 import type { QueryForward } from "./query-forward.ts";
+import type { QueryFigures } from "./query-metrics.ts";
 
 /** The client went away: there is nobody to answer. */
 class ClientGoneError extends Error {}

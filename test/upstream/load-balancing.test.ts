@@ -1,10 +1,10 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { Choice } from "../../src/upstream/choice.ts";
-import { QueryFigures } from "../../src/upstream/query-figures.ts";
+import { openTargetGroup } from "../../src/upstream/backend-group.ts";
+import { Choice } from "../../src/upstream/load-balancer.ts";
+import { QueryFigures } from "../../src/upstream/query-metrics.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
-import { openTargetGroup } from "../../src/upstream/target-group.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { listening } from "../kit/listening.ts";

@@ -1,9 +1,9 @@
 import type { TargetFigures } from "../observe/target-metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
+import type { TargetGroup } from "./backend-group.ts";
 import type { QueryClient } from "./query-client.ts";
-import type { StreamForwarder } from "./stream-proxy.ts";
-import type { TargetGroup } from "./target-group.ts";
+import type { StreamForwarder } from "./reverse-proxy.ts";
 
 /** The names of a refusal's message, at most. */
 const NAMED = 8;

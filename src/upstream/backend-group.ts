@@ -1,12 +1,12 @@
 import type { TargetFigures } from "../observe/target-metrics.ts";
+import { BalancedTarget, type BalancedTargetOptions } from "./backend.ts";
 import { createBalancedStreams } from "./balanced-streams.ts";
-import { BalancedTarget, type BalancedTargetOptions } from "./balanced-target.ts";
-import { Probe } from "./probe.ts";
+import { Probe } from "./health-check.ts";
 import { createBalancedClient } from "./query-balance.ts";
 import { createQueryClient, type QueryClient } from "./query-client.ts";
-import type { QueryFigures } from "./query-figures.ts";
 import { QueryLink, type QueryLinkOptions } from "./query-link.ts";
-import { createStreamProxy, type StreamForwarder } from "./stream-proxy.ts";
+import type { QueryFigures } from "./query-metrics.ts";
+import { createStreamProxy, type StreamForwarder } from "./reverse-proxy.ts";
 import { targetName, type UpstreamTarget } from "./target.ts";
 
 /** Targets that serve the same databases, and the ways to whichever of them is chosen. */

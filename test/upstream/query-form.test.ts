@@ -1,7 +1,7 @@
 import t from "tap";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
-import { toOpForm } from "../../src/upstream/op-form.ts";
+import { toOpForm } from "../../src/upstream/query-form.ts";
 
 const grammar = createGrammar({ extraFields: [], operations: { TruncateTable: "DELETE" } });
 

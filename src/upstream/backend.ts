@@ -1,8 +1,8 @@
-import type { Candidate } from "./choice.ts";
-import type { Departure } from "./departure.ts";
-import type { Probe } from "./probe.ts";
+import type { Departure } from "./cancellation.ts";
+import type { Probe } from "./health-check.ts";
+import type { Candidate } from "./load-balancer.ts";
 import type { QueryLink } from "./query-link.ts";
-import type { StreamProxy } from "./stream-proxy.ts";
+import type { StreamProxy } from "./reverse-proxy.ts";
 
 /** Failed connections in a row after which a target is ejected. */
 const MOST_FAILURES = 3;

@@ -1,6 +1,6 @@
 import type { UpstreamFigures } from "../observe/component-metrics.ts";
 import { Times } from "../observe/histogram.ts";
-import type { Slots } from "./slots.ts";
+import type { Slots } from "./fair-limiter.ts";
 
 /** What is counted on the queries' ways to the upstream, all of them together. */
 export class QueryFigures implements UpstreamFigures {

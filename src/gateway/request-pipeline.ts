@@ -6,12 +6,12 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { home, isBrowserAtHome } from "./handlers/home.ts";
 import { requireLocal } from "./hosts.ts";
-import { authenticateMcp } from "./mcp-door.ts";
+import { authenticateMcp } from "./mcp-authentication.ts";
 import { reject } from "./reject.ts";
 import { occurrences } from "./request-head.ts";
+import { beginTrace } from "./request-tracing.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
 import { requireStillGood } from "./still-good.ts";
-import { beginTrace } from "./traced.ts";
 
 /**
  * A request's way through the gateway, front to back: route, authenticate, read what is asked,
