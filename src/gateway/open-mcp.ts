@@ -91,6 +91,7 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
   }
 
   const embedded = createEmbeddedMcp({
+    grammar: gateway.grammar,
     requireRight: (principal, asked) => requireRight(gateway, exchangeOf(principal), asked),
     ask: (principal, body, options) => ask(gateway, exchangeOf(principal), body, options),
     schema: askedBy(gateway.schema, exchangeOf),

@@ -2,7 +2,7 @@ import t from "tap";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { listen, noSchema, plainAnswer, plainLimits, principalOf } from "./kit.ts";
+import { grammar, listen, noSchema, plainAnswer, plainLimits, principalOf } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 
 const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
@@ -11,6 +11,7 @@ t.test("a client that goes away takes its query along", async (t) => {
   let asked = 0;
   let aborted = 0;
   const embedded = createEmbeddedMcp({
+    grammar,
     ask: (_principal, _query, { signal }) => {
       asked++;
       const { promise, reject } = Promise.withResolvers<never>();
@@ -45,6 +46,7 @@ t.test("a client that goes away takes its query along", async (t) => {
 
 t.test("an error that nobody expected tells the model nothing of itself", async (t) => {
   const embedded = createEmbeddedMcp({
+    grammar,
     ask: () => Promise.reject(new Error("/secret/path")),
     schema: noSchema,
     ...plainLimits,
@@ -62,6 +64,7 @@ t.test("an error that nobody expected tells the model nothing of itself", async 
 
 t.test("a stream of subscriptions, which could bring nothing, is over at once", async (t) => {
   const embedded = createEmbeddedMcp({
+    grammar,
     ask: () => Promise.reject(new Error("not asked")),
     schema: noSchema,
     ...plainLimits,

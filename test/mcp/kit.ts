@@ -19,6 +19,9 @@ import { Refusal } from "../../src/refusal.ts";
 import { createSchemaSource, type SchemaSource } from "../../src/upstream/schema-source.ts";
 import { freshEngine, send } from "../engine/kit.ts";
 
+/** The operations of the contract. */
+export const grammar = createGrammar({ extraFields: [], operations: {} });
+
 /** A `/mcp` endpoint that a test talks to, and who is calling it. */
 export interface Endpoint {
   readonly url: string;
@@ -105,7 +108,6 @@ function answerError(response: ServerResponse, error: unknown): void {
 
 /** Queries as the gateway takes them: judged by the real scanner and policy, then sent up. */
 export function askBy(snapshot: Snapshot, address: string) {
-  const grammar = createGrammar({ extraFields: [], operations: {} });
   return async (
     { subject }: Principal,
     body: Buffer,
@@ -188,6 +190,7 @@ export async function openEmbedded(
   const { engine, ask } = await freshEngine(t);
   const snapshot = snapshotOf(grants);
   const embedded = createEmbeddedMcp({
+    grammar,
     requireRight: requireRightBy(snapshot),
     ask: askBy(snapshot, engine.address),
     schema: hasSchema ? schemaBy(snapshot, engine.address) : noSchema,

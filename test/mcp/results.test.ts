@@ -2,7 +2,15 @@ import t from "tap";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";
-import { listen, noSchema, openEmbedded, plainAnswer, plainLimits, principalOf } from "./kit.ts";
+import {
+  grammar,
+  listen,
+  noSchema,
+  openEmbedded,
+  plainAnswer,
+  plainLimits,
+  principalOf,
+} from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 
 const owner = { alice: { "*": "Owner" } } as const;
@@ -90,6 +98,7 @@ t.test("an answer of any spelling is passed on, with every number's digits", asy
     "-1e400",
   );
   const embedded = createEmbeddedMcp({
+    grammar,
     ask: async () => ({ status: 200, body: Buffer.from(body), isCut: false }),
     schema: noSchema,
     ...plainLimits,

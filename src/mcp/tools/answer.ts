@@ -1,5 +1,5 @@
-import { z } from "zod";
-import { inSlices } from "../../slices.ts";
+import { inOneGo, inSlices } from "../../slices.ts";
+import { JsonRefused, readMembers, readText } from "../strict-json.ts";
 import { ToolFailure } from "./failure.ts";
 import { listResult, type PageLimits, resultOf, type ToolResult } from "./result.ts";
 import { rowsIn } from "./rows.ts";
@@ -15,14 +15,19 @@ export interface QueryAnswer {
 /** Bytes of an answer that says what was done, or why not. */
 export const LONGEST_MESSAGE = 16 * 1024;
 
-const messageBody = z.object({ message: z.string(), code: z.string() }).partial();
+interface Message {
+  readonly message?: string | undefined;
+  readonly code?: string | undefined;
+}
 
-function messageIn(body: Buffer): z.output<typeof messageBody> {
+function messageIn(body: Buffer): Message {
   if (body.length > LONGEST_MESSAGE) return {};
   try {
-    return messageBody.safeParse(JSON.parse(body.toString("utf8"))).data ?? {};
-  } catch {
-    return {};
+    const members = inOneGo(readMembers(body));
+    return { message: readText(members.get("message")), code: readText(members.get("code")) };
+  } catch (error) {
+    if (error instanceof JsonRefused) return {};
+    throw error;
   }
 }
 

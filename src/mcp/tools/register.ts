@@ -3,10 +3,11 @@ import type {
   McpServer,
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
-import type { z } from "zod";
+import type { Grammar } from "../../query/grammar.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { OperationName } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
+import type { Schema } from "../../query/schema.ts";
 import type { SchemaSource } from "../../upstream/schema-source.ts";
 import type { Principal } from "../principal.ts";
 import { readText } from "../strict-json.ts";
@@ -28,6 +29,8 @@ export interface AskedRight {
 
 /** What the tools work on. */
 export interface ToolContext {
+  /** The operations that there are. */
+  readonly grammar: Grammar;
   /** Judges the right of a call, and notes a denial. @throws Refusal */
   readonly requireRight: (principal: Principal, asked: AskedRight) => void;
   /**
@@ -77,7 +80,7 @@ const named = ["database", "table", "from", "limit", "offset"];
 
 function fromQuery(context: ToolContext, definition: QueryTool): Tool {
   const { ask, requireRight } = context;
-  const { operation, permission } = definition;
+  const { operation, permission, reads } = definition;
   return {
     definition,
     isOfSchema: false,
@@ -87,7 +90,7 @@ function fromQuery(context: ToolContext, definition: QueryTool): Tool {
       const tables = table === undefined ? [] : [table];
       const database = nameIn(found.get("database"));
       requireRight(principal, { operation, permission, database, tables });
-      if (operation !== "Select") {
+      if (!reads) {
         const query = queryOf(operation, args);
         return messageOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
       }
@@ -139,7 +142,7 @@ function fromSchema(schema: SchemaSource<Principal>, context: ToolContext): Tool
 export function toolsOf(context: ToolContext): readonly Tool[] {
   return [
     ...fromSchema(context.schema, context),
-    ...queryTools.map((definition) => fromQuery(context, definition)),
+    ...queryTools(context.grammar).map((definition) => fromQuery(context, definition)),
   ];
 }
 
@@ -156,8 +159,9 @@ async function carryOut(tool: Tool, call: ToolCall, take: TakeResult): Promise<C
 }
 
 /** A schema that a list shows, and that judges nothing: what is sent is judged by the scanner. */
-function shown(schema: z.ZodObject): StandardSchemaWithJSON {
-  const { jsonSchema } = schema["~standard"];
+function shown(schema: Schema): StandardSchemaWithJSON {
+  const write = () => ({ ...schema });
+  const jsonSchema = { input: write, output: write };
   const validate = (value: unknown) => ({ value });
   return { "~standard": { version: 1, vendor: "gatehouse", validate, jsonSchema } };
 }

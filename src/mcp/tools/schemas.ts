@@ -1,0 +1,132 @@
+/** JSON Schemas of the tools, for a model to read: the query grammar, in as few bytes as say it. */
+import { isDeepStrictEqual } from "node:util";
+import { type Fields, objectSchema } from "../../query/kind.ts";
+import type { OperationDraft } from "../../query/operation-draft.ts";
+import type { Reference, Schema } from "../../query/schema.ts";
+
+/** Keywords of bounds: whoever passes one learns of it from the complaint. */
+const bounds: ReadonlySet<string> = new Set([
+  ...["pattern", "propertyNames", "minimum", "maximum"],
+  ...["minItems", "maxItems", "minProperties"],
+]);
+
+function isSchema(value: unknown): value is Schema {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function propertiesOf({ properties }: Schema): Schema | undefined {
+  return isSchema(properties) ? properties : undefined;
+}
+
+/** What fits a value of which either schema is true. */
+function either(one: unknown, other: unknown): unknown {
+  if (isDeepStrictEqual(one, other)) return one;
+  if (!isSchema(one) || !isSchema(other)) return {};
+  const { enum: words, description } = one;
+  if (Array.isArray(words) && Array.isArray(other.enum)) {
+    return { enum: [...words, ...other.enum] };
+  }
+  return description === undefined ? {} : { description };
+}
+
+/** One object in the place of two that have the same fields; undefined for any other two. */
+function joined(one: Schema, other: Schema): Schema | undefined {
+  const [fields, others] = [propertiesOf(one), propertiesOf(other)];
+  if (fields === undefined || others === undefined) return undefined;
+  const names = Object.keys(fields);
+  if (!isDeepStrictEqual(names, Object.keys(others))) return undefined;
+  const properties = names.map((name) => [name, either(fields[name], others[name])]);
+  return { ...one, properties: Object.fromEntries(properties) };
+}
+
+/** Alternatives, those of the same fields as one, and no text beside any text. */
+function fewer(alternatives: readonly Schema[]): Schema {
+  const kept: Schema[] = [];
+  for (const schema of alternatives) {
+    const at = kept.findIndex((other) => joined(other, schema) !== undefined);
+    if (at < 0) kept.push(schema);
+    else kept[at] = joined(kept[at] ?? {}, schema) ?? schema;
+  }
+  const hasText = kept.some((schema) => isDeepStrictEqual(schema, { type: "string" }));
+  const oneOf = kept.filter(({ const: text }) => !hasText || typeof text !== "string");
+  return oneOf.length === 1 ? (oneOf[0] ?? {}) : { oneOf };
+}
+
+/** The schema without what a model does not need. */
+function short(schema: Schema): Schema {
+  const { oneOf, ...others } = schema;
+  const entries = Object.entries(others).flatMap(([keyword, value]): [string, unknown][] => {
+    if (bounds.has(keyword)) return [];
+    if (keyword !== "properties") return [[keyword, isSchema(value) ? short(value) : value]];
+    const fields = Object.entries(isSchema(value) ? value : {});
+    return [
+      [keyword, Object.fromEntries(fields.map(([name, of]) => [name, isSchema(of) && short(of)]))],
+    ];
+  });
+  const alternatives = Array.isArray(oneOf) ? fewer(oneOf.filter(isSchema).map(short)) : {};
+  return { ...alternatives, ...Object.fromEntries(entries) };
+}
+
+/** Writes a named schema where it is asked for; one that holds itself stands in `definitions`. */
+function inlining(definitions: Map<string, Schema>): Reference {
+  const open = new Set<string>();
+  const recursive = new Set<string>();
+  const reference: Reference = (name, make) => {
+    const known = { $ref: `#/$defs/${name}` };
+    if (definitions.has(name)) return known;
+    if (open.has(name)) {
+      recursive.add(name);
+      return known;
+    }
+    open.add(name);
+    const schema = make(reference);
+    open.delete(name);
+    if (!recursive.has(name)) return schema;
+    definitions.set(name, short(schema));
+    return known;
+  };
+  return reference;
+}
+
+/** The schema of a tool's arguments: these fields and no other. */
+export function inputSchema(fields: Fields<OperationDraft>): Schema {
+  const definitions = new Map<string, Schema>();
+  const schema = short(objectSchema(fields)(inlining(definitions)));
+  return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
+}
+
+const truncated = { type: "boolean", description: "True if there are more than are listed." };
+
+function listOf(key: string, items: Schema, more: Schema = {}): Schema {
+  const properties = { [key]: { type: "array", items }, truncated, ...more };
+  return { type: "object", properties, required: [key] };
+}
+
+/** What the tools answer in `structuredContent`. */
+export const outputSchemas = {
+  rows: listOf(
+    "rows",
+    {
+      type: "object",
+      description: "Values by column; an integer beyond 2^53 - 1 is a string of its digits.",
+    },
+    {
+      next_offset: {
+        type: "integer",
+        description: "The offset that goes on. Use order_by, so that rows keep their order.",
+      },
+    },
+  ),
+  done: { type: "object", properties: { message: { type: "string" } }, required: ["message"] },
+  databases: listOf("databases", { type: "string" }),
+  tables: listOf("tables", { type: "string" }),
+  columns: listOf("columns", {
+    type: "object",
+    properties: {
+      name: { type: "string" },
+      type: { type: "string", description: "As it was declared." },
+      primary_key: { type: "boolean" },
+      nullable: { type: "boolean" },
+    },
+  }),
+} as const satisfies Record<string, Schema>;
