@@ -51,7 +51,7 @@ export async function ask(
     const isWanted = () => !signal.aborted;
     const query = isLong ? await scanInSlices(body, grammar, isWanted) : scan(body, grammar);
     if (query === undefined || signal.aborted) throw givenUp();
-    const queries = gateway.placement.queriesOf(query);
+    const queries = gateway.routing.queriesOf(query);
     const identity = judge(gateway, exchange, exchange.principal?.subject, query);
     exchange.decision = "allow";
     const headers = {

@@ -4,7 +4,7 @@ import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
 import type { RequestTrace } from "../observe/request-trace.ts";
-import type { Asker } from "../upstream/query-forward.ts";
+import type { ClientSink } from "../upstream/query-forward.ts";
 import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
 import { pathOf } from "./request-head.ts";
@@ -15,7 +15,7 @@ const MAX_LISTENERS = 24;
 export const UNKNOWN_ROUTE = "unknown";
 
 /** One request and its answer, on their way through the gateway. */
-export class Exchange implements Asker {
+export class Exchange implements ClientSink {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly peer: Peer;

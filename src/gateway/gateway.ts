@@ -10,7 +10,7 @@ import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { Grammar } from "../query/grammar.ts";
-import type { Placement } from "../upstream/database-routing.ts";
+import type { DatabaseRouting } from "../upstream/database-routing.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body-collector.ts";
@@ -36,7 +36,7 @@ export interface Gateway {
   readonly grammar: Grammar;
   readonly budget: BodyBudget;
   readonly headers: HeaderPolicy;
-  readonly placement: Placement;
+  readonly routing: DatabaseRouting;
   readonly schema: SchemaSource<Exchange>;
   /** What stands behind `/mcp`; resolves once the gateway listens. */
   readonly mcp: () => Promise<McpEndpoint>;

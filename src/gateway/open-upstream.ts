@@ -1,20 +1,20 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
 import {
-  openTargetGroup,
-  type TargetGroup,
-  type TargetGroupOptions,
+  type BackendGroup,
+  type BackendGroupOptions,
+  openBackendGroup,
 } from "../upstream/backend-group.ts";
-import { Placement } from "../upstream/database-routing.ts";
-import { startOwnEngine } from "../upstream/engine-process.ts";
-import { QueryFigures } from "../upstream/query-metrics.ts";
+import { DatabaseRouting } from "../upstream/database-routing.ts";
+import { startEngine } from "../upstream/engine-process.ts";
+import { QueryMetrics } from "../upstream/query-metrics.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
 import { dataDirectoryOf, engineFlags, hasOwnEngine, ownDatabaseUrl } from "./own-engine.ts";
 
 /** The databases behind, and the ways to them. */
 export interface Upstream {
-  readonly placement: Placement;
-  readonly figures: QueryFigures;
+  readonly routing: DatabaseRouting;
+  readonly figures: QueryMetrics;
   /** Where the gateway's own engine keeps SQLite files; undefined if it does not. */
   readonly dataDirectory: string | undefined;
 }
@@ -25,7 +25,7 @@ export async function openEngine(
   log: Log,
   opened: AsyncDisposableStack,
 ): Promise<UpstreamTarget> {
-  const engine = await startOwnEngine({
+  const engine = await startEngine({
     url: ownDatabaseUrl(loaded),
     flags: engineFlags(loaded),
     directory: loaded.serviceDirectory,
@@ -38,7 +38,7 @@ export async function openEngine(
 function groupOptions(
   { configuration: { upstream } }: LoadedConfiguration,
   log: Log,
-): TargetGroupOptions {
+): BackendGroupOptions {
   return {
     connections: upstream.connections,
     connectTimeout: upstream.connect_timeout * 1000,
@@ -46,7 +46,7 @@ function groupOptions(
     healthPath: upstream.health_path,
     healthInterval: upstream.health_interval * 1000,
     authorization: upstream.authorization,
-    figures: new QueryFigures(),
+    figures: new QueryMetrics(),
     onChange(target, isLive) {
       if (isLive) log.info({ target }, "an upstream is back and takes queries again");
       else log.warn({ target }, "an upstream failed and takes no queries until a check passes");
@@ -84,8 +84,8 @@ export async function openUpstream(
 ): Promise<Upstream> {
   const { upstream } = loaded.configuration;
   const options = groupOptions(loaded, log);
-  function openGroup({ first, others }: Targets, own: TargetGroupOptions = options): TargetGroup {
-    const group = openTargetGroup(first, others, own);
+  function openGroup({ first, others }: Targets, own: BackendGroupOptions = options): BackendGroup {
+    const group = openBackendGroup(first, others, own);
     opened.defer(() => group.close());
     return group;
   }
@@ -96,13 +96,13 @@ export async function openUpstream(
     configured === undefined
       ? openGroup({ first: await engine(), others: [] }, { ...options, healthPath: "/healthz" })
       : openGroup(configured);
-  const elsewhere = new Map<string, TargetGroup>();
+  const elsewhere = new Map<string, BackendGroup>();
   for (const { databases, ...where } of upstream.databases) {
     const targets = targetsOf(where);
     if (targets === undefined) continue;
     const group = openGroup(targets);
     for (const database of databases) elsewhere.set(database, group);
   }
-  const placement = new Placement(home, elsewhere);
-  return { placement, figures: options.figures, dataDirectory: dataDirectoryOf(loaded) };
+  const routing = new DatabaseRouting(home, elsewhere);
+  return { routing, figures: options.figures, dataDirectory: dataDirectoryOf(loaded) };
 }

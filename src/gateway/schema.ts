@@ -74,7 +74,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     if (reason !== "allowed") throw new Refusal(reason);
   }
   const source = createSchemaSource<Exchange>({
-    places: gateway.placement.places.map(({ holds, queries }) => ({
+    places: gateway.routing.places.map(({ holds, queries }) => ({
       holds,
       get: (exchange, path, signal) => get(gateway, queries, exchange, path, signal),
     })),

@@ -133,9 +133,9 @@ async function open(
   const behind = await openUpstream(loaded, engine, log, opened);
   const { dataDirectory, figures, ...upstream } = behind;
   metrics.showTokens(identity.tokens.figures);
-  metrics.showUpstream(figures, () => upstream.placement.isUp());
-  metrics.showTargets(upstream.placement.targets);
-  const targets = upstream.placement.targets.map(({ name }) => name);
+  metrics.showUpstream(figures, () => upstream.routing.isUp());
+  metrics.showTargets(upstream.routing.targets);
+  const targets = upstream.routing.targets.map(({ name }) => name);
   const tracing = openTracing({ version, targets, log });
   if (tracing !== undefined) opened.defer(() => tracing.flush());
   const mcp = Promise.withResolvers<McpEndpoint>();
@@ -191,7 +191,7 @@ async function open(
     const listener = await metrics.listen(configuration.metrics.listen);
     opened.defer(() => void listener.close());
   }
-  const isUpstreamUp = hasTerminal ? await upstream.placement.isUp() : undefined;
+  const isUpstreamUp = hasTerminal ? await upstream.routing.isUp() : undefined;
   const facts = { url, publicUrl, firstPassword, dataDirectory, isUpstreamUp };
   return {
     facts: { ...facts, ...accessFacts(own.snapshot) },

@@ -1,16 +1,16 @@
 import type { TargetFigures } from "../observe/target-metrics.ts";
-import { BalancedTarget, type BalancedTargetOptions } from "./backend.ts";
+import { Backend, type BackendOptions } from "./backend.ts";
 import { createBalancedStreams } from "./balanced-streams.ts";
-import { Probe } from "./health-check.ts";
+import { HealthCheck } from "./health-check.ts";
 import { createBalancedClient } from "./query-balance.ts";
 import { createQueryClient, type QueryClient } from "./query-client.ts";
 import { QueryLink, type QueryLinkOptions } from "./query-link.ts";
-import type { QueryFigures } from "./query-metrics.ts";
-import { createStreamProxy, type StreamForwarder } from "./reverse-proxy.ts";
+import type { QueryMetrics } from "./query-metrics.ts";
+import { createReverseProxy, type StreamForwarder } from "./reverse-proxy.ts";
 import { targetName, type UpstreamTarget } from "./target.ts";
 
 /** Targets that serve the same databases, and the ways to whichever of them is chosen. */
-export interface TargetGroup {
+export interface BackendGroup {
   readonly queries: QueryClient;
   readonly streams: StreamForwarder;
   readonly targets: readonly TargetFigures[];
@@ -20,35 +20,35 @@ export interface TargetGroup {
 }
 
 /** What holds for each target. */
-export interface TargetGroupOptions extends Omit<QueryLinkOptions, "target"> {
+export interface BackendGroupOptions extends Omit<QueryLinkOptions, "target"> {
   /** What a check asks for; empty: that a connection is taken is enough. */
   readonly healthPath: string;
   /** Milliseconds between two checks of each of several targets. */
   readonly healthInterval: number;
   /** The `Authorization` header that a check of a path sends, if any. */
   readonly authorization: string | undefined;
-  readonly figures: QueryFigures;
-  readonly onChange: BalancedTargetOptions["onChange"];
+  readonly figures: QueryMetrics;
+  readonly onChange: BackendOptions["onChange"];
 }
 
-function waysTo(target: UpstreamTarget, options: TargetGroupOptions) {
+function waysTo(target: UpstreamTarget, options: BackendGroupOptions) {
   const { healthPath: path, authorization, figures } = options;
   return {
     name: targetName(target),
     link: new QueryLink({ ...options, target }, figures),
-    streams: createStreamProxy({ ...options, target }),
-    probe: new Probe({ target, path, authorization }),
+    streams: createReverseProxy({ ...options, target }),
+    probe: new HealthCheck({ target, path, authorization }),
   };
 }
 
-function single(target: UpstreamTarget, options: TargetGroupOptions): TargetGroup {
+function single(target: UpstreamTarget, options: BackendGroupOptions): BackendGroup {
   const { name, link, streams, probe } = waysTo(target, options);
   const isUp = () => probe.isUp();
   const figures = {
     name,
     isUp,
     get busy() {
-      return link.slots.busy;
+      return link.limiter.busy;
     },
   };
   return {
@@ -64,16 +64,16 @@ function single(target: UpstreamTarget, options: TargetGroupOptions): TargetGrou
 }
 
 /** Opens the ways to targets that serve the same; several are checked from now on. */
-export function openTargetGroup(
+export function openBackendGroup(
   first: UpstreamTarget,
   others: readonly UpstreamTarget[],
-  options: TargetGroupOptions,
-): TargetGroup {
+  options: BackendGroupOptions,
+): BackendGroup {
   // One has nothing to be chosen among, and its queries pay for no choice.
   if (others.length === 0) return single(first, options);
   const { healthInterval: interval, onChange } = options;
   const targets = [first, ...others].map(
-    (target) => new BalancedTarget({ ...waysTo(target, options), interval, onChange }),
+    (target) => new Backend({ ...waysTo(target, options), interval, onChange }),
   );
   return {
     queries: createBalancedClient(targets),

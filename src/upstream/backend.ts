@@ -1,19 +1,19 @@
-import type { Departure } from "./cancellation.ts";
-import type { Probe } from "./health-check.ts";
+import type { Cancellation } from "./cancellation.ts";
+import type { HealthCheck } from "./health-check.ts";
 import type { Candidate } from "./load-balancer.ts";
 import type { QueryLink } from "./query-link.ts";
-import type { StreamProxy } from "./reverse-proxy.ts";
+import type { ReverseProxy } from "./reverse-proxy.ts";
 
 /** Failed connections in a row after which a target is ejected. */
 const MOST_FAILURES = 3;
 
 /** What one of several targets is made of. */
-export interface BalancedTargetOptions {
+export interface BackendOptions {
   /** As the configuration names it: for the log and the figures. */
   readonly name: string;
   readonly link: QueryLink;
-  readonly streams: StreamProxy;
-  readonly probe: Probe;
+  readonly streams: ReverseProxy;
+  readonly probe: HealthCheck;
   /** Milliseconds between two checks. */
   readonly interval: number;
   /** Is told when the target is ejected and when it returns. */
@@ -24,22 +24,22 @@ export interface BalancedTargetOptions {
  * One of several targets that serve the same: the ways to it, and whether they are used. It is
  * ejected by three connection failures in a row or a failed check, and returns by a passed one.
  */
-export class BalancedTarget implements Candidate {
+export class Backend implements Candidate {
   readonly name: string;
   readonly link: QueryLink;
-  readonly streams: StreamProxy;
+  readonly streams: ReverseProxy;
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
-  readonly #probe: Probe;
+  readonly #probe: HealthCheck;
   readonly #interval: number;
-  readonly #onChange: BalancedTargetOptions["onChange"];
+  readonly #onChange: BackendOptions["onChange"];
   readonly #waiting = new Set<() => void>();
   #failures = 0;
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
   /** Checks begin at once. */
-  constructor({ name, link, streams, probe, interval, onChange }: BalancedTargetOptions) {
+  constructor({ name, link, streams, probe, interval, onChange }: BackendOptions) {
     this.name = name;
     this.link = link;
     this.streams = streams;
@@ -51,13 +51,13 @@ export class BalancedTarget implements Candidate {
 
   /** Queries on it and in line for it. */
   get load(): number {
-    const { busy, waiting } = this.link.slots;
+    const { busy, waiting } = this.link.limiter;
     return busy + waiting;
   }
 
   /** Connections that carry a query. */
   get busy(): number {
-    return this.link.slots.busy;
+    return this.link.limiter.busy;
   }
 
   /** True if it is live, and there when looked at. */
@@ -78,7 +78,7 @@ export class BalancedTarget implements Candidate {
   }
 
   /** When it is ejected: whoever waits for it goes to another one. */
-  readonly whenEjected: Departure = (leave) => {
+  readonly whenEjected: Cancellation = (leave) => {
     this.#waiting.add(leave);
     return () => this.#waiting.delete(leave);
   };

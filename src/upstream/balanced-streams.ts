@@ -1,16 +1,16 @@
 import { Refusal } from "../refusal.ts";
-import type { BalancedTarget } from "./backend.ts";
-import { Choice } from "./load-balancer.ts";
+import type { Backend } from "./backend.ts";
+import { LoadBalancer } from "./load-balancer.ts";
 import type { StreamForwarder } from "./reverse-proxy.ts";
 
-const none: ReadonlySet<BalancedTarget> = new Set();
+const none: ReadonlySet<Backend> = new Set();
 
 /**
  * Carries streams to the first live one of several targets: each goes to the same one as long as
  * that lives, and nothing is sent twice.
  */
-export function createBalancedStreams(targets: readonly BalancedTarget[]): StreamForwarder {
-  const choice = new Choice(targets);
+export function createBalancedStreams(targets: readonly Backend[]): StreamForwarder {
+  const choice = new LoadBalancer(targets);
   return {
     async forward(stream) {
       const target = choice.first() ?? choice.leastRecentlyFailed(none);

@@ -16,7 +16,7 @@ export interface QueryAnswer {
 }
 
 /** How much of an answer is held in memory. */
-export interface HoldLimits {
+export interface BufferLimits {
   /** Bytes; what comes beyond is read and dropped. */
   readonly largest: number;
   /** Told of bytes before they are held. @throws Refusal if there is no room for them */
@@ -24,7 +24,7 @@ export interface HoldLimits {
 }
 
 /** A query whose answer the gateway itself has a use for. */
-export interface QueryAsk extends HoldLimits {
+export interface BufferedQuery extends BufferLimits {
   /** Set for `GET` of a path instead of a query. */
   readonly path?: string;
   /** Who asks: connections are shared fairly between users. */
@@ -40,10 +40,10 @@ export interface QueryAsk extends HoldLimits {
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
 /** Gathers an answer. */
-export class HeldAnswer implements AnswerReceiver {
+export class BufferedAnswer implements AnswerReceiver {
   readonly #connection: Connection;
   readonly #settle: { resolve: (answer: QueryAnswer) => void; reject: (error: Error) => void };
-  readonly #ask: QueryAsk;
+  readonly #ask: BufferedQuery;
   /** @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout` */
   readonly answer: Promise<QueryAnswer>;
   readonly #times: Times;
@@ -54,7 +54,7 @@ export class HeldAnswer implements AnswerReceiver {
   #status = 0;
 
   /** @param times where the time to the answer's head is counted */
-  constructor(connection: Connection, ask: QueryAsk, times: Times) {
+  constructor(connection: Connection, ask: BufferedQuery, times: Times) {
     const { promise, resolve, reject } = Promise.withResolvers<QueryAnswer>();
     this.answer = promise;
     this.#settle = { resolve, reject };

@@ -1,20 +1,20 @@
-import type { Asker } from "./query-forward.ts";
+import type { ClientSink } from "./query-forward.ts";
 
 /** Has `leave` called when something ends the waiting; returns what undoes that. */
-export type Departure = (leave: () => void) => () => void;
+export type Cancellation = (leave: () => void) => () => void;
 
 /** When the client goes away; nothing else may wait for that meanwhile. */
-export function whenClosed(asker: Asker): Departure {
+export function whenClosed(sink: ClientSink): Cancellation {
   return (leave) => {
-    asker.whenClosed = leave;
+    sink.whenClosed = leave;
     return () => {
-      asker.whenClosed = undefined;
+      sink.whenClosed = undefined;
     };
   };
 }
 
-/** When the asker gives up. */
-export function whenAborted(signal: AbortSignal): Departure {
+/** When the sink gives up. */
+export function whenAborted(signal: AbortSignal): Cancellation {
   return (leave) => {
     signal.addEventListener("abort", leave, { once: true });
     return () => signal.removeEventListener("abort", leave);
@@ -22,7 +22,7 @@ export function whenAborted(signal: AbortSignal): Departure {
 }
 
 /** When one or the other does. */
-export function whenEither(one: Departure, other: Departure): Departure {
+export function whenEither(one: Cancellation, other: Cancellation): Cancellation {
   return (leave) => {
     const forgetOne = one(leave);
     const forgetOther = other(leave);

@@ -1,7 +1,7 @@
 import type { TargetFigures } from "../observe/target-metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
-import type { TargetGroup } from "./backend-group.ts";
+import type { BackendGroup } from "./backend-group.ts";
 import type { QueryClient } from "./query-client.ts";
 import type { StreamForwarder } from "./reverse-proxy.ts";
 
@@ -14,12 +14,12 @@ function listed(names: readonly string[]): string {
 }
 
 /** Where each database lives, and the ways there. */
-export class Placement {
-  readonly #home: TargetGroup;
-  readonly #elsewhere: ReadonlyMap<string, TargetGroup>;
+export class DatabaseRouting {
+  readonly #home: BackendGroup;
+  readonly #elsewhere: ReadonlyMap<string, BackendGroup>;
 
   /** @param elsewhere where those live that do not live with the others, by their exact names */
-  constructor(home: TargetGroup, elsewhere: ReadonlyMap<string, TargetGroup>) {
+  constructor(home: BackendGroup, elsewhere: ReadonlyMap<string, BackendGroup>) {
     this.#home = home;
     this.#elsewhere = elsewhere;
   }
@@ -49,7 +49,7 @@ export class Placement {
     return database === undefined ? this.#home.streams : this.#groupOf(database).streams;
   }
 
-  #groupOf(database: string): TargetGroup {
+  #groupOf(database: string): BackendGroup {
     return this.#elsewhere.get(database) ?? this.#home;
   }
 
@@ -61,7 +61,7 @@ export class Placement {
     }));
   }
 
-  get #groups(): TargetGroup[] {
+  get #groups(): BackendGroup[] {
     return [this.#home, ...new Set(this.#elsewhere.values())];
   }
 

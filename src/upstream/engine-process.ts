@@ -10,13 +10,13 @@ import type { Log } from "../observe/log.ts";
 import { parseTarget, type UpstreamTarget } from "./target.ts";
 
 /** An engine that the gateway runs as a process of its own. */
-export interface OwnEngine {
+export interface EngineProcess {
   readonly target: UpstreamTarget;
   /** Lets the engine finish what it is doing, then ends it. */
   close(): Promise<void>;
 }
 
-export interface OwnEngineOptions {
+export interface EngineOptions {
   /** The database, as `gatehouse engine --url` takes it; may hold a password. */
   readonly url: string;
   /** Further flags of `gatehouse engine`. */
@@ -44,7 +44,7 @@ function engineEnvironment(url: string): NodeJS.ProcessEnv {
  * Starts the process. It is in a session of its own, so that a terminal's Ctrl-C reaches the
  * gateway alone, and it ends when the channel to the gateway closes, however that ends.
  */
-function spawnEngine({ url, flags }: OwnEngineOptions, socketPath: string): ChildProcess {
+function spawnEngine({ url, flags }: EngineOptions, socketPath: string): ChildProcess {
   return spawn(process.execPath, [program, "engine", "--listen", `unix:${socketPath}`, ...flags], {
     detached: true,
     env: engineEnvironment(url),
@@ -104,7 +104,7 @@ async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>>
  *
  * @throws Error if it does not come up the first time
  */
-export async function startOwnEngine(options: OwnEngineOptions): Promise<OwnEngine> {
+export async function startEngine(options: EngineOptions): Promise<EngineProcess> {
   const { directory, log } = options;
   const { socketPath, removeSocket } = await privateSocket(directory);
   let isClosing = false;

@@ -15,17 +15,17 @@ type Wake = (slot: Slot | undefined) => void;
 interface Line {
   readonly user: string;
   readonly waiting: Set<Wake>;
-  /** Slots that the user holds. */
+  /** FairLimiter that the user holds. */
   held: number;
 }
 
 /**
- * A number of slots that are taken and given back, shared fairly between users. While slots are
+ * A number of limiter that are taken and given back, shared fairly between users. While limiter are
  * free, anybody takes as many as there are. Once users wait, a slot goes to the one among them who
  * holds the fewest, and among equals to the one whose last turn is longest ago; so whoever floods
  * the line waits for itself, and anybody else for one turn.
  */
-export class Slots {
+export class FairLimiter {
   readonly #maxWaiting: number;
   /** Who holds each slot; what stands at a free one means nothing. */
   readonly #holders: string[];
@@ -40,7 +40,7 @@ export class Slots {
     this.#maxWaiting = maxWaiting;
   }
 
-  /** Slots that are held. */
+  /** FairLimiter that are held. */
   get busy(): number {
     return this.#holders.length - this.#free.length;
   }

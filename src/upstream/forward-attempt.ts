@@ -7,14 +7,14 @@ import type { AnswerHead } from "./http1/answer-head.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
 import type { AnswerReceiver } from "./http1/receiver.ts";
-import type { QueryForward } from "./query-forward.ts";
-import type { QueryFigures } from "./query-metrics.ts";
+import type { ForwardedQuery } from "./query-forward.ts";
+import type { QueryMetrics } from "./query-metrics.ts";
 
 /** The client went away: there is nobody to answer. */
 class ClientGoneError extends Error {}
 
 /** How long an attempt may take, in milliseconds. */
-export interface ExchangeLimits {
+export interface AttemptLimits {
   /** To the answer's head, whatever the upstream says before that. */
   readonly responseTimeout: number;
   /** For which the client may take nothing of its answer. */
@@ -31,11 +31,11 @@ const MAX_INTERIM = 100;
  * One attempt to send a query up and its answer back. Its outcome is `again` if it only reads, and
  * its connection broke before a byte of an answer.
  */
-export class QueryExchange implements AnswerReceiver {
-  readonly #query: QueryForward;
+export class ForwardAttempt implements AnswerReceiver {
+  readonly #query: ForwardedQuery;
   readonly #response: ServerResponse;
-  readonly #limits: ExchangeLimits;
-  readonly #figures: QueryFigures;
+  readonly #limits: AttemptLimits;
+  readonly #figures: QueryMetrics;
   readonly #connection: Connection;
   readonly #settle: (outcome: Outcome) => void;
   readonly #startedAt = performance.now();
@@ -52,19 +52,19 @@ export class QueryExchange implements AnswerReceiver {
   #stall: NodeJS.Timeout | undefined;
 
   constructor(
-    query: QueryForward,
+    query: ForwardedQuery,
     connection: Connection,
-    limits: ExchangeLimits,
-    figures: QueryFigures,
+    limits: AttemptLimits,
+    figures: QueryMetrics,
     settle: (outcome: Outcome) => void,
   ) {
     this.#query = query;
-    this.#response = query.asker.response;
+    this.#response = query.sink.response;
     this.#connection = connection;
     this.#limits = limits;
     this.#figures = figures;
     this.#settle = settle;
-    query.asker.whenClosed = this.#onClientClose;
+    query.sink.whenClosed = this.#onClientClose;
   }
 
   onBytes(): void {
@@ -152,7 +152,7 @@ export class QueryExchange implements AnswerReceiver {
 
   #release(): void {
     clearTimeout(this.#stall);
-    this.#query.asker.whenClosed = undefined;
+    this.#query.sink.whenClosed = undefined;
     if (this.#isStalled) this.#response.off("drain", this.#onDrain);
   }
 }

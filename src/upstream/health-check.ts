@@ -10,7 +10,7 @@ const TIMEOUT_MS = 2000;
 const FRESH_MS = 1000;
 
 /** How an upstream is looked at. */
-export interface ProbeOptions {
+export interface HealthCheckOptions {
   readonly target: UpstreamTarget;
   /**
    * What is asked for, to be answered with 2xx; empty: that it takes a connection is enough, unless
@@ -52,7 +52,10 @@ interface Look {
 }
 
 /** Asks the upstream for `GET` of the path, on a connection of its own; undefined: no answer. */
-function look({ target, authorization }: ProbeOptions, path: string): Promise<Look | undefined> {
+function look(
+  { target, authorization }: HealthCheckOptions,
+  path: string,
+): Promise<Look | undefined> {
   const { origin, socketPath } = target;
   const options: RequestOptions = {
     path,
@@ -74,15 +77,15 @@ function look({ target, authorization }: ProbeOptions, path: string): Promise<Lo
 }
 
 /** Finds out whether the upstream is there, with one look for all who ask at one moment. */
-export class Probe {
-  readonly #options: ProbeOptions;
+export class HealthCheck {
+  readonly #options: HealthCheckOptions;
   #asking: Promise<boolean> | undefined;
   /** True if it is the engine; undefined until it has answered since it was last down. */
   #isEngine: boolean | undefined;
   /** `performance.now()` until which the upstream counts as up. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
-  constructor(options: ProbeOptions) {
+  constructor(options: HealthCheckOptions) {
     this.#options = options;
   }
 

@@ -9,7 +9,7 @@ export interface Candidate {
 }
 
 /** Chooses among candidates that serve the same. */
-export class Choice<C extends Candidate> {
+export class LoadBalancer<C extends Candidate> {
   readonly #candidates: readonly C[];
   /** Where the search begins, so that equals have their turns. */
   #next = 0;

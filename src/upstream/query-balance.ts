@@ -1,19 +1,19 @@
 import { Refusal } from "../refusal.ts";
-import type { BalancedTarget } from "./backend.ts";
+import type { Backend } from "./backend.ts";
 import type { QueryAnswer } from "./buffered-answer.ts";
-import { type Departure, whenAborted, whenClosed, whenEither } from "./cancellation.ts";
+import { type Cancellation, whenAborted, whenClosed, whenEither } from "./cancellation.ts";
 import { asRefusal, isBrokenConnection } from "./failure.ts";
 import type { Outcome } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
-import { Choice } from "./load-balancer.ts";
+import { LoadBalancer } from "./load-balancer.ts";
 import { givenUp, type QueryClient } from "./query-client.ts";
 import type { QueryLink } from "./query-link.ts";
 
 /** A query on its way to one of several targets. */
 interface Errand {
   readonly user: string;
-  /** When the asker goes away. */
-  readonly departure: Departure;
+  /** When the sink goes away. */
+  readonly departure: Cancellation;
   readonly isGone: () => boolean;
   /** Sends it up. @param mayRepeat whether the outcome may be `again` */
   readonly attempt: (
@@ -36,7 +36,7 @@ function hasBroken({ cause }: Refusal): boolean {
 }
 
 async function attemptOn(
-  target: BalancedTarget,
+  target: Backend,
   connection: Connection,
   errand: Errand,
   mayRepeat: boolean,
@@ -55,18 +55,18 @@ async function attemptOn(
 /**
  * Makes an attempt when the target has a slot for it.
  *
- * @returns `passed over` if the asker left or the target was ejected before that
+ * @returns `passed over` if the sink left or the target was ejected before that
  */
 async function takeTurn(
-  target: BalancedTarget,
+  target: Backend,
   errand: Errand,
   isRepeat: boolean,
   mayRepeat: boolean,
 ): Promise<Attempted | typeof passedOver> {
   const { link } = target;
-  const { slots } = link;
+  const { limiter } = link;
   const ended = () => whenEither(errand.departure, target.whenEjected);
-  const slot = slots.tryTake(errand.user) ?? (await link.wait(errand.user, ended()));
+  const slot = limiter.tryTake(errand.user) ?? (await link.wait(errand.user, ended()));
   if (slot === undefined) return passedOver;
   try {
     if (errand.isGone()) return passedOver;
@@ -74,22 +74,22 @@ async function takeTurn(
     const connection = isRepeat ? link.open() : link.take();
     return await attemptOn(target, connection, errand, mayRepeat);
   } finally {
-    slots.release(slot);
+    limiter.release(slot);
   }
 }
 
 /** Sends queries to whichever of several targets is live and least busy. */
-export function createBalancedClient(targets: readonly BalancedTarget[]): QueryClient {
-  const choice = new Choice(targets);
+export function createBalancedClient(targets: readonly Backend[]): QueryClient {
+  const choice = new LoadBalancer(targets);
 
   /**
    * Runs an errand: on one target after the other while no byte of it has gone up, and once more,
    * if it may be repeated, when its connection broke before a byte of an answer.
    *
-   * @returns false if the asker left first
+   * @returns false if the sink left first
    */
   async function run(errand: Errand, isRead: boolean): Promise<boolean> {
-    const tried = new Set<BalancedTarget>();
+    const tried = new Set<Backend>();
     const choose = () => choice.leastBusy(tried) ?? choice.leastRecentlyFailed(tried);
     let refusal = new Refusal("upstream_overloaded", { retryAfter: 1 });
     let mayRepeat = isRead;
@@ -121,11 +121,11 @@ export function createBalancedClient(targets: readonly BalancedTarget[]): QueryC
 
   return {
     forward(query) {
-      const { user, asker } = query;
+      const { user, sink } = query;
       const errand: Errand = {
         user,
-        departure: whenClosed(asker),
-        isGone: () => asker.response.destroyed,
+        departure: whenClosed(sink),
+        isGone: () => sink.response.destroyed,
         attempt: (link, connection, isRead) =>
           new Promise((settle) => link.send(connection, { ...query, isRead }, settle)),
       };

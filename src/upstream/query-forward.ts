@@ -1,15 +1,15 @@
 import type { ServerResponse } from "node:http";
 
 /** Who waits for an answer that is streamed. */
-export interface Asker {
+export interface ClientSink {
   readonly response: ServerResponse;
   /** Called when it has gone away, and when the answer is out. */
   whenClosed: (() => void) | undefined;
 }
 
 /** A query that was allowed and goes up. */
-export interface QueryForward {
-  readonly asker: Asker;
+export interface ForwardedQuery {
+  readonly sink: ClientSink;
   /** Who asks: connections are shared fairly between users. */
   readonly user: string;
   /** The bytes that were judged, sent as they are. */

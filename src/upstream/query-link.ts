@@ -1,12 +1,12 @@
 import { Refusal } from "../refusal.ts";
-import { HeldAnswer, type QueryAnswer, type QueryAsk } from "./buffered-answer.ts";
-import type { Departure } from "./cancellation.ts";
-import { type Slot, Slots } from "./fair-limiter.ts";
-import { type ExchangeLimits, type Outcome, QueryExchange } from "./forward-attempt.ts";
+import { BufferedAnswer, type BufferedQuery, type QueryAnswer } from "./buffered-answer.ts";
+import type { Cancellation } from "./cancellation.ts";
+import { FairLimiter, type Slot } from "./fair-limiter.ts";
+import { type AttemptLimits, ForwardAttempt, type Outcome } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
-import type { QueryForward } from "./query-forward.ts";
-import type { QueryFigures } from "./query-metrics.ts";
+import type { ForwardedQuery } from "./query-forward.ts";
+import type { QueryMetrics } from "./query-metrics.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** How queries go to one target. */
@@ -33,31 +33,31 @@ function hostHeader({ origin, socketPath }: UpstreamTarget): string {
   return socketPath === undefined ? new URL(origin).host : "localhost";
 }
 
-/** The way of queries to one target: its slots and its connections. */
+/** The way of queries to one target: its limiter and its connections. */
 export class QueryLink {
   /**
    * Queries wait here and not in the pool, so that one whose client left is forgotten at once, and
    * no user waits for another one's flood.
    */
-  readonly slots: Slots;
+  readonly limiter: FairLimiter;
   readonly #pool: ConnectionPool;
   /** What stands behind the request line. */
   readonly #common: string;
   readonly #start: string;
-  readonly #limits: ExchangeLimits;
-  readonly #figures: QueryFigures;
+  readonly #limits: AttemptLimits;
+  readonly #figures: QueryMetrics;
 
   /** Nothing is connected until it is needed. @param figures where this way is counted too */
-  constructor(options: QueryLinkOptions, figures: QueryFigures) {
+  constructor(options: QueryLinkOptions, figures: QueryMetrics) {
     const { target, connections, connectTimeout, responseTimeout } = options;
     const { clientTimeout = CLIENT_TIMEOUT_MS } = options;
     this.#limits = { responseTimeout, clientTimeout };
     this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
     this.#common = ` HTTP/1.1\r\nhost: ${hostHeader(target)}\r\nconnection: keep-alive\r\n`;
     this.#start = `POST /query${this.#common}`;
-    this.slots = new Slots(connections, connections * WAITING_PER_CONNECTION);
+    this.limiter = new FairLimiter(connections, connections * WAITING_PER_CONNECTION);
     this.#figures = figures;
-    figures.include(this.slots);
+    figures.include(this.limiter);
   }
 
   /** A connection that was used before, or a new one. */
@@ -76,7 +76,7 @@ export class QueryLink {
    * @returns undefined if `departure` came first
    * @throws Refusal `upstream_overloaded` if too many wait, or after the response timeout
    */
-  async wait(user: string, departure: Departure): Promise<Slot | undefined> {
+  async wait(user: string, departure: Cancellation): Promise<Slot | undefined> {
     const startedAt = performance.now();
     try {
       return await this.#turn(user, departure);
@@ -85,8 +85,8 @@ export class QueryLink {
     }
   }
 
-  async #turn(user: string, departure: Departure): Promise<Slot | undefined> {
-    const place = this.slots.wait(user);
+  async #turn(user: string, departure: Cancellation): Promise<Slot | undefined> {
+    const place = this.limiter.wait(user);
     if (place === undefined) throw overloaded();
     let isGone = false;
     const forget = departure(() => {
@@ -102,8 +102,8 @@ export class QueryLink {
   }
 
   /** Sends a query up and streams its answer to the client; `settle` is told what came of it. */
-  send(connection: Connection, query: QueryForward, settle: (outcome: Outcome) => void): void {
-    const exchange = new QueryExchange(query, connection, this.#limits, this.#figures, settle);
+  send(connection: Connection, query: ForwardedQuery, settle: (outcome: Outcome) => void): void {
+    const exchange = new ForwardAttempt(query, connection, this.#limits, this.#figures, settle);
     connection.send(this.#headOf(query), query.body, exchange);
   }
 
@@ -112,15 +112,15 @@ export class QueryLink {
    *
    * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`
    */
-  ask(connection: Connection, query: QueryAsk): Promise<QueryAnswer> {
-    const held = new HeldAnswer(connection, query, this.#figures.answers);
+  ask(connection: Connection, query: BufferedQuery): Promise<QueryAnswer> {
+    const held = new BufferedAnswer(connection, query, this.#figures.answers);
     const { path, fields, body } = query;
     const head = path === undefined ? this.#headOf(query) : this.#headOfGet(path, fields);
     connection.send(head, body, held);
     return held.answer;
   }
 
-  #headOf({ fields, body }: Pick<QueryForward, "fields" | "body">): string {
+  #headOf({ fields, body }: Pick<ForwardedQuery, "fields" | "body">): string {
     return `${this.#start}content-length: ${body.length}\r\n${fields}\r\n`;
   }
 

@@ -1,24 +1,24 @@
 import type { UpstreamFigures } from "../observe/component-metrics.ts";
 import { Times } from "../observe/histogram.ts";
-import type { Slots } from "./fair-limiter.ts";
+import type { FairLimiter } from "./fair-limiter.ts";
 
 /** What is counted on the queries' ways to the upstream, all of them together. */
-export class QueryFigures implements UpstreamFigures {
+export class QueryMetrics implements UpstreamFigures {
   readonly waits = new Times();
   readonly answers = new Times();
   cut = 0;
-  readonly #slots: Slots[] = [];
+  readonly #limiter: FairLimiter[] = [];
 
-  /** Counts the slots of one more way. */
-  include(slots: Slots): void {
-    this.#slots.push(slots);
+  /** Counts the limiter of one more way. */
+  include(limiter: FairLimiter): void {
+    this.#limiter.push(limiter);
   }
 
   get busy(): number {
-    return this.#slots.reduce((sum, { busy }) => sum + busy, 0);
+    return this.#limiter.reduce((sum, { busy }) => sum + busy, 0);
   }
 
   get waiting(): number {
-    return this.#slots.reduce((sum, { waiting }) => sum + waiting, 0);
+    return this.#limiter.reduce((sum, { waiting }) => sum + waiting, 0);
   }
 }

@@ -67,11 +67,11 @@ export interface StreamForwarder {
 }
 
 /** One that has connections of its own. */
-export interface StreamProxy extends StreamForwarder {
+export interface ReverseProxy extends StreamForwarder {
   close(): void;
 }
 
-export interface StreamProxyOptions {
+export interface ReverseProxyOptions {
   readonly target: UpstreamTarget;
   /** Milliseconds. */
   readonly connectTimeout: number;
@@ -161,11 +161,11 @@ function changeProtocol(
 }
 
 /** Opens the proxy; nothing is connected until it is needed. */
-export function createStreamProxy({
+export function createReverseProxy({
   target,
   connectTimeout,
   responseTimeout,
-}: StreamProxyOptions): StreamProxy {
+}: ReverseProxyOptions): ReverseProxy {
   const agent = new Agent({ keepAlive: false });
   const isTls = target.origin.startsWith("https:");
   const underway = new WeakMap<IncomingMessage, Underway>();

@@ -3,10 +3,10 @@ import { fieldLines } from "../../src/upstream/http1/field-lines.ts";
 
 /** What is common to queries of tests that are forwarded for the client of a plain server. */
 export function queryFor(response: ServerResponse) {
-  const asker = { response, whenClosed: undefined as (() => void) | undefined };
-  response.on("close", () => asker.whenClosed?.());
+  const sink = { response, whenClosed: undefined as (() => void) | undefined };
+  response.on("close", () => sink.whenClosed?.());
   return {
-    asker,
+    sink,
     user: "alice",
     body: Buffer.from("{}"),
     fields: fieldLines({ "content-type": "application/json" }),

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import t from "tap";
-import { type Place, type Slot, Slots } from "../../src/upstream/fair-limiter.ts";
+import { FairLimiter, type Place, type Slot } from "../../src/upstream/fair-limiter.ts";
 
 /** The slot, which there must be. */
 function taken(slot: Slot | undefined): Slot {
@@ -15,84 +15,84 @@ function joined(place: Place | undefined): Place {
 }
 
 t.test("of one user, who has waited longest goes first", async (t) => {
-  const slots = new Slots(1, 2);
-  const slot = taken(slots.tryTake("alice"));
-  t.equal(slots.tryTake("alice"), undefined);
-  const first = joined(slots.wait("alice"));
-  const second = joined(slots.wait("alice"));
-  t.equal(slots.wait("alice"), undefined, "the line is full");
-  slots.release(slot);
+  const limiter = new FairLimiter(1, 2);
+  const slot = taken(limiter.tryTake("alice"));
+  t.equal(limiter.tryTake("alice"), undefined);
+  const first = joined(limiter.wait("alice"));
+  const second = joined(limiter.wait("alice"));
+  t.equal(limiter.wait("alice"), undefined, "the line is full");
+  limiter.release(slot);
   t.equal(await first.turn, slot);
-  slots.release(slot);
+  limiter.release(slot);
   t.equal(await second.turn, slot);
 });
 
 t.test("whoever leaves the line is passed over and holds nothing", async (t) => {
-  const slots = new Slots(1, 2);
-  const slot = taken(slots.tryTake("alice"));
-  const leaver = joined(slots.wait("alice"));
-  const stayer = joined(slots.wait("alice"));
+  const limiter = new FairLimiter(1, 2);
+  const slot = taken(limiter.tryTake("alice"));
+  const leaver = joined(limiter.wait("alice"));
+  const stayer = joined(limiter.wait("alice"));
   leaver.leave();
   leaver.leave();
   t.equal(await leaver.turn, undefined);
-  const next = joined(slots.wait("alice"));
+  const next = joined(limiter.wait("alice"));
   next.leave();
-  slots.release(slot);
+  limiter.release(slot);
   t.equal(await stayer.turn, slot);
   stayer.leave();
-  t.equal(slots.tryTake("alice"), undefined, "leaving after the turn came gives nothing back");
-  slots.release(slot);
-  t.equal(slots.tryTake("bob"), slot);
+  t.equal(limiter.tryTake("alice"), undefined, "leaving after the turn came gives nothing back");
+  limiter.release(slot);
+  t.equal(limiter.tryTake("bob"), slot);
 });
 
-t.test("without a line one is full as soon as all slots are held", (t) => {
-  const slots = new Slots(1, 0);
-  taken(slots.tryTake("alice"));
-  t.equal(slots.wait("alice"), undefined);
-  t.equal(slots.wait("bob"), undefined);
+t.test("without a line one is full as soon as all limiter are held", (t) => {
+  const limiter = new FairLimiter(1, 0);
+  taken(limiter.tryTake("alice"));
+  t.equal(limiter.wait("alice"), undefined);
+  t.equal(limiter.wait("bob"), undefined);
   t.end();
 });
 
 t.test(
   "a slot goes to the one who holds the fewest, then to whose turn is longest ago",
   async (t) => {
-    const slots = new Slots(3, 10);
-    const all = Array.from({ length: 3 }, () => taken(slots.tryTake("flood")));
+    const limiter = new FairLimiter(3, 10);
+    const all = Array.from({ length: 3 }, () => taken(limiter.tryTake("flood")));
     const [a = 0, b = 0, c = 0] = all;
     const order: string[] = [];
     const places = ["flood", "flood", "flood", "flood", "bob", "bob", "carol"].map((user) => {
-      const place = joined(slots.wait(user));
+      const place = joined(limiter.wait(user));
       void place.turn.then(() => order.push(user));
       return place;
     });
 
-    for (const slot of all) slots.release(slot);
+    for (const slot of all) limiter.release(slot);
     await places[0]?.turn;
     t.strictSame(order, ["bob", "carol", "flood"], "those who hold nothing, then the flood itself");
-    slots.release(a);
+    limiter.release(a);
     await places[5]?.turn;
     t.equal(order.at(-1), "bob", "whose first query is done, and who holds less than the flood");
-    slots.release(b);
-    slots.release(c);
-    slots.release(a);
+    limiter.release(b);
+    limiter.release(c);
+    limiter.release(a);
     await places[3]?.turn;
-    t.strictSame(order.slice(4), ["flood", "flood", "flood"], "once alone, it has all slots");
+    t.strictSame(order.slice(4), ["flood", "flood", "flood"], "once alone, it has all limiter");
   },
 );
 
 t.test("a full line makes room for others at the cost of the longest", async (t) => {
-  const slots = new Slots(1, 4);
-  const slot = taken(slots.tryTake("flood"));
-  const flood = Array.from({ length: 4 }, () => joined(slots.wait("flood")));
-  t.equal(slots.wait("flood"), undefined);
-  const first = joined(slots.wait("bob"));
+  const limiter = new FairLimiter(1, 4);
+  const slot = taken(limiter.tryTake("flood"));
+  const flood = Array.from({ length: 4 }, () => joined(limiter.wait("flood")));
+  t.equal(limiter.wait("flood"), undefined);
+  const first = joined(limiter.wait("bob"));
   t.equal(await flood[3]?.turn, undefined, "who came last has to go");
-  const second = joined(slots.wait("bob"));
+  const second = joined(limiter.wait("bob"));
   t.equal(await flood[2]?.turn, undefined);
-  t.equal(slots.wait("bob"), undefined, "their lines are of one length now");
-  t.equal(slots.wait("flood"), undefined);
+  t.equal(limiter.wait("bob"), undefined, "their lines are of one length now");
+  t.equal(limiter.wait("flood"), undefined);
   for (const place of [flood[0], first, flood[1], second]) {
-    slots.release(slot);
+    limiter.release(slot);
     t.equal(await place?.turn, slot);
   }
 });
@@ -104,51 +104,54 @@ const step = fc.record({
   at: fc.nat(99),
 });
 
-t.test("whatever comes, slots are neither lost nor made, and the neediest goes next", async (t) => {
-  const property = fc.asyncProperty(
-    fc.integer({ min: 1, max: 4 }),
-    fc.integer({ min: 0, max: 8 }),
-    fc.array(step, { maxLength: 120 }),
-    async (count, room, steps) => {
-      const slots = new Slots(count, room);
-      const held: { user: string; slot: Slot }[] = [];
-      let waiting: { user: string; place: Place }[] = [];
-      const holds = (user: string) => held.filter((one) => one.user === user).length;
-      for (const { kind, user, at } of steps) {
-        const fewest = Math.min(...waiting.map((one) => holds(one.user)));
-        if (kind === "ask") {
-          const slot = slots.tryTake(user);
-          if (slot !== undefined) {
-            if (waiting.length > 0) throw new Error("somebody was passed by");
-            held.push({ user, slot });
+t.test(
+  "whatever comes, limiter are neither lost nor made, and the neediest goes next",
+  async (t) => {
+    const property = fc.asyncProperty(
+      fc.integer({ min: 1, max: 4 }),
+      fc.integer({ min: 0, max: 8 }),
+      fc.array(step, { maxLength: 120 }),
+      async (count, room, steps) => {
+        const limiter = new FairLimiter(count, room);
+        const held: { user: string; slot: Slot }[] = [];
+        let waiting: { user: string; place: Place }[] = [];
+        const holds = (user: string) => held.filter((one) => one.user === user).length;
+        for (const { kind, user, at } of steps) {
+          const fewest = Math.min(...waiting.map((one) => holds(one.user)));
+          if (kind === "ask") {
+            const slot = limiter.tryTake(user);
+            if (slot !== undefined) {
+              if (waiting.length > 0) throw new Error("somebody was passed by");
+              held.push({ user, slot });
+            } else {
+              const place = limiter.wait(user);
+              if (place !== undefined) waiting.push({ user, place });
+            }
+          } else if (kind === "release") {
+            const [given] = held.splice(at % Math.max(held.length, 1), 1);
+            if (given !== undefined) limiter.release(given.slot);
           } else {
-            const place = slots.wait(user);
-            if (place !== undefined) waiting.push({ user, place });
+            waiting[at % Math.max(waiting.length, 1)]?.place.leave();
           }
-        } else if (kind === "release") {
-          const [given] = held.splice(at % Math.max(held.length, 1), 1);
-          if (given !== undefined) slots.release(given.slot);
-        } else {
-          waiting[at % Math.max(waiting.length, 1)]?.place.leave();
-        }
-        const still: typeof waiting = [];
-        for (const one of waiting) {
-          const slot = await Promise.race([one.place.turn, Promise.resolve("waits" as const)]);
-          if (slot === "waits") still.push(one);
-          else if (slot !== undefined) {
-            if (holds(one.user) > fewest) throw new Error("it was another one's turn");
-            if (still.some(({ user }) => user === one.user)) throw new Error("out of order");
-            held.push({ user: one.user, slot });
+          const still: typeof waiting = [];
+          for (const one of waiting) {
+            const slot = await Promise.race([one.place.turn, Promise.resolve("waits" as const)]);
+            if (slot === "waits") still.push(one);
+            else if (slot !== undefined) {
+              if (holds(one.user) > fewest) throw new Error("it was another one's turn");
+              if (still.some(({ user }) => user === one.user)) throw new Error("out of order");
+              held.push({ user: one.user, slot });
+            }
           }
+          waiting = still;
+          const distinct = new Set(held.map(({ slot }) => slot)).size;
+          if (distinct !== held.length || held.length > count) throw new Error("held twice");
+          if (waiting.length > room) throw new Error("the line is too long");
+          if (waiting.length > 0 && held.length < count) throw new Error("a slot lies idle");
         }
-        waiting = still;
-        const distinct = new Set(held.map(({ slot }) => slot)).size;
-        if (distinct !== held.length || held.length > count) throw new Error("held twice");
-        if (waiting.length > room) throw new Error("the line is too long");
-        if (waiting.length > 0 && held.length < count) throw new Error("a slot lies idle");
-      }
-    },
-  );
-  await fc.assert(property, { numRuns: 300 });
-  t.pass();
-});
+      },
+    );
+    await fc.assert(property, { numRuns: 300 });
+    t.pass();
+  },
+);

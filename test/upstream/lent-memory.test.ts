@@ -5,7 +5,7 @@ import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promi
 import t, { type Test } from "tap";
 import { createQueryClient } from "../../src/upstream/query-client.ts";
 import { QueryLink } from "../../src/upstream/query-link.ts";
-import { QueryFigures } from "../../src/upstream/query-metrics.ts";
+import { QueryMetrics } from "../../src/upstream/query-metrics.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { untilStill } from "../kit/eventually.ts";
@@ -34,7 +34,7 @@ async function forwarder(t: Test, upstream: RecordingUpstream): Promise<string> 
     connectTimeout: 5000,
     responseTimeout: 20_000,
   };
-  const link = new QueryLink(options, new QueryFigures());
+  const link = new QueryLink(options, new QueryMetrics());
   const client = createQueryClient(link);
   const server = createServer((request, response) => {
     const body = Buffer.from(request.url ?? "");

@@ -1,9 +1,9 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { openTargetGroup } from "../../src/upstream/backend-group.ts";
-import { Choice } from "../../src/upstream/load-balancer.ts";
-import { QueryFigures } from "../../src/upstream/query-metrics.ts";
+import { openBackendGroup } from "../../src/upstream/backend-group.ts";
+import { LoadBalancer } from "../../src/upstream/load-balancer.ts";
+import { QueryMetrics } from "../../src/upstream/query-metrics.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -31,7 +31,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
   const changes: string[] = [];
   const [first, ...others] = urls.map(parseTarget);
   if (first === undefined) throw new Error("no target");
-  const group = openTargetGroup(first, others, {
+  const group = openBackendGroup(first, others, {
     connections,
     connectTimeout: 1000,
     responseTimeout: 5000,
@@ -39,7 +39,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
     // Only the check at the start: all else is told by the queries.
     healthInterval: 3_600_000,
     authorization: undefined,
-    figures: new QueryFigures(),
+    figures: new QueryMetrics(),
     onChange: (name, isLive) => changes.push(`${name} ${isLive ? "returned" : "ejected"}`),
   });
   t.teardown(() => group.close());
@@ -63,7 +63,7 @@ async function inTurn(count: number, send: () => Promise<{ status: number }>): P
 
 t.test("the least busy live candidate is chosen, and equals take turns", async (t) => {
   const [a, b, c] = [candidate("a"), candidate("b"), candidate("c", 0, false)];
-  const choice = new Choice([a, b, c]);
+  const choice = new LoadBalancer([a, b, c]);
   const names = Array.from({ length: 4 }, () => choice.leastBusy(none)?.name);
   t.strictSame(names, ["a", "b", "a", "b"]);
   a.load = 2;
@@ -77,7 +77,7 @@ t.test("the least busy live candidate is chosen, and equals take turns", async (
 
 t.test("where none is live, the one whose failure is longest ago is tried", async (t) => {
   const [a, b] = [candidate("a", 0, false, 20), candidate("b", 9, false, 10)];
-  const choice = new Choice([a, b]);
+  const choice = new LoadBalancer([a, b]);
   t.equal(choice.leastBusy(none), undefined);
   t.equal(choice.leastRecentlyFailed(none), b);
   t.equal(choice.leastRecentlyFailed(new Set([b])), a);

@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import t from "tap";
 import { createQueryClient } from "../../src/upstream/query-client.ts";
 import { QueryLink } from "../../src/upstream/query-link.ts";
-import { QueryFigures } from "../../src/upstream/query-metrics.ts";
+import { QueryMetrics } from "../../src/upstream/query-metrics.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { listening } from "../kit/listening.ts";
@@ -22,7 +22,7 @@ t.test("a client that stops reading gives its connection to the upstream back", 
     responseTimeout: 10_000,
     clientTimeout: 200,
   };
-  const link = new QueryLink(options, new QueryFigures());
+  const link = new QueryLink(options, new QueryMetrics());
   t.teardown(() => link.close());
   const client = createQueryClient(link);
   const server = createServer((_request, response) => {

@@ -114,12 +114,12 @@ function withJudgedDatabase(
 
 /** The way to where the request's database lives, if it is about one and that makes a difference. */
 function streamsOf(
-  { placement }: Gateway,
+  { routing }: Gateway,
   exchange: Exchange,
   settings: RouteSettings,
 ): StreamForwarder {
-  const isAboutOne = !placement.isOne && namesDatabase(settings);
-  return placement.streamsOf(isAboutOne ? readDatabase(exchange, settings) : undefined);
+  const isAboutOne = !routing.isOne && namesDatabase(settings);
+  return routing.streamsOf(isAboutOne ? readDatabase(exchange, settings) : undefined);
 }
 
 /** What goes up with the request: the client's headers that may pass and the gateway's own. */

@@ -22,7 +22,7 @@ export const readyz: Endpoint = {
   door: "public",
   isQuiet: true,
   async handle(gateway, exchange) {
-    const isUp = await gateway.placement.isUp();
+    const isUp = await gateway.routing.isUp();
     sendJson(exchange, isUp ? 200 : 503, {
       ...(isUp ? { status: "success" } : notReady(exchange)),
       upstream: isUp ? "up" : "down",

@@ -14,7 +14,7 @@ import { requireStillGood } from "../still-good.ts";
 import { subjectOf } from "../subject.ts";
 
 function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, query: Query): void {
-  const queries = gateway.placement.queriesOf(query);
+  const queries = gateway.routing.queriesOf(query);
   const identity = judge(gateway, exchange, subjectOf(exchange), query);
   exchange.decision = "allow";
   const { request, requestId, peer } = exchange;
@@ -24,7 +24,7 @@ function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, que
   traceUpward(gateway, exchange, "POST", taken);
   const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
   queries.forward({
-    asker: exchange,
+    sink: exchange,
     user: payerOf(exchange),
     body: inForm(gateway.configuration.upstream.query_form, body, query),
     // No name is in both: the configuration lets none through that the gateway sets.

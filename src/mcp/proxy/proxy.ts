@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { RequestTrace } from "../../observe/request-trace.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
-import { createStreamProxy } from "../../upstream/reverse-proxy.ts";
+import { createReverseProxy } from "../../upstream/reverse-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
@@ -69,7 +69,7 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
   const policy = createToolPolicy(options.policy, options);
   const target = { origin: url.origin, socketPath: undefined };
-  const proxy = createStreamProxy({ target, connectTimeout, responseTimeout });
+  const proxy = createReverseProxy({ target, connectTimeout, responseTimeout });
 
   return {
     async handle(request, response, body, principal, exchange) {

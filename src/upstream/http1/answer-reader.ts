@@ -1,6 +1,6 @@
 import { type AnswerHead, BrokenAnswerError, parseAnswerHead } from "./answer-head.ts";
 import { ChunkedBody } from "./chunked-body.ts";
-import type { Loan } from "./read-buffer.ts";
+import type { Lease } from "./read-buffer.ts";
 import type { AnswerReceiver } from "./receiver.ts";
 
 /** Bytes of the head of an answer, at most. */
@@ -47,17 +47,17 @@ export class AnswerReader {
    * @returns how the answer ended; undefined if more of it is to come
    * @throws BrokenAnswerError
    */
-  read(bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+  read(bytes: Buffer, lease: Lease): AnswerEnd | undefined {
     if (!this.#hasBytes) {
       this.#hasBytes = true;
       this.receiver.onBytes();
     }
     return this.head === undefined
-      ? this.#readHead(bytes, loan)
-      : this.#readBody(bytes, loan, this.head);
+      ? this.#readHead(bytes, lease)
+      : this.#readBody(bytes, lease, this.head);
   }
 
-  #readHead(bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+  #readHead(bytes: Buffer, lease: Lease): AnswerEnd | undefined {
     const known = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
     this.#pending = nothing;
     const end = known.indexOf(headEnd);
@@ -70,16 +70,18 @@ export class AnswerReader {
     }
     const head = parseAnswerHead(known.toString("latin1", 0, end + 2));
     const rest = known.subarray(end + headEnd.length);
-    return head.status < 200 ? this.#skipInterim(head, rest, loan) : this.#start(head, rest, loan);
+    return head.status < 200
+      ? this.#skipInterim(head, rest, lease)
+      : this.#start(head, rest, lease);
   }
 
-  #skipInterim(head: AnswerHead, rest: Buffer, loan: Loan): AnswerEnd | undefined {
+  #skipInterim(head: AnswerHead, rest: Buffer, lease: Lease): AnswerEnd | undefined {
     if (head.status === SWITCHING_PROTOCOLS) throw new BrokenAnswerError("unasked for upgrade");
     this.receiver.onInterim();
-    return rest.length === 0 || this.#isStopped ? undefined : this.#readHead(rest, loan);
+    return rest.length === 0 || this.#isStopped ? undefined : this.#readHead(rest, lease);
   }
 
-  #start(head: AnswerHead, rest: Buffer, loan: Loan): AnswerEnd | undefined {
+  #start(head: AnswerHead, rest: Buffer, lease: Lease): AnswerEnd | undefined {
     this.head = head;
     this.#left = head.length;
     this.#chunks = head.framing === "chunked" ? new ChunkedBody() : undefined;
@@ -87,28 +89,28 @@ export class AnswerReader {
     if (this.#isStopped) return undefined;
     const isEmpty = head.framing === "none" || (head.framing === "length" && head.length === 0);
     if (isEmpty) return { last: undefined, surplus: rest.length };
-    return rest.length === 0 ? undefined : this.#readBody(rest, loan, head);
+    return rest.length === 0 ? undefined : this.#readBody(rest, lease, head);
   }
 
-  #readBody(bytes: Buffer, loan: Loan, { framing }: AnswerHead): AnswerEnd | undefined {
-    if (framing === "length") return this.#readMeasured(bytes, loan);
-    if (this.#chunks !== undefined) return this.#readChunks(this.#chunks, bytes, loan);
-    this.receiver.onData(bytes, loan.hold());
+  #readBody(bytes: Buffer, lease: Lease, { framing }: AnswerHead): AnswerEnd | undefined {
+    if (framing === "length") return this.#readMeasured(bytes, lease);
+    if (this.#chunks !== undefined) return this.#readChunks(this.#chunks, bytes, lease);
+    this.receiver.onData(bytes, lease.hold());
     return undefined;
   }
 
-  #readMeasured(bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+  #readMeasured(bytes: Buffer, lease: Lease): AnswerEnd | undefined {
     const surplus = bytes.length - this.#left;
     const piece = surplus > 0 ? bytes.subarray(0, this.#left) : bytes;
     if (surplus >= 0 && piece.length <= SHORT_LAST) return { last: piece, surplus };
     this.#left -= piece.length;
-    this.receiver.onData(piece, loan.hold());
+    this.receiver.onData(piece, lease.hold());
     return surplus >= 0 ? { last: undefined, surplus } : undefined;
   }
 
-  #readChunks(chunks: ChunkedBody, bytes: Buffer, loan: Loan): AnswerEnd | undefined {
+  #readChunks(chunks: ChunkedBody, bytes: Buffer, lease: Lease): AnswerEnd | undefined {
     const end = chunks.read(bytes, (piece) => {
-      if (!this.#isStopped) this.receiver.onData(piece, loan.hold());
+      if (!this.#isStopped) this.receiver.onData(piece, lease.hold());
     });
     return end === -1 ? undefined : { last: undefined, surplus: bytes.length - end };
   }

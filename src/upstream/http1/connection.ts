@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import { BrokenAnswerError } from "./answer-head.ts";
 import { type AnswerEnd, AnswerReader } from "./answer-reader.ts";
 import { ConnectionError } from "./failure.ts";
-import type { Loan, ReadBuffer } from "./read-buffer.ts";
+import type { Lease, ReadBuffer } from "./read-buffer.ts";
 import type { AnswerReceiver } from "./receiver.ts";
 
 /** Bytes up to which head and body of a request are put together and sent with one call. */
@@ -55,7 +55,7 @@ export class Connection {
     socket.setTimeout(timeouts.connect);
     socket.on("timeout", () => this.#onTimeout());
     socket.once(ready, () => this.#onReady());
-    reads.take = (bytes, loan) => this.#onBytes(bytes, loan);
+    reads.take = (bytes, lease) => this.#onBytes(bytes, lease);
     socket.once("end", () => this.#onSocketEnd());
     socket.on("error", (error) => this.#fail(error));
     socket.once("close", () => this.#fail(new ConnectionError("closed")));
@@ -145,14 +145,14 @@ export class Connection {
     else this.#fail(new ConnectionError("closed"));
   }
 
-  #onBytes(bytes: Buffer, loan: Loan): void {
+  #onBytes(bytes: Buffer, lease: Lease): void {
     const reader = this.#reader;
     if (reader === undefined) {
       this.destroy();
       return;
     }
     try {
-      const end = reader.read(bytes, loan);
+      const end = reader.read(bytes, lease);
       if (this.#reader !== reader) return;
       if (end !== undefined) this.#end(reader, end);
       else if (reader.head === undefined) this.#requireInTime();

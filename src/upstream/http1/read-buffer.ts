@@ -11,12 +11,12 @@ const SPARE = 2;
 export type Release = () => void;
 
 /** What was read, for as long as the call that hands it over; whoever wants it longer holds it. */
-export interface Loan {
+export interface Lease {
   hold(): Release;
 }
 
-/** The loan of a buffer. */
-class BufferLoan implements Loan {
+/** The lease of a buffer. */
+class BufferLease implements Lease {
   readonly #giveBack: Release;
   #holders = 0;
 
@@ -39,7 +39,7 @@ class BufferLoan implements Loan {
 
 const nothing = (): void => {};
 /** Of bytes that belong to whoever gets them. */
-const owned: Loan = { hold: () => nothing };
+const owned: Lease = { hold: () => nothing };
 
 /**
  * Where one socket reads to. New memory for each read would cost a small answer more than all that
@@ -51,7 +51,7 @@ export class ReadBuffer {
   #bytes: Buffer<ArrayBuffer> = Buffer.allocUnsafeSlow(CAPACITY);
   readonly #spare: Buffer<ArrayBuffer>[] = [];
   /** Takes what was read. */
-  take: (bytes: Buffer, loan: Loan) => void = nothing;
+  take: (bytes: Buffer, lease: Lease) => void = nothing;
 
   /** What the socket is to be made with. */
   readonly onread: OnReadOpts = {
@@ -70,11 +70,11 @@ export class ReadBuffer {
       return;
     }
     this.#bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(CAPACITY);
-    const loan = new BufferLoan(() => {
+    const lease = new BufferLease(() => {
       if (this.#spare.length < SPARE) this.#spare.push(buffer);
     });
-    const release = loan.hold();
-    this.take(read, loan);
+    const release = lease.hold();
+    this.take(read, lease);
     release();
   }
 }
