@@ -1,10 +1,10 @@
 import { Command } from "commander";
 import { isLoopback } from "../config/addresses.ts";
 import { invocation } from "../invocation.ts";
-import { GatewayRefused, rpcErrorOf } from "../mcp/relay/failure.ts";
-import { allowSilence } from "../mcp/relay/http.ts";
-import { readLines } from "../mcp/relay/lines.ts";
-import type { Relay } from "../mcp/relay/relay.ts";
+import type { Relay } from "../mcp/stdio/bridge.ts";
+import { GatewayRefused, rpcErrorOf } from "../mcp/stdio/failure.ts";
+import { allowSilence } from "../mcp/stdio/http.ts";
+import { readLines } from "../mcp/stdio/lines.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { failureLabel, UsageError } from "./outcome.ts";
@@ -92,7 +92,7 @@ async function run(options: McpOptions): Promise<void> {
   warnOfPlainText(url);
   allowSilence();
   // Loaded here, since no other command should wait for the protocol's library.
-  const { Relay } = await import("../mcp/relay/relay.ts");
+  const { Relay } = await import("../mcp/stdio/bridge.ts");
   const relay = new Relay({
     url,
     token,

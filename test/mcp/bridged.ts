@@ -1,5 +1,5 @@
 import type { Test } from "tap";
-import { Relay } from "../../src/mcp/relay/relay.ts";
+import { Relay } from "../../src/mcp/stdio/bridge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { envelope } from "./messages.ts";
 

@@ -6,8 +6,8 @@ import {
 } from "@modelcontextprotocol/client";
 import type { McpMessage } from "../body.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
-import { Courier, isMendable } from "./courier.ts";
 import { type RpcError, rpcErrorOf } from "./failure.ts";
+import { Courier, isMendable } from "./gateway-client.ts";
 import { fetchFromGateway } from "./http.ts";
 import { cancelledId, readLine } from "./messages.ts";
 

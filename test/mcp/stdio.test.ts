@@ -1,8 +1,8 @@
 import { fromJsonSchema, type McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { startProgram } from "./bridged.ts";
 import { openProxied } from "./proxied.ts";
-import { startProgram } from "./relayed.ts";
 
 const grants = { alice: { main: "ReadOnly" } } as const;
 const policy = ["mirrored", "misdeclared", "test_simple_text"].map((name) => ({
