@@ -1,10 +1,6 @@
 import { Command } from "commander";
 import { isLoopback } from "../config/addresses.ts";
 import { invocation } from "../invocation.ts";
-import type { Relay } from "../mcp/stdio/bridge.ts";
-import { GatewayRefused, rpcErrorOf } from "../mcp/stdio/failure.ts";
-import { allowSilence } from "../mcp/stdio/http.ts";
-import { readLines } from "../mcp/stdio/lines.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { failureLabel, UsageError } from "./outcome.ts";
@@ -67,41 +63,31 @@ function warnOfPlainText({ protocol, hostname, origin }: URL): void {
   say(`the token goes to ${origin} without encryption: use https`);
 }
 
-function explain(error: unknown, url: URL): string {
-  const { message } = rpcErrorOf(error, url);
-  if (!(error instanceof GatewayRefused) || error.status !== 401) return message;
-  const remedy = `put one that \`${invocation} token issue <username>\` prints into $GATEHOUSE_TOKEN`;
-  return `${url.origin} does not accept the token (${message}): ${remedy}, and start again`;
-}
-
-/** Resolves when the client is gone: its lines have ended, or nobody reads the answers. */
-async function carry(relay: Relay): Promise<void> {
-  const { promise: isUnheard, resolve } = Promise.withResolvers<void>();
-  process.stdout.on("error", () => resolve());
-  const carryLines = async () => {
-    for await (const line of readLines(process.stdin)) {
-      if (line.toString("latin1").trim() !== "") relay.take(line);
-    }
-  };
-  await Promise.race([carryLines(), isUnheard]);
-}
-
 async function run(options: McpOptions): Promise<void> {
   const token = readToken();
   const url = findUrl(options);
   warnOfPlainText(url);
-  allowSilence();
   // Loaded here, since no other command should wait for the protocol's library.
-  const { Relay } = await import("../mcp/stdio/bridge.ts");
-  const relay = new Relay({
+  const { allowSilence, isTokenRefused, rpcErrorOf } = await import("../mcp/stdio/gateway-http.ts");
+  const { StdioBridge } = await import("../mcp/stdio/bridge.ts");
+  allowSilence();
+  const remedy = `put one that \`${invocation} token issue <username>\` prints into $GATEHOUSE_TOKEN`;
+  const bridge = new StdioBridge({
     url,
     token,
     write: (line) => process.stdout.write(`${line}\n`),
-    onError: (error) => say(explain(error, url)),
+    onError(error) {
+      const { message } = rpcErrorOf(error, url);
+      if (!isTokenRefused(error)) return say(message);
+      say(`${url.origin} does not accept the token (${message}): ${remedy}, and start again`);
+    },
   });
-  await relay.start();
-  await Promise.race([carry(relay), whenAskedToEnd(() => process.exit())]);
-  await relay.close();
+  await bridge.start();
+  // The client is gone once its lines have ended, or nobody reads the answers.
+  const isUnheard = new Promise((resolve) => process.stdout.on("error", resolve));
+  const isOver = [bridge.takeAll(process.stdin), isUnheard, whenAskedToEnd(() => process.exit())];
+  await Promise.race(isOver);
+  await bridge.close();
   process.exit();
 }
 

@@ -1,22 +1,22 @@
 import type { Test } from "tap";
-import { Relay } from "../../src/mcp/stdio/bridge.ts";
+import { StdioBridge } from "../../src/mcp/stdio/bridge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { envelope } from "./messages.ts";
 
 /** A message, as a program reads it. */
 export type Message = Readonly<Record<string, unknown>>;
 
-/** A program that speaks lines, and the relay that carries them. */
-export class RelayedProgram {
+/** A program that speaks lines, and the bridge that carries them. */
+export class BridgedProgram {
   /** Every message that the program has been told. */
   readonly told: Message[] = [];
-  /** What the relay has said on standard error. */
+  /** What the bridge has said on standard error. */
   readonly errors: string[] = [];
-  readonly relay: Relay;
+  readonly bridge: StdioBridge;
   #nextId = 1;
 
   constructor(url: string) {
-    this.relay = new Relay({
+    this.bridge = new StdioBridge({
       url: new URL(url),
       token: "token",
       write: (line) => this.told.push(JSON.parse(line)),
@@ -27,7 +27,7 @@ export class RelayedProgram {
   /** Writes a line. */
   say(message: object | string): void {
     const line = typeof message === "string" ? message : JSON.stringify(message);
-    this.relay.take(Buffer.from(line));
+    this.bridge.take(Buffer.from(line));
   }
 
   /** Asks in a session, and waits for the answer. */
@@ -58,9 +58,9 @@ export class RelayedProgram {
 }
 
 /** A program whose lines are carried to `url`. */
-export async function startProgram(t: Test, url: string): Promise<RelayedProgram> {
-  const program = new RelayedProgram(url);
-  await program.relay.start();
-  t.teardown(() => program.relay.close());
+export async function startProgram(t: Test, url: string): Promise<BridgedProgram> {
+  const program = new BridgedProgram(url);
+  await program.bridge.start();
+  t.teardown(() => program.bridge.close());
   return program;
 }

@@ -6,16 +6,15 @@ import {
 } from "@modelcontextprotocol/client";
 import type { McpMessage } from "../body.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
-import { type RpcError, rpcErrorOf } from "./failure.ts";
-import { Courier, isMendable } from "./gateway-client.ts";
-import { fetchFromGateway } from "./http.ts";
-import { cancelledId, readLine } from "./messages.ts";
+import { GatewayClient, isMendable } from "./gateway-client.ts";
+import { fetchFromGateway, type RpcError, rpcErrorOf } from "./gateway-http.ts";
+import { cancelledId, readLine, readLines } from "./messages.ts";
 
 /** Milliseconds that the end of a session may take, so that closing is prompt. */
 const GOODBYE_MS = 1000;
 
 /** Where messages go, and how. */
-export interface RelayOptions {
+export interface BridgeOptions {
   /** The endpoint: the gateway's `/mcp`. */
   readonly url: URL;
   /** The bearer token of every request. */
@@ -37,23 +36,23 @@ interface Pending {
  * Carries messages between a client that speaks lines and a gateway that speaks Streamable HTTP, in
  * every revision of the protocol. Every request gets an answer, be it an error.
  */
-export class Relay {
-  readonly #options: RelayOptions;
+export class StdioBridge {
+  readonly #options: BridgeOptions;
   readonly #transport: StreamableHTTPClientTransport;
-  readonly #courier: Courier;
+  readonly #gateway: GatewayClient;
   readonly #pending = new Map<MessageId, Pending>();
   /** When all that has to keep its order has been sent. */
   #sent = Promise.resolve();
 
-  constructor(options: RelayOptions) {
+  constructor(options: BridgeOptions) {
     this.#options = options;
     this.#transport = new StreamableHTTPClientTransport(options.url, {
       fetch: fetchFromGateway,
       requestInit: { headers: { Authorization: `Bearer ${options.token}` } },
     });
-    this.#courier = new Courier(this.#transport, options.onError);
+    this.#gateway = new GatewayClient(this.#transport, options.onError);
     this.#transport.onmessage = (message) => {
-      if (!this.#courier.settle(message)) this.#write(message);
+      if (!this.#gateway.settle(message)) this.#write(message);
     };
     this.#transport.onerror = (error) => {
       // Of what can be mended, only a failure to do so is worth telling.
@@ -64,6 +63,13 @@ export class Relay {
   /** Must be called once, before anything else. */
   async start(): Promise<void> {
     await this.#transport.start();
+  }
+
+  /** Takes the lines of the client until they end. */
+  async takeAll(input: AsyncIterable<Buffer>): Promise<void> {
+    for await (const line of readLines(input)) {
+      if (line.toString("latin1").trim() !== "") this.take(line);
+    }
   }
 
   /**
@@ -109,7 +115,7 @@ export class Relay {
     this.#pending.set(id, pending);
     const isWanted = () => this.#pending.get(id) === pending;
     try {
-      const answer = await this.#courier.carry(request, read, pending.abort.signal);
+      const answer = await this.#gateway.request(request, read, pending.abort.signal);
       if (isWanted()) this.#write(answer);
     } catch (error) {
       if (!isWanted()) return;

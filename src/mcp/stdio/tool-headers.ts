@@ -1,5 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { isJSONRPCResultResponse, type JSONRPCRequest } from "@modelcontextprotocol/client";
+import {
+  isJSONRPCResultResponse,
+  type JSONRPCRequest,
+  type JSONRPCResponse,
+} from "@modelcontextprotocol/client";
 import { z } from "zod";
 import { inOneGo } from "../../slices.ts";
 import type { McpMessage } from "../body.ts";
@@ -10,7 +14,13 @@ import {
   membersOf,
   readHeaderDeclarations,
 } from "./header-declarations.ts";
-import type { Requests } from "./requests.ts";
+
+/** Sends a request and waits for its answer. */
+export type SendRequest = (
+  request: JSONRPCRequest,
+  signal: AbortSignal,
+  headers?: Readonly<Record<string, string>>,
+) => Promise<JSONRPCResponse>;
 
 /** Pages of a list of tools that are asked for at most. */
 const MOST_PAGES = 64;
@@ -83,13 +93,13 @@ export class ToolHeaders {
    *
    * @param call the call for which this is done; its client and version are told again
    */
-  async relearn(requests: Requests, { params }: JSONRPCRequest, signal: AbortSignal) {
+  async relearn(send: SendRequest, { params }: JSONRPCRequest, signal: AbortSignal) {
     const { progressToken: _, ..._meta } = params?._meta ?? {};
     let cursor: string | undefined;
     for (let page = 0; page < MOST_PAGES; page++) {
       const place = cursor === undefined ? {} : { cursor };
       const list = { jsonrpc: "2.0", id: randomUUID(), method: "tools/list" } as const;
-      const answer = await requests.send({ ...list, params: { ...place, _meta } }, signal);
+      const answer = await send({ ...list, params: { ...place, _meta } }, signal);
       if (!isJSONRPCResultResponse(answer)) return;
       this.learn(answer.result);
       cursor = toolList.safeParse(answer.result).data?.nextCursor;
