@@ -142,7 +142,7 @@ t.test("what is no message is answered as such, and the next one is carried", as
 t.test("what the gateway refuses is an error that says why", async (t) => {
   const gateway = await startGateway(t, {
     upstream: "http://127.0.0.1:9",
-    config: "[server]\nmax_body_bytes = 1000\n",
+    config: "[mcp]\nmax_body_bytes = 1024\n",
   });
   const speaker = speak(t, { url: `${gateway.url}/mcp`, token: await gateway.login() });
   t.match(await speaker.ask(request(1, "no/such")), {
@@ -152,7 +152,7 @@ t.test("what the gateway refuses is an error that says why", async (t) => {
   const long = request(2, "tools/call", { name: "x".repeat(2000) });
   t.match(await speaker.ask(long), {
     id: 2,
-    error: { code: -32603, message: /1000/, data: { status: 413, code: "body_too_large" } },
+    error: { code: -32603, message: /1024/, data: { status: 413, code: "body_too_large" } },
   });
   await gateway.service.stop();
   t.match(await speaker.ask(request(3, "tools/list")), {
