@@ -63,6 +63,32 @@ for (const [what, type, id, ...pieces] of [
   });
 }
 
+for (const [what, type, frame] of [
+  ["JSON", "application/json", (json: string) => json],
+  ["an event", "text/event-stream", (json: string) => `data: ${json}\n\n`],
+] as const) {
+  t.test(`a list of tasks holds the caller's own alone: ${what}`, async (t) => {
+    const { endpoint, upstream } = await open(t, "application/json", result('{"taskId":"t-1"}'));
+    await ask(endpoint.url, work);
+    const mine = '{"taskId":"t-1","status":"working"}';
+    const list = `{"tasks":[{"taskId":"t-2","status":"working"},${mine}],"nextCursor":"more"}`;
+    upstream.answer = async (_, response) => {
+      response.writeHead(200, { "content-type": type });
+      response.end(frame(result(list)));
+    };
+    const call = handshakeCall("tasks/list");
+    const own = (await ask(endpoint.url, call)).body.toString().replace(/^data: /, "");
+    t.strictSame(JSON.parse(own), {
+      jsonrpc: "2.0",
+      id: 1,
+      result: { tasks: [JSON.parse(mine)], nextCursor: "more" },
+    });
+    endpoint.principal = principalOf("bob");
+    const others = (await ask(endpoint.url, call)).body.toString().replace(/^data: /, "");
+    t.match(JSON.parse(others), { result: { tasks: [] } });
+  });
+}
+
 t.test("a stream goes on in one's own session alone", async (t) => {
   const { endpoint, upstream } = await open(t, "text/event-stream");
   const headers = { accept: "text/event-stream", "last-event-id": "7" };

@@ -81,9 +81,10 @@ export async function judgeRequest(
 }
 
 /**
- * True if the answer may hold a list of tools: that of `tools/list`, and the stream of a GET, on
- * which answers are delivered again that a client has missed.
+ * True if the answer may hold a list of tools or tasks: that of a request for one, and the stream of
+ * a GET, on which answers are delivered again that a client has missed.
  */
 export function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
-  return message === undefined ? method === "GET" : message.method === "tools/list";
+  if (message === undefined) return method === "GET";
+  return message.method === "tools/list" || message.method === "tasks/list";
 }

@@ -12,17 +12,44 @@ import {
 /** Bytes of one message that are held while it is looked at. */
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
 
-/** True if the tool of this name may be shown. */
-export type ShowTool = (name: string) => boolean;
+/** The lists that are filtered: the member of a result, and what its elements are known by. */
+const lists = [
+  { key: "tools", member: "name" },
+  { key: "tasks", member: "taskId" },
+] as const;
 
-function* filterArray(tools: Buffer, show: ShowTool): Steps<Buffer> {
-  const kept: Buffer[] = [];
-  for (const tool of yield* readElements(tools)) {
-    const members = beginsWith(tool, "{") ? yield* readMembers(tool) : undefined;
-    const name = readText(members?.get("name"));
-    if (name !== undefined && show(name)) kept.push(tool);
+/** True if the element of a list that is known by this name may be shown. */
+export type ShowElement = Readonly<
+  Record<(typeof lists)[number]["key"], (name: string) => boolean | Promise<boolean>>
+>;
+
+interface Named {
+  readonly element: Buffer;
+  readonly name: string | undefined;
+}
+
+function* readNamed(list: Buffer, member: string): Steps<Named[]> {
+  const named: Named[] = [];
+  for (const element of yield* readElements(list)) {
+    const members = beginsWith(element, "{") ? yield* readMembers(element) : undefined;
+    named.push({ element, name: readText(members?.get(member)) });
   }
-  return Buffer.from(`[${kept.map((tool) => tool.toString("utf8")).join(",")}]`);
+  return named;
+}
+
+async function filterList(
+  list: Buffer,
+  { key, member }: (typeof lists)[number],
+  show: ShowElement,
+): Promise<Buffer> {
+  if (!beginsWith(list, "[")) throw new JsonRefused(`${key} is not an array`, false);
+  const named = await inSlices(readNamed(list, member));
+  const shown = new Set<string | undefined>();
+  for (const name of new Set(named.map((one) => one.name))) {
+    if (name !== undefined && (await show[key](name))) shown.add(name);
+  }
+  const kept = named.filter(({ name }) => shown.has(name));
+  return Buffer.from(`[${kept.map(({ element }) => element.toString("utf8")).join(",")}]`);
 }
 
 /** What a result of 2026-07-28 has, and no earlier one: it must say how long it may be kept. */
@@ -36,32 +63,34 @@ function forbidKeeping(result: Map<string, Buffer>): void {
 }
 
 /**
- * Takes the tools that may not be shown out of a JSON-RPC message, if it is a list of tools. Caches
+ * Takes what may not be shown out of a JSON-RPC message, if it is a list of tools or tasks. Caches
  * are told to keep it for nobody else, and to ask again each time (MCP 2026-07-28, Caching).
  *
  * @returns the message's bytes; the same ones if there is nothing to filter
  * @throws JsonRefused for a message that two parsers could read differently
  */
-function* filterMessage(message: Buffer, show: ShowTool): Steps<Buffer> {
-  const top = yield* readMembers(message);
+async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer> {
+  const top = await inSlices(readMembers(message));
   const content = top.get("result");
   if (content === undefined || !beginsWith(content, "{")) return message;
-  const result = yield* readMembers(content);
-  const tools = result.get("tools");
-  if (tools === undefined) return message;
-  if (!beginsWith(tools, "[")) throw new JsonRefused("tools is not an array", false);
-  result.set("tools", yield* filterArray(tools, show));
+  const result = await inSlices(readMembers(content));
+  const held = lists.filter(({ key }) => result.has(key));
+  if (held.length === 0) return message;
+  for (const list of held) {
+    const elements = result.get(list.key) ?? Buffer.alloc(0);
+    result.set(list.key, await filterList(elements, list, show));
+  }
   forbidKeeping(result);
   return writeMembers(top.set("result", writeMembers(result)));
 }
 
 /** Filters a body that is one JSON message. It ends in an error rather than let a bad one pass. */
 export class MessageFilter extends Transform {
-  readonly #show: ShowTool;
+  readonly #show: ShowElement;
   readonly #chunks: Buffer[] = [];
   #length = 0;
 
-  constructor(show: ShowTool) {
+  constructor(show: ShowElement) {
     super();
     this.#show = show;
   }
@@ -75,7 +104,7 @@ export class MessageFilter extends Transform {
   override _flush(done: TransformCallback): void {
     const body = Buffer.concat(this.#chunks);
     if (body.length === 0) done();
-    else inSlices(filterMessage(body, this.#show)).then((filtered) => done(null, filtered), done);
+    else filterMessage(body, this.#show).then((filtered) => done(null, filtered), done);
   }
 }
 
@@ -90,7 +119,7 @@ const dataLine = /^data(?:: ?(?<text>.*))?$/s;
 const byteOrderMark = /^\xef\xbb\xbf/;
 
 /** Filters one event, given as a character for each byte. */
-function* filterEvent(event: string, show: ShowTool): Steps<string> {
+async function filterEvent(event: string, show: ShowElement): Promise<string> {
   const lines = event.split(endOfLine);
   const data = lines.flatMap((line) => {
     const match = dataLine.exec(line);
@@ -99,7 +128,7 @@ function* filterEvent(event: string, show: ShowTool): Steps<string> {
   const text = data.join("\n");
   if (text.trim() === "") return event;
   const message = Buffer.from(text, "latin1");
-  const filtered = yield* filterMessage(message, show);
+  const filtered = await filterMessage(message, show);
   if (filtered === message) return event;
   const others = lines.filter((line) => line !== "" && !dataLine.test(line));
   // Written again as JSON of one line each, since no value but a string keeps a line break.
@@ -109,11 +138,13 @@ function* filterEvent(event: string, show: ShowTool): Steps<string> {
 
 /** Filters a stream of events, each as soon as it is whole. */
 export class EventFilter extends Transform {
-  readonly #show: ShowTool;
+  readonly #show: ShowElement;
+  /** This stream's own place in its text: others are looked at in between. */
+  readonly #ends = new RegExp(endOfEvent);
   #rest = "";
   #isAtStart = true;
 
-  constructor(show: ShowTool) {
+  constructor(show: ShowElement) {
     super();
     this.#show = show;
   }
@@ -121,7 +152,7 @@ export class EventFilter extends Transform {
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
     const searched = this.#rest.length;
     this.#rest += chunk.toString("latin1");
-    inSlices(this.#passWholeEvents(searched)).then(
+    this.#passWholeEvents(searched).then(
       () =>
         done(this.#rest.length > LARGEST_MESSAGE_BYTES ? new JsonRefused("too long", false) : null),
       done,
@@ -133,15 +164,16 @@ export class EventFilter extends Transform {
     done();
   }
 
-  *#passWholeEvents(searched: number): Steps<void> {
-    endOfEvent.lastIndex = Math.max(0, searched - END_LENGTH);
+  async #passWholeEvents(searched: number): Promise<void> {
+    const ends = this.#ends;
+    ends.lastIndex = Math.max(0, searched - END_LENGTH);
     let start = 0;
-    for (let end = endOfEvent.exec(this.#rest); end !== null; end = endOfEvent.exec(this.#rest)) {
+    for (let end = ends.exec(this.#rest); end !== null; end = ends.exec(this.#rest)) {
       const next = end.index + end[0].length;
       const event = this.#rest.slice(start, next);
       const text = this.#isAtStart ? event.replace(byteOrderMark, "") : event;
       this.#isAtStart = false;
-      this.push(yield* filterEvent(text, this.#show), "latin1");
+      this.push(await filterEvent(text, this.#show), "latin1");
       start = next;
     }
     this.#rest = this.#rest.slice(start);

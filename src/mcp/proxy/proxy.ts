@@ -10,7 +10,7 @@ import { receive } from "./reception.ts";
 import { keepSession, noteSession } from "./session-notes.ts";
 import { type SessionRegister, Sessions, usualLimits } from "./sessions.ts";
 import { isSubscription, OpenStreams, type StreamRegister } from "./streams.ts";
-import { TaskNotes } from "./task-notes.ts";
+import { TaskNotes, taskKey } from "./task-notes.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
 import { type Origin, upwardHeaders } from "./upward-headers.ts";
 
@@ -86,7 +86,10 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
         return;
       }
       const show = mayList(request, judged)
-        ? (name: string) => policy.mayCall(principal, name)
+        ? {
+            tools: (name: string) => policy.mayCall(principal, name),
+            tasks: (id: string) => sessions.use(taskKey(id), principal.subject.username),
+          }
         : undefined;
       const headers = upwardHeaders({ request, judged, body }, headerPolicy, exchange);
       exchange.trace?.goUp({ method: request.method ?? "", headers, target: url.origin });

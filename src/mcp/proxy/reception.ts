@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
 import { Refusal } from "../../refusal.ts";
 import type { Reception } from "../../upstream/reverse-proxy.ts";
-import { EventFilter, MessageFilter, type ShowTool } from "./list-filter.ts";
+import { EventFilter, MessageFilter, type ShowElement } from "./list-filter.ts";
 
 /** Lower-case names that an answer of a server behind may not carry to the client. */
 const dropped: ReadonlySet<string> = new Set([
@@ -45,11 +45,11 @@ function isSuccess({ statusCode = 0 }: IncomingMessage): boolean {
 }
 
 /**
- * The filter for an answer that may hold a list of tools.
+ * The filter for an answer that may hold a list of tools or tasks.
  *
  * @throws Refusal if nobody could tell whether it does
  */
-function filterFor(answer: IncomingMessage, show: ShowTool): Transform | undefined {
+function filterFor(answer: IncomingMessage, show: ShowElement): Transform | undefined {
   const encoding = answer.headers["content-encoding"] ?? "identity";
   if (encoding !== "identity") {
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
@@ -62,8 +62,8 @@ function filterFor(answer: IncomingMessage, show: ShowTool): Transform | undefin
 
 /** How an answer is received. */
 export interface ReceptionOptions {
-  /** Set if the answer may hold a list of tools. */
-  readonly show: ShowTool | undefined;
+  /** Set if the answer may hold a list of tools or tasks. */
+  readonly show: ShowElement | undefined;
   /** The session that the client is told of, if any. */
   readonly sessionId: string | undefined;
   /** What looks at an answer that passes as it is. */
