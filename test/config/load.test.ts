@@ -61,7 +61,9 @@ t.test("without a file every key has the default of the contract", (t) => {
       audit: {},
       mcp: {
         enabled: true,
+        max_body_bytes: 1048576,
         row_limit: 500,
+        result_bytes: 1048576,
         app_schemes: ["cursor", "vscode", "vscode-insiders", "windsurf", "zed"],
         registrations_per_hour: 200,
         private_client_hosts: [],

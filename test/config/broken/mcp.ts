@@ -72,6 +72,8 @@ export const mcp: Broken[] = [
     problem:
       'gateway.toml:2: mcp.authorization_file: found "missing"; allowed: a file that can be read (ENOENT)',
   },
+  ...key("mcp", "max_body_bytes", "a whole number from 1024 to 1073741824", ["1023", "1073741825"]),
+  ...key("mcp", "result_bytes", "a whole number from 16384 to 16777216", ["16383", "16777217"]),
   ...key("mcp", "row_limit", "a whole number from 1 to 100000", ["0", "100001", '"10"']),
   ...arrayElement("mcp", "app_schemes", "cursor", scheme, [
     '"javascript"',

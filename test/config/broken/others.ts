@@ -24,7 +24,7 @@ export const others: Broken[] = [
   {
     text: '[mcp]\n"odd\\u001b key" = 1\n',
     problem:
-      'gateway.toml:2: mcp."odd\\u001b key": found "odd\\u001b key"; allowed: enabled, upstream, authorization, authorization_file, row_limit, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients',
+      'gateway.toml:2: mcp."odd\\u001b key": found "odd\\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients',
   },
   {
     text: 'upstream = "Bearer hunter2"\n',
