@@ -19,7 +19,7 @@ t.test("help is asked for and given on standard output", async (t) => {
     "user add --help": /--email.*--admin.*--password-stdin.*--no-password/s,
     "access --help": /grant .*revoke .*list .*check /s,
     "access grant --help": /choices: "Owner",\s+"DbAdmin",\s+"ReadWrite",\s+"ReadOnly"/,
-    "config check --help": /change nothing/,
+    "config check --help": /change\s+nothing/,
     "serve --help":
       /--host <host>.*\(default:\s+server\.host,\s+else\s+127\.0\.0\.1\).*--port <port>.*else\s+8080\)/s,
     "token issue --help": /--expires <time>.*\(default: 90d\)/s,
