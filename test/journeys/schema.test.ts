@@ -128,7 +128,7 @@ t.test("a database process that tells nothing has no such tools, until it does",
   t.ok(names.includes("select"));
   for (const name of schemaTools) t.notOk(names.includes(name), name);
   const call = await callTool(gateway, "list_databases", {}, token);
-  t.match(call.body.error, { message: "Unknown tool: list_databases" });
+  t.match(call.body.error, { message: 'Unknown tool: "list_databases"' });
 
   upstream.answer = (_request, response) =>
     response.end('{"status":"success","data":{"databases":["main"]}}');
