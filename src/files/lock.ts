@@ -45,6 +45,11 @@ export class LockRefusedError extends Error {
   }
 }
 
+/** The lock of `file`; it stays beside it once there was a writer. */
+export function lockFileOf(file: string): string {
+  return path.join(path.dirname(file), `.${path.basename(file)}.lock`);
+}
+
 /** A service that runs as the file's owner must be able to take a lock that root made first. */
 function giveToOwnerOf(lock: string, file: string): void {
   if (process.getuid?.() !== 0) return;
@@ -103,8 +108,7 @@ export async function withLock<T>(
   work: () => Promise<T>,
   { mayBeFull = false }: LockOptions = {},
 ): Promise<T> {
-  const lock = path.join(path.dirname(file), `.${path.basename(file)}.lock`);
-  const database = await acquire(lock, file, mayBeFull);
+  const database = await acquire(lockFileOf(file), file, mayBeFull);
   try {
     return await work();
   } finally {

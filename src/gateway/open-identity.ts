@@ -32,8 +32,6 @@ export interface IdentityBase {
   readonly shared: Shared;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** True if there was no access file before. */
-  readonly isFirstStart: boolean;
   /** Set if other processes serve the same gateway. */
   readonly member: Membership | undefined;
 }
@@ -41,7 +39,7 @@ export interface IdentityBase {
 /** Opens keys and revocations, and puts their closing on the stack. */
 export async function openIdentity(
   { configuration, serviceDirectory }: LoadedConfiguration,
-  { access, shared, log, metrics, isFirstStart, member }: IdentityBase,
+  { access, shared, log, metrics, member }: IdentityBase,
   opened: AsyncDisposableStack,
 ): Promise<Identity> {
   const { auth } = configuration;
@@ -53,9 +51,7 @@ export async function openIdentity(
     algorithm: auth.signing_algorithm,
     // A process that is started in the place of another must not sign by keys of its own.
     mayMake: member?.isFirst ?? true,
-    onMade() {
-      if (!isFirstStart) log.warn({ directory }, "no signing keys: made anew, earlier tokens end");
-    },
+    onReplaced: () => log.warn({ directory }, "no signing keys: made anew, earlier tokens end"),
     onReload() {
       metrics.keysReloaded(true);
       log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");

@@ -126,9 +126,7 @@ async function open(
   const own = await openAccess(loaded, { log, audit, metrics }, opened);
   const access = member === undefined ? own : accessInStep(own, member.tellOthers);
   const shared = openShared(loaded, options, metrics, opened);
-  const isFirstStart = firstPassword !== undefined;
-  const base = { access, shared, log, metrics, isFirstStart, member };
-  const identity = await openIdentity(loaded, base, opened);
+  const identity = await openIdentity(loaded, { access, shared, log, metrics, member }, opened);
   const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
   const behind = await openUpstream(loaded, engine, log, opened);
   const { dataDirectory, figures, ...upstream } = behind;

@@ -1,6 +1,8 @@
 import type { KeyObject } from "node:crypto";
+import { existsSync } from "node:fs";
 import { type CryptoKey, importJWK, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
+import { lockFileOf } from "../files/lock.ts";
 import { watchFile } from "../files/watch.ts";
 import { listKeyNames, readKeyFiles } from "./key-file.ts";
 import { ensureSigner, keyState, signerOf } from "./key-rotation.ts";
@@ -90,19 +92,29 @@ export async function loadKeyRing(options: KeyRingOptions): Promise<KeyRing> {
   return buildKeyRing(algorithm, found, signer);
 }
 
+/** True if there was a key before: who made it has locked the directory, and the lock is still there. */
+async function hadKeys(directory: string): Promise<boolean> {
+  return existsSync(lockFileOf(directory)) || (await listKeyNames(directory)).length > 0;
+}
+
 /**
  * Loads the keys of the algorithm, and makes the first one if there is none that signs.
  *
- * @param onMade told that there was none
+ * @param onReplaced told that there was one before
  * @throws KeyFileError or UnsafeFileError if a key file cannot be used
  */
-export async function openKeyRing(options: KeyRingOptions, onMade?: () => void): Promise<KeyRing> {
+export async function openKeyRing(
+  options: KeyRingOptions,
+  onReplaced?: () => void,
+): Promise<KeyRing> {
+  const { directory, algorithm } = options;
   try {
     return await loadKeyRing(options);
   } catch (error) {
     if (!(error instanceof KeysMissingError)) throw error;
-    await ensureSigner(options.directory, options.algorithm);
-    onMade?.();
+    const hadOthers = await hadKeys(directory);
+    await ensureSigner(directory, algorithm);
+    if (hadOthers) onReplaced?.();
     return loadKeyRing(options);
   }
 }
@@ -123,7 +135,8 @@ async function withoutDeleted(ring: KeyRing, directory: string): Promise<KeyRing
 export interface LiveKeyRingOptions extends KeyRingOptions {
   /** True if a key is to be made where there is none: at a start, never later. */
   readonly mayMake: boolean;
-  readonly onMade: () => void;
+  /** Told that a key is made in the place of one that there was before. */
+  readonly onReplaced: () => void;
   readonly onReload: () => void;
   readonly onFailure: (error: unknown) => void;
 }
@@ -137,8 +150,8 @@ export interface LiveKeyRingOptions extends KeyRingOptions {
  * @throws KeysMissingError, KeyFileError or UnsafeFileError if the keys cannot be used at first
  */
 export async function openLiveKeyRing(options: LiveKeyRingOptions): Promise<LiveKeyRing> {
-  const { directory, mayMake, onMade } = options;
-  let ring = await (mayMake ? openKeyRing(options, onMade) : loadKeyRing(options));
+  const { directory, mayMake, onReplaced } = options;
+  let ring = await (mayMake ? openKeyRing(options, onReplaced) : loadKeyRing(options));
   let stale = false;
   let reloading: Promise<void> = Promise.resolve();
 
