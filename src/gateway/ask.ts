@@ -1,3 +1,4 @@
+import { isReadOnly } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { longBody, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
@@ -64,7 +65,14 @@ export async function ask(
     const sent = { body: inForm(form, body, query), fields: fieldLines(headers) };
     const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
     const user = payerOf(exchange);
-    const answer = await queries.ask({ user, ...sent, signal, largest, hold });
+    const answer = await queries.ask({
+      user,
+      isRead: isReadOnly(query),
+      ...sent,
+      signal,
+      largest,
+      hold,
+    });
     upward?.end(answer.status);
     if (answer.status >= 500) gateway.metrics.upstreamError();
     return answer;

@@ -4,7 +4,7 @@ import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
 import type { RequestTrace } from "../observe/request-trace.ts";
-import type { ClientSink } from "../upstream/query-forward.ts";
+import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
 import { pathOf } from "./request-head.ts";

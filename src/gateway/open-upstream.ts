@@ -1,10 +1,7 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
-import {
-  type BackendGroup,
-  type BackendGroupOptions,
-  openBackendGroup,
-} from "../upstream/backend-group.ts";
+import type { BackendOptions } from "../upstream/backend.ts";
+import { type BackendGroup, openBackendGroup } from "../upstream/backend-group.ts";
 import { DatabaseRouting } from "../upstream/database-routing.ts";
 import { startEngine } from "../upstream/engine-process.ts";
 import { QueryMetrics } from "../upstream/query-metrics.ts";
@@ -14,7 +11,7 @@ import { dataDirectoryOf, engineFlags, hasOwnEngine, ownDatabaseUrl } from "./ow
 /** The databases behind, and the ways to them. */
 export interface Upstream {
   readonly routing: DatabaseRouting;
-  readonly figures: QueryMetrics;
+  readonly metrics: QueryMetrics;
   /** Where the gateway's own engine keeps SQLite files; undefined if it does not. */
   readonly dataDirectory: string | undefined;
 }
@@ -38,7 +35,7 @@ export async function openEngine(
 function groupOptions(
   { configuration: { upstream } }: LoadedConfiguration,
   log: Log,
-): BackendGroupOptions {
+): BackendOptions {
   return {
     connections: upstream.connections,
     connectTimeout: upstream.connect_timeout * 1000,
@@ -46,7 +43,7 @@ function groupOptions(
     healthPath: upstream.health_path,
     healthInterval: upstream.health_interval * 1000,
     authorization: upstream.authorization,
-    figures: new QueryMetrics(),
+    metrics: new QueryMetrics(),
     onChange(target, isLive) {
       if (isLive) log.info({ target }, "an upstream is back and takes queries again");
       else log.warn({ target }, "an upstream failed and takes no queries until a check passes");
@@ -84,7 +81,7 @@ export async function openUpstream(
 ): Promise<Upstream> {
   const { upstream } = loaded.configuration;
   const options = groupOptions(loaded, log);
-  function openGroup({ first, others }: Targets, own: BackendGroupOptions = options): BackendGroup {
+  function openGroup({ first, others }: Targets, own: BackendOptions = options): BackendGroup {
     const group = openBackendGroup(first, others, own);
     opened.defer(() => group.close());
     return group;
@@ -104,5 +101,5 @@ export async function openUpstream(
     for (const database of databases) elsewhere.set(database, group);
   }
   const routing = new DatabaseRouting(home, elsewhere);
-  return { routing, figures: options.figures, dataDirectory: dataDirectoryOf(loaded) };
+  return { routing, metrics: options.metrics, dataDirectory: dataDirectoryOf(loaded) };
 }

@@ -39,7 +39,15 @@ async function get(
   const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
   const limits = { largest: LARGEST_ANSWER_BYTES, hold };
   const user = payerOf(exchange);
-  const answer = await queries.ask({ path, user, body: noBody, fields, signal, ...limits });
+  const answer = await queries.ask({
+    path,
+    user,
+    isRead: true,
+    body: noBody,
+    fields,
+    signal,
+    ...limits,
+  });
   upward?.end(answer.status);
   if (answer.status >= 500) gateway.metrics.upstreamError();
   return answer;

@@ -129,9 +129,9 @@ async function open(
   const identity = await openIdentity(loaded, { access, shared, log, metrics, member }, opened);
   const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
   const behind = await openUpstream(loaded, engine, log, opened);
-  const { dataDirectory, figures, ...upstream } = behind;
+  const { dataDirectory, metrics: queryMetrics, ...upstream } = behind;
   metrics.showTokens(identity.tokens.figures);
-  metrics.showUpstream(figures, () => upstream.routing.isUp());
+  metrics.showUpstream(queryMetrics, () => upstream.routing.isUp());
   metrics.showTargets(upstream.routing.targets);
   const targets = upstream.routing.targets.map(({ name }) => name);
   const tracing = openTracing({ version, targets, log });

@@ -1,15 +1,12 @@
 import type { TargetFigures } from "../observe/target-metrics.ts";
+import { Refusal } from "../refusal.ts";
 import { Backend, type BackendOptions } from "./backend.ts";
-import { createBalancedStreams } from "./balanced-streams.ts";
-import { HealthCheck } from "./health-check.ts";
-import { createBalancedClient } from "./query-balance.ts";
+import { LoadBalancer } from "./load-balancer.ts";
 import { createQueryClient, type QueryClient } from "./query-client.ts";
-import { QueryLink, type QueryLinkOptions } from "./query-link.ts";
-import type { QueryMetrics } from "./query-metrics.ts";
-import { createReverseProxy, type StreamForwarder } from "./reverse-proxy.ts";
-import { targetName, type UpstreamTarget } from "./target.ts";
+import type { StreamForwarder } from "./reverse-proxy.ts";
+import type { UpstreamTarget } from "./target.ts";
 
-/** Targets that serve the same databases, and the ways to whichever of them is chosen. */
+/** Backends that serve the same databases, and the ways to whichever of them is chosen. */
 export interface BackendGroup {
   readonly queries: QueryClient;
   readonly streams: StreamForwarder;
@@ -19,46 +16,23 @@ export interface BackendGroup {
   close(): void;
 }
 
-/** What holds for each target. */
-export interface BackendGroupOptions extends Omit<QueryLinkOptions, "target"> {
-  /** What a check asks for; empty: that a connection is taken is enough. */
-  readonly healthPath: string;
-  /** Milliseconds between two checks of each of several targets. */
-  readonly healthInterval: number;
-  /** The `Authorization` header that a check of a path sends, if any. */
-  readonly authorization: string | undefined;
-  readonly figures: QueryMetrics;
-  readonly onChange: BackendOptions["onChange"];
-}
+const none: ReadonlySet<Backend> = new Set();
 
-function waysTo(target: UpstreamTarget, options: BackendGroupOptions) {
-  const { healthPath: path, authorization, figures } = options;
+/**
+ * Carries streams to the first live one of several backends: each goes to the same one as long as
+ * that lives, and nothing is sent twice.
+ */
+function streamsTo(balancer: LoadBalancer<Backend>): StreamForwarder {
   return {
-    name: targetName(target),
-    link: new QueryLink({ ...options, target }, figures),
-    streams: createReverseProxy({ ...options, target }),
-    probe: new HealthCheck({ target, path, authorization }),
-  };
-}
-
-function single(target: UpstreamTarget, options: BackendGroupOptions): BackendGroup {
-  const { name, link, streams, probe } = waysTo(target, options);
-  const isUp = () => probe.isUp();
-  const figures = {
-    name,
-    isUp,
-    get busy() {
-      return link.limiter.busy;
-    },
-  };
-  return {
-    queries: createQueryClient(link),
-    streams,
-    targets: [figures],
-    isUp,
-    close() {
-      link.close();
-      streams.close();
+    async forward(stream) {
+      const backend = balancer.first() ?? balancer.leastRecentlyFailed(none);
+      try {
+        await backend?.streams.forward(stream);
+      } catch (error) {
+        const isFailure = error instanceof Refusal && error.code === "upstream_unreachable";
+        if (isFailure) backend?.noteFailure();
+        throw error;
+      }
     },
   };
 }
@@ -67,24 +41,20 @@ function single(target: UpstreamTarget, options: BackendGroupOptions): BackendGr
 export function openBackendGroup(
   first: UpstreamTarget,
   others: readonly UpstreamTarget[],
-  options: BackendGroupOptions,
+  options: BackendOptions,
 ): BackendGroup {
-  // One has nothing to be chosen among, and its queries pay for no choice.
-  if (others.length === 0) return single(first, options);
-  const { healthInterval: interval, onChange } = options;
-  const targets = [first, ...others].map(
-    (target) => new Backend({ ...waysTo(target, options), interval, onChange }),
-  );
+  const isSingle = others.length === 0;
+  const backends = [first, ...others].map((target) => new Backend(target, isSingle, options));
   return {
-    queries: createBalancedClient(targets),
-    streams: createBalancedStreams(targets),
-    targets,
+    queries: createQueryClient(new LoadBalancer(backends)),
+    streams: streamsTo(new LoadBalancer(backends)),
+    targets: backends,
     async isUp() {
-      const answers = await Promise.all(targets.map((target) => target.isUp()));
+      const answers = await Promise.all(backends.map((backend) => backend.isUp()));
       return answers.includes(true);
     },
     close() {
-      for (const target of targets) target.close();
+      for (const backend of backends) backend.close();
     },
   };
 }

@@ -1,52 +1,58 @@
-import type { Cancellation } from "./cancellation.ts";
-import type { HealthCheck } from "./health-check.ts";
+import type { TargetFigures } from "../observe/target-metrics.ts";
+import type { Cancellation } from "./fair-limiter.ts";
+import { HealthCheck } from "./health-check.ts";
 import type { Candidate } from "./load-balancer.ts";
-import type { QueryLink } from "./query-link.ts";
-import type { ReverseProxy } from "./reverse-proxy.ts";
+import { QueryLink, type QueryLinkOptions } from "./query-link.ts";
+import type { QueryMetrics } from "./query-metrics.ts";
+import { createReverseProxy, type ReverseProxy } from "./reverse-proxy.ts";
+import { targetName, type UpstreamTarget } from "./target.ts";
 
-/** Failed connections in a row after which a target is ejected. */
+/** Failed connections in a row after which a backend is ejected. */
 const MOST_FAILURES = 3;
 
-/** What one of several targets is made of. */
-export interface BackendOptions {
-  /** As the configuration names it: for the log and the figures. */
-  readonly name: string;
-  readonly link: QueryLink;
-  readonly streams: ReverseProxy;
-  readonly probe: HealthCheck;
-  /** Milliseconds between two checks. */
-  readonly interval: number;
-  /** Is told when the target is ejected and when it returns. */
+/** What holds for each backend of a group. */
+export interface BackendOptions extends Omit<QueryLinkOptions, "target"> {
+  /** What a health check asks for; empty: that a connection is taken is enough. */
+  readonly healthPath: string;
+  /** Milliseconds between two health checks of each of several backends. */
+  readonly healthInterval: number;
+  /** The `Authorization` header that a health check of a path sends, if any. */
+  readonly authorization: string | undefined;
+  readonly metrics: QueryMetrics;
+  /** Is told when one of several is ejected and when it returns. */
   readonly onChange: (name: string, isLive: boolean) => void;
 }
 
 /**
- * One of several targets that serve the same: the ways to it, and whether they are used. It is
- * ejected by three connection failures in a row or a failed check, and returns by a passed one.
+ * One target of the upstream: the ways to it, and whether they are used. One of several is ejected
+ * by three connection failures in a row or a failed health check, and returns by a passed one, so
+ * that its queries fail over to the others. A single one has nothing to fail over to.
  */
-export class Backend implements Candidate {
+export class Backend implements Candidate, TargetFigures {
+  /** As the configuration names it: for the log and the metrics. */
   readonly name: string;
   readonly link: QueryLink;
   readonly streams: ReverseProxy;
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
-  readonly #probe: HealthCheck;
-  readonly #interval: number;
-  readonly #onChange: BackendOptions["onChange"];
+  readonly #isSingle: boolean;
+  readonly #healthCheck: HealthCheck;
+  readonly #options: BackendOptions;
   readonly #waiting = new Set<() => void>();
   #failures = 0;
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
-  /** Checks begin at once. */
-  constructor({ name, link, streams, probe, interval, onChange }: BackendOptions) {
-    this.name = name;
-    this.link = link;
-    this.streams = streams;
-    this.#probe = probe;
-    this.#interval = interval;
-    this.#onChange = onChange;
-    void this.#check();
+  /** One of several is checked from now on. */
+  constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
+    const { healthPath: path, authorization, metrics } = options;
+    this.name = targetName(target);
+    this.link = new QueryLink({ ...options, target }, metrics);
+    this.streams = createReverseProxy({ ...options, target });
+    this.#healthCheck = new HealthCheck({ target, path, authorization });
+    this.#options = options;
+    this.#isSingle = isSingle;
+    if (!isSingle) void this.#check();
   }
 
   /** Queries on it and in line for it. */
@@ -60,9 +66,9 @@ export class Backend implements Candidate {
     return this.link.limiter.busy;
   }
 
-  /** True if it is live, and there when looked at. */
+  /** True if it is live, and passes a health check. */
   async isUp(): Promise<boolean> {
-    return this.isLive && (await this.#probe.isUp());
+    return this.isLive && (await this.#healthCheck.isUp());
   }
 
   /** Notes a connection that could not be made, or broke before an answer. */
@@ -84,20 +90,20 @@ export class Backend implements Candidate {
   };
 
   async #check(): Promise<void> {
-    const isUp = await this.#probe.look();
+    const isUp = await this.#healthCheck.check();
     if (this.#isClosed) return;
     if (isUp) this.#return();
     else {
       this.failedAt = performance.now();
       this.#eject();
     }
-    this.#timer = setTimeout(() => void this.#check(), this.#interval);
+    this.#timer = setTimeout(() => void this.#check(), this.#options.healthInterval);
   }
 
   #eject(): void {
-    if (!this.isLive) return;
+    if (!this.isLive || this.#isSingle) return;
     this.isLive = false;
-    this.#onChange(this.name, false);
+    this.#options.onChange(this.name, false);
     for (const leave of [...this.#waiting]) leave();
   }
 
@@ -105,7 +111,7 @@ export class Backend implements Candidate {
     if (this.isLive) return;
     this.isLive = true;
     this.#failures = 0;
-    this.#onChange(this.name, true);
+    this.#options.onChange(this.name, true);
   }
 
   close(): void {

@@ -1,10 +1,11 @@
 import type { Times } from "../observe/histogram.ts";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
+import type { Settle } from "./forward-attempt.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
+import type { AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
-import type { AnswerReceiver } from "./http1/receiver.ts";
 
 /** An answer of the upstream that is held. */
 export interface QueryAnswer {
@@ -30,6 +31,8 @@ export interface BufferedQuery extends BufferLimits {
   /** Who asks: connections are shared fairly between users. */
   readonly user: string;
   readonly body: Buffer;
+  /** A query that only reads may be sent again if its connection breaks before an answer. */
+  readonly isRead: boolean;
   /** The lines of its header fields. */
   readonly fields: string;
   /** Gives the query up. */
@@ -39,32 +42,38 @@ export interface BufferedQuery extends BufferLimits {
 /** Bytes of an answer that are read; past them it is given up, since `POST /query` streams. */
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
-/** Gathers an answer. */
+/** What becomes of an answer. */
+export interface AnswerSink {
+  readonly take: (answer: QueryAnswer) => void;
+  readonly settle: Settle;
+}
+
+/** One attempt to send a query up and hold its answer. */
 export class BufferedAnswer implements AnswerReceiver {
   readonly #connection: Connection;
-  readonly #settle: { resolve: (answer: QueryAnswer) => void; reject: (error: Error) => void };
-  readonly #ask: BufferedQuery;
-  /** @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout` */
-  readonly answer: Promise<QueryAnswer>;
+  readonly #sink: AnswerSink;
+  readonly #query: BufferedQuery;
   readonly #times: Times;
   readonly #startedAt = performance.now();
   readonly #pieces: Buffer[] = [];
   #length = 0;
   #held = 0;
   #status = 0;
+  #hasReceived = false;
+  #isOver = false;
 
   /** @param times where the time to the answer's head is counted */
-  constructor(connection: Connection, ask: BufferedQuery, times: Times) {
-    const { promise, resolve, reject } = Promise.withResolvers<QueryAnswer>();
-    this.answer = promise;
-    this.#settle = { resolve, reject };
+  constructor(connection: Connection, query: BufferedQuery, sink: AnswerSink, times: Times) {
     this.#connection = connection;
-    this.#ask = ask;
+    this.#sink = sink;
+    this.#query = query;
     this.#times = times;
-    ask.signal.addEventListener("abort", this.#onAbort, { once: true });
+    query.signal.addEventListener("abort", this.#onAbort, { once: true });
   }
 
-  onBytes(): void {}
+  onBytes(): void {
+    this.#hasReceived = true;
+  }
 
   onInterim(): void {}
 
@@ -89,17 +98,25 @@ export class BufferedAnswer implements AnswerReceiver {
   /** Copies what is to be held of a piece. @throws Refusal */
   #take(piece: Buffer): void {
     this.#length += piece.length;
-    const kept = piece.subarray(0, this.#ask.largest - this.#held);
+    const kept = piece.subarray(0, this.#query.largest - this.#held);
     if (kept.length === 0) return;
-    this.#ask.hold(kept.length);
+    this.#query.hold(kept.length);
     this.#held += kept.length;
     this.#pieces.push(Buffer.from(kept));
   }
 
   #finish(): void {
-    this.#ask.signal.removeEventListener("abort", this.#onAbort);
     const isCut = this.#length > this.#held;
-    this.#settle.resolve({ status: this.#status, body: Buffer.concat(this.#pieces), isCut });
+    this.#sink.take({ status: this.#status, body: Buffer.concat(this.#pieces), isCut });
+    this.#settle(undefined);
+  }
+
+  #settle(failure: Refusal | undefined): void {
+    // An answer that was given up past its bound is over before its connection is.
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#query.signal.removeEventListener("abort", this.#onAbort);
+    this.#sink.settle(failure, this.#hasReceived);
   }
 
   onEnd(last: Buffer | undefined): void {
@@ -112,8 +129,7 @@ export class BufferedAnswer implements AnswerReceiver {
   }
 
   onError(error: Error): void {
-    this.#ask.signal.removeEventListener("abort", this.#onAbort);
-    this.#settle.reject(asRefusal(error));
+    this.#settle(asRefusal(error));
   }
 
   readonly #onAbort = (): void => {

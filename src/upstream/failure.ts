@@ -1,5 +1,17 @@
 import { Refusal } from "../refusal.ts";
-import { ConnectionError } from "./http1/failure.ts";
+
+/** What went wrong with a connection. */
+export type ConnectionFailure = "closed" | "connect-timeout" | "response-timeout";
+
+/** A connection to the upstream that ended or stood still before its answer had ended. */
+export class ConnectionError extends Error {
+  readonly failure: ConnectionFailure;
+
+  constructor(failure: ConnectionFailure) {
+    super(`connection to the upstream: ${failure}`);
+    this.failure = failure;
+  }
+}
 
 const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"]);
 const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
@@ -8,10 +20,9 @@ function codeOf(error: Error): string {
   return "code" in error && typeof error.code === "string" ? error.code : "";
 }
 
-/** True if the connection broke, as one does that the upstream closed while it was idle. */
-export function isBrokenConnection(error: Error): boolean {
+function isBrokenConnection(error: unknown): boolean {
   if (error instanceof ConnectionError) return error.failure === "closed";
-  return brokenConnection.has(codeOf(error));
+  return error instanceof Error && brokenConnection.has(codeOf(error));
 }
 
 function isTimeout(error: Error): boolean {
@@ -27,4 +38,9 @@ export function asRefusal(error: Error): Refusal {
   if (isTimeout(error)) return new Refusal("upstream_timeout", options);
   if (unreachable.has(code)) return new Refusal("upstream_unreachable", options);
   return new Refusal("upstream_broken", options);
+}
+
+/** True if the connection broke, as one does that the upstream closed while it was idle. */
+export function hasBroken({ cause }: Refusal): boolean {
+  return isBrokenConnection(cause);
 }

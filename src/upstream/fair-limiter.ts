@@ -130,3 +130,18 @@ export class FairLimiter {
     wake(slot);
   }
 }
+
+/** Has `leave` called when something ends the waiting; returns what undoes that. */
+export type Cancellation = (leave: () => void) => () => void;
+
+/** When one or the other ends it. */
+export function whenEither(one: Cancellation, other: Cancellation): Cancellation {
+  return (leave) => {
+    const forgetOne = one(leave);
+    const forgetOther = other(leave);
+    return () => {
+      forgetOne();
+      forgetOther();
+    };
+  };
+}

@@ -1,14 +1,40 @@
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
 import { NOT_MODIFIED, RESET_CONTENT, withoutLength } from "./bodiless.ts";
-import { asRefusal, isBrokenConnection } from "./failure.ts";
+import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import type { AnswerHead } from "./http1/answer-head.ts";
+import type { AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
-import type { AnswerReceiver } from "./http1/receiver.ts";
-import type { ForwardedQuery } from "./query-forward.ts";
 import type { QueryMetrics } from "./query-metrics.ts";
+
+/** Who waits for an answer that is streamed. */
+export interface ClientSink {
+  readonly response: ServerResponse;
+  /** Called when it has gone away, and when the answer is out. */
+  whenClosed: (() => void) | undefined;
+}
+
+/** A query that was allowed and goes up. */
+export interface ForwardedQuery {
+  readonly sink: ClientSink;
+  /** Who asks: connections are shared fairly between users. */
+  readonly user: string;
+  /** The bytes that were judged, sent as they are. */
+  readonly body: Buffer;
+  /** The lines of its header fields. */
+  readonly fields: string;
+  /** A query that only reads may be sent again if its connection breaks before an answer. */
+  readonly isRead: boolean;
+  /** Headers that the gateway adds to the answer: names and values in turn. */
+  readonly answerHeaders: readonly string[];
+  /**
+   * Told why there is no answer, as long as nothing of one has gone out: Refusal
+   * `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.
+   */
+  fail(error: unknown): void;
+}
 
 /** The client went away: there is nobody to answer. */
 class ClientGoneError extends Error {}
@@ -21,23 +47,25 @@ export interface AttemptLimits {
   readonly clientTimeout: number;
 }
 
-/** What came of an attempt: it is over, or may be made again, or failed before an answer. */
-export type Outcome = "over" | "again" | Refusal;
+/**
+ * Told what came of an attempt.
+ *
+ * @param failure why it has failed before the head of an answer went out; undefined: it is over
+ * @param hasReceived true if bytes of an answer have come
+ */
+export type Settle = (failure: Refusal | undefined, hasReceived: boolean) => void;
 
 /** Interim answers (RFC 9110, section 15.2) that are read before one that counts. */
 const MAX_INTERIM = 100;
 
-/**
- * One attempt to send a query up and its answer back. Its outcome is `again` if it only reads, and
- * its connection broke before a byte of an answer.
- */
+/** One attempt to send a query up and its answer back. */
 export class ForwardAttempt implements AnswerReceiver {
   readonly #query: ForwardedQuery;
   readonly #response: ServerResponse;
   readonly #limits: AttemptLimits;
-  readonly #figures: QueryMetrics;
+  readonly #metrics: QueryMetrics;
   readonly #connection: Connection;
-  readonly #settle: (outcome: Outcome) => void;
+  readonly #settle: Settle;
   readonly #startedAt = performance.now();
   #interim = 0;
   /** True once the first byte of an answer has come. */
@@ -55,14 +83,14 @@ export class ForwardAttempt implements AnswerReceiver {
     query: ForwardedQuery,
     connection: Connection,
     limits: AttemptLimits,
-    figures: QueryMetrics,
-    settle: (outcome: Outcome) => void,
+    metrics: QueryMetrics,
+    settle: Settle,
   ) {
     this.#query = query;
     this.#response = query.sink.response;
     this.#connection = connection;
     this.#limits = limits;
-    this.#figures = figures;
+    this.#metrics = metrics;
     this.#settle = settle;
     query.sink.whenClosed = this.#onClientClose;
   }
@@ -83,7 +111,7 @@ export class ForwardAttempt implements AnswerReceiver {
   }
 
   onHead(head: AnswerHead): void {
-    this.#figures.answers.add((performance.now() - this.#startedAt) / 1000);
+    this.#metrics.answers.add((performance.now() - this.#startedAt) / 1000);
     // Whether it is as empty as it says is known at its end alone.
     if (head.status === RESET_CONTENT) this.#heldHead = head;
     else this.#start(head);
@@ -120,22 +148,20 @@ export class ForwardAttempt implements AnswerReceiver {
     if (last === undefined) this.#response.end();
     // As text it goes out together with the head, byte for byte the same.
     else this.#response.end(last.toString("latin1"), "latin1");
-    this.#settle("over");
+    this.#settle(undefined, this.#hasReceived);
   }
 
   onError(error: Error): void {
     this.#release();
     if (this.#isClientGone) {
-      this.#settle("over");
+      this.#settle(undefined, this.#hasReceived);
     } else if (this.#hasStarted) {
       // Half an answer must not look like a whole one: the client sees a cut connection.
-      this.#figures.cut++;
+      this.#metrics.cut++;
       this.#response.destroy();
-      this.#settle("over");
-    } else if (this.#query.isRead && !this.#hasReceived && isBrokenConnection(error)) {
-      this.#settle("again");
+      this.#settle(undefined, this.#hasReceived);
     } else {
-      this.#settle(asRefusal(error));
+      this.#settle(asRefusal(error), this.#hasReceived);
     }
   }
 

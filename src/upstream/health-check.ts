@@ -2,14 +2,14 @@ import { type RequestOptions, request as requestPlain } from "node:http";
 import { request as requestTls } from "node:https";
 import { connect } from "node:net";
 import { engineName } from "../engine-name.ts";
-import type { UpstreamTarget } from "./target.ts";
+import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
 /** Milliseconds after which an upstream that takes no connection, or gives no answer, is down. */
 const TIMEOUT_MS = 2000;
 /** Milliseconds for which an upstream that was found up counts as up. */
 const FRESH_MS = 1000;
 
-/** How an upstream is looked at. */
+/** How the health of an upstream is checked. */
 export interface HealthCheckOptions {
   readonly target: UpstreamTarget;
   /**
@@ -21,19 +21,12 @@ export interface HealthCheckOptions {
   readonly authorization?: string | undefined;
 }
 
-function addressOf({ origin, socketPath }: UpstreamTarget) {
-  if (socketPath !== undefined) return { path: socketPath };
-  const { hostname, port, protocol } = new URL(origin);
-  return {
-    host: hostname.replace(/^\[(.*)\]$/, "$1"),
-    port: Number(port) || (protocol === "https:" ? 443 : 80),
-  };
-}
-
 /** True if the upstream takes a connection; nothing is sent on it. */
 function takesConnection(target: UpstreamTarget): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect({ ...addressOf(target), timeout: TIMEOUT_MS });
+    const { origin, socketPath } = target;
+    const address = socketPath === undefined ? hostAndPort(origin) : { path: socketPath };
+    const socket = connect({ ...address, timeout: TIMEOUT_MS });
     const finish = (reachable: boolean) => {
       socket.destroy();
       resolve(reachable);
@@ -44,18 +37,18 @@ function takesConnection(target: UpstreamTarget): Promise<boolean> {
   });
 }
 
-/** What an upstream has answered to a look. */
-interface Look {
+/** What an upstream has answered to a health check. */
+interface Health {
   /** True for a status of 2xx. */
   readonly isGood: boolean;
   readonly isEngine: boolean;
 }
 
 /** Asks the upstream for `GET` of the path, on a connection of its own; undefined: no answer. */
-function look(
+function ask(
   { target, authorization }: HealthCheckOptions,
   path: string,
-): Promise<Look | undefined> {
+): Promise<Health | undefined> {
   const { origin, socketPath } = target;
   const options: RequestOptions = {
     path,
@@ -66,17 +59,17 @@ function look(
   };
   const request = origin.startsWith("https:") ? requestTls : requestPlain;
   return new Promise((resolve) => {
-    const ask = request(origin, options, ({ statusCode = 0, headers }) => {
+    const asked = request(origin, options, ({ statusCode = 0, headers }) => {
       const isGood = statusCode >= 200 && statusCode < 300;
       resolve({ isGood, isEngine: headers.server === engineName });
-      ask.destroy();
+      asked.destroy();
     });
-    ask.on("error", () => resolve(undefined));
-    ask.end();
+    asked.on("error", () => resolve(undefined));
+    asked.end();
   });
 }
 
-/** Finds out whether the upstream is there, with one look for all who ask at one moment. */
+/** Finds out whether the upstream is there, with one health check for all who ask at one moment. */
 export class HealthCheck {
   readonly #options: HealthCheckOptions;
   #asking: Promise<boolean> | undefined;
@@ -92,11 +85,11 @@ export class HealthCheck {
   /** True if the upstream is there, or was within the last second. */
   async isUp(): Promise<boolean> {
     if (performance.now() < this.#freshUntil) return true;
-    return this.look();
+    return this.check();
   }
 
   /** True if the upstream is there now. */
-  look(): Promise<boolean> {
+  check(): Promise<boolean> {
     this.#asking ??= this.#ask();
     return this.#asking;
   }
@@ -104,7 +97,7 @@ export class HealthCheck {
   async #ask(): Promise<boolean> {
     const { path = "" } = this.#options;
     const isUp =
-      path === "" ? await this.#isThere() : ((await look(this.#options, path))?.isGood ?? false);
+      path === "" ? await this.#isThere() : ((await ask(this.#options, path))?.isGood ?? false);
     this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
     this.#asking = undefined;
     return isUp;
@@ -112,7 +105,7 @@ export class HealthCheck {
 
   async #isThere(): Promise<boolean> {
     if (this.#isEngine !== false) {
-      const answer = await look(this.#options, "/healthz");
+      const answer = await ask(this.#options, "/healthz");
       if (answer !== undefined) this.#isEngine = answer.isEngine;
       // One that was the engine and is mute is down; of any other a connection is enough.
       if (this.#isEngine) return answer?.isGood ?? false;

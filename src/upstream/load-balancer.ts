@@ -8,7 +8,7 @@ export interface Candidate {
   readonly failedAt: number;
 }
 
-/** Chooses among candidates that serve the same. */
+/** Load balancing: chooses among candidates that serve the same. */
 export class LoadBalancer<C extends Candidate> {
   readonly #candidates: readonly C[];
   /** Where the search begins, so that equals have their turns. */

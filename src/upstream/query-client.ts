@@ -1,14 +1,16 @@
 import { Refusal } from "../refusal.ts";
+import type { Backend } from "./backend.ts";
 import type { BufferedQuery, QueryAnswer } from "./buffered-answer.ts";
-import { whenAborted, whenClosed } from "./cancellation.ts";
-import type { Slot } from "./fair-limiter.ts";
-import type { Outcome } from "./forward-attempt.ts";
-import type { ForwardedQuery } from "./query-forward.ts";
+import { hasBroken } from "./failure.ts";
+import { type Slot, whenEither } from "./fair-limiter.ts";
+import type { ForwardedQuery, Settle } from "./forward-attempt.ts";
+import type { Connection } from "./http1/connection.ts";
+import type { LoadBalancer } from "./load-balancer.ts";
 import type { QueryLink } from "./query-link.ts";
 
-/** Sends queries to the upstream and streams the answers back. */
+/** Sends queries to the upstream. */
 export interface QueryClient {
-  /** Sends a query up; its answer goes to the sink. */
+  /** Sends a query up and streams its answer to the client. */
   forward(query: ForwardedQuery): void;
   /**
    * Sends a query for the gateway's own use.
@@ -19,49 +21,192 @@ export interface QueryClient {
   ask(query: BufferedQuery): Promise<QueryAnswer>;
 }
 
-/** What becomes of a query whose sink gave it up. */
+/** What becomes of a query whose caller gave it up. */
 export function givenUp(): Refusal {
   return new Refusal("upstream_broken", { detail: "given up" });
 }
 
-/** Sends queries to an upstream of one target. */
-export function createQueryClient(link: QueryLink): QueryClient {
-  const { limiter } = link;
+/** How far an attempt that has failed had come. */
+interface Sent {
+  /** True if its connection never stood, so that no byte of it has gone up. */
+  readonly isUnsent: boolean;
+  /** True if bytes of an answer have come. */
+  readonly hasReceived: boolean;
+}
 
-  function send(query: ForwardedQuery, slot: Slot): void {
-    function settle(outcome: Outcome): void {
-      if (outcome === "again") {
-        // On a new connection: the retry must not meet another stale one.
-        link.send(link.open(), { ...query, isRead: false }, settle);
+const none: ReadonlySet<Backend> = new Set();
+
+/**
+ * One query on its way to one of the backends, by one set of rules for retries and failover:
+ *
+ * - It waits for a free connection of the least busy live backend; if that is ejected meanwhile, of
+ *   the next one.
+ * - As long as its connection never stood, no byte of it has gone up, and it goes to one backend
+ *   after the other.
+ * - A read whose connection broke before a byte of an answer is sent once more: to another live
+ *   backend, or to the same one where there is none, since it may have been no more than the end of
+ *   an idle connection.
+ */
+abstract class Delivery<Query extends { readonly user: string; readonly isRead: boolean }> {
+  protected readonly query: Query;
+  readonly #balancer: LoadBalancer<Backend>;
+  #tried: Set<Backend> | undefined;
+  /** True once a read was sent again. */
+  #isRepeat = false;
+  /** Why the last attempt has failed. */
+  #failure: Refusal | undefined;
+
+  constructor(balancer: LoadBalancer<Backend>, query: Query) {
+    this.#balancer = balancer;
+    this.query = query;
+  }
+
+  /** True once nobody waits for the answer any more. */
+  protected abstract get isCancelled(): boolean;
+  /** Has `leave` called when nobody waits any more; returns what undoes that. */
+  protected abstract whenCancelled(leave: () => void): () => void;
+  protected abstract attempt(link: QueryLink, connection: Connection, settle: Settle): void;
+  /** Told why there is no answer. */
+  protected abstract fail(error: unknown): void;
+  protected abstract cancel(): void;
+
+  start(): void {
+    const backend = this.#nextBackend();
+    if (backend === undefined) {
+      this.fail(this.#failure ?? new Refusal("upstream_overloaded", { retryAfter: 1 }));
+    } else this.#sendTo(backend);
+  }
+
+  #nextBackend(): Backend | undefined {
+    const tried = this.#tried ?? none;
+    return this.#balancer.leastBusy(tried) ?? this.#balancer.leastRecentlyFailed(tried);
+  }
+
+  #sendTo(backend: Backend): void {
+    const slot = backend.link.limiter.tryTake(this.query.user);
+    if (slot !== undefined) this.#send(backend, slot);
+    else this.#sendInTurn(backend).catch((error: unknown) => this.fail(error));
+  }
+
+  async #sendInTurn(backend: Backend): Promise<void> {
+    const ended = whenEither((leave) => this.whenCancelled(leave), backend.whenEjected);
+    const slot = await backend.link.wait(this.query.user, ended);
+    if (slot !== undefined) this.#send(backend, slot);
+    else if (this.isCancelled) this.cancel();
+    else {
+      this.#noteTried(backend);
+      this.start();
+    }
+  }
+
+  #send(backend: Backend, slot: Slot): void {
+    const { link } = backend;
+    if (this.isCancelled) {
+      link.limiter.release(slot);
+      this.cancel();
+      return;
+    }
+    // On a new connection: the retry must not meet another stale one.
+    const connection = this.#isRepeat ? link.open() : link.take();
+    this.attempt(link, connection, (failure, hasReceived) => {
+      if (failure !== undefined && !this.isCancelled) {
+        const { isUnsent } = connection;
+        if (isUnsent || hasBroken(failure)) backend.noteFailure();
+        this.#failure = failure;
+        this.#retry(backend, slot, failure, { isUnsent, hasReceived });
         return;
       }
-      limiter.release(slot);
-      if (outcome !== "over") query.fail(outcome);
+      link.limiter.release(slot);
+      if (failure !== undefined) this.cancel();
+      else if (!this.isCancelled) backend.noteSuccess();
+    });
+  }
+
+  #retry(backend: Backend, slot: Slot, failure: Refusal, { isUnsent, hasReceived }: Sent): void {
+    const { isRead } = this.query;
+    const tried = this.#noteTried(backend);
+    const mayRepeat = isRead && !this.#isRepeat && !hasReceived && hasBroken(failure);
+    const nextForRead = mayRepeat ? this.#balancer.leastBusy(tried) : undefined;
+    const next = isUnsent ? this.#nextBackend() : nextForRead;
+    if (mayRepeat && (next === undefined || !isUnsent)) this.#isRepeat = true;
+    if (next === undefined && mayRepeat) {
+      this.#send(backend, slot);
+      return;
     }
-    if (query.sink.response.destroyed) limiter.release(slot);
-    else link.send(link.take(), query, settle);
+    backend.link.limiter.release(slot);
+    if (next === undefined) this.fail(failure);
+    else this.#sendTo(next);
   }
 
-  async function sendInTurn(query: ForwardedQuery): Promise<void> {
-    const slot = await link.wait(query.user, whenClosed(query.sink));
-    if (slot !== undefined) send(query, slot);
+  #noteTried(backend: Backend): ReadonlySet<Backend> {
+    this.#tried ??= new Set();
+    return this.#tried.add(backend);
+  }
+}
+
+/** A query whose answer is streamed to the client. */
+class Forwarding extends Delivery<ForwardedQuery> {
+  protected get isCancelled(): boolean {
+    return this.query.sink.response.destroyed;
   }
 
+  /** When the client goes away; nothing else may wait for that meanwhile. */
+  protected whenCancelled(leave: () => void): () => void {
+    const { sink } = this.query;
+    sink.whenClosed = leave;
+    return () => {
+      sink.whenClosed = undefined;
+    };
+  }
+
+  protected attempt(link: QueryLink, connection: Connection, settle: Settle): void {
+    link.forward(connection, this.query, settle);
+  }
+
+  protected fail(error: unknown): void {
+    this.query.fail(error);
+  }
+
+  /** The client is gone: there is nobody to answer. */
+  protected cancel(): void {}
+}
+
+/** A query whose answer the gateway itself has a use for. */
+class Asking extends Delivery<BufferedQuery> {
+  readonly #result = Promise.withResolvers<QueryAnswer>();
+  readonly answer = this.#result.promise;
+
+  protected get isCancelled(): boolean {
+    return this.query.signal.aborted;
+  }
+
+  protected whenCancelled(leave: () => void): () => void {
+    const { signal } = this.query;
+    signal.addEventListener("abort", leave, { once: true });
+    return () => signal.removeEventListener("abort", leave);
+  }
+
+  protected attempt(link: QueryLink, connection: Connection, settle: Settle): void {
+    link.ask(connection, this.query, { take: this.#result.resolve, settle });
+  }
+
+  protected fail(error: unknown): void {
+    this.#result.reject(error);
+  }
+
+  protected cancel(): void {
+    this.#result.reject(givenUp());
+  }
+}
+
+/** Sends queries to whichever of the backends is live and least busy. */
+export function createQueryClient(balancer: LoadBalancer<Backend>): QueryClient {
   return {
-    forward(query) {
-      const slot = limiter.tryTake(query.user);
-      if (slot !== undefined) send(query, slot);
-      else sendInTurn(query).catch(query.fail);
-    },
-    async ask(query) {
-      const { user, signal } = query;
-      const slot = limiter.tryTake(user) ?? (await link.wait(user, whenAborted(signal)));
-      if (slot === undefined) throw givenUp();
-      try {
-        return await link.ask(link.take(), query);
-      } finally {
-        limiter.release(slot);
-      }
+    forward: (query) => new Forwarding(balancer, query).start(),
+    ask(query) {
+      const asking = new Asking(balancer, query);
+      asking.start();
+      return asking.answer;
     },
   };
 }

@@ -1,11 +1,14 @@
 import { Refusal } from "../refusal.ts";
-import { BufferedAnswer, type BufferedQuery, type QueryAnswer } from "./buffered-answer.ts";
-import type { Cancellation } from "./cancellation.ts";
-import { FairLimiter, type Slot } from "./fair-limiter.ts";
-import { type AttemptLimits, ForwardAttempt, type Outcome } from "./forward-attempt.ts";
+import { type AnswerSink, BufferedAnswer, type BufferedQuery } from "./buffered-answer.ts";
+import { type Cancellation, FairLimiter, type Slot } from "./fair-limiter.ts";
+import {
+  type AttemptLimits,
+  ForwardAttempt,
+  type ForwardedQuery,
+  type Settle,
+} from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
-import type { ForwardedQuery } from "./query-forward.ts";
 import type { QueryMetrics } from "./query-metrics.ts";
 import type { UpstreamTarget } from "./target.ts";
 
@@ -45,10 +48,10 @@ export class QueryLink {
   readonly #common: string;
   readonly #start: string;
   readonly #limits: AttemptLimits;
-  readonly #figures: QueryMetrics;
+  readonly #metrics: QueryMetrics;
 
-  /** Nothing is connected until it is needed. @param figures where this way is counted too */
-  constructor(options: QueryLinkOptions, figures: QueryMetrics) {
+  /** Nothing is connected until it is needed. @param metrics where this way is counted too */
+  constructor(options: QueryLinkOptions, metrics: QueryMetrics) {
     const { target, connections, connectTimeout, responseTimeout } = options;
     const { clientTimeout = CLIENT_TIMEOUT_MS } = options;
     this.#limits = { responseTimeout, clientTimeout };
@@ -56,8 +59,8 @@ export class QueryLink {
     this.#common = ` HTTP/1.1\r\nhost: ${hostHeader(target)}\r\nconnection: keep-alive\r\n`;
     this.#start = `POST /query${this.#common}`;
     this.limiter = new FairLimiter(connections, connections * WAITING_PER_CONNECTION);
-    this.#figures = figures;
-    figures.include(this.limiter);
+    this.#metrics = metrics;
+    metrics.include(this.limiter);
   }
 
   /** A connection that was used before, or a new one. */
@@ -73,23 +76,23 @@ export class QueryLink {
   /**
    * Waits for a slot; to be called only if none is free.
    *
-   * @returns undefined if `departure` came first
+   * @returns undefined if `cancellation` came first
    * @throws Refusal `upstream_overloaded` if too many wait, or after the response timeout
    */
-  async wait(user: string, departure: Cancellation): Promise<Slot | undefined> {
+  async wait(user: string, cancellation: Cancellation): Promise<Slot | undefined> {
     const startedAt = performance.now();
     try {
-      return await this.#turn(user, departure);
+      return await this.#turn(user, cancellation);
     } finally {
-      this.#figures.waits.add((performance.now() - startedAt) / 1000);
+      this.#metrics.waits.add((performance.now() - startedAt) / 1000);
     }
   }
 
-  async #turn(user: string, departure: Cancellation): Promise<Slot | undefined> {
+  async #turn(user: string, cancellation: Cancellation): Promise<Slot | undefined> {
     const place = this.limiter.wait(user);
     if (place === undefined) throw overloaded();
     let isGone = false;
-    const forget = departure(() => {
+    const forget = cancellation(() => {
       isGone = true;
       place.leave();
     });
@@ -102,22 +105,17 @@ export class QueryLink {
   }
 
   /** Sends a query up and streams its answer to the client; `settle` is told what came of it. */
-  send(connection: Connection, query: ForwardedQuery, settle: (outcome: Outcome) => void): void {
-    const exchange = new ForwardAttempt(query, connection, this.#limits, this.#figures, settle);
-    connection.send(this.#headOf(query), query.body, exchange);
+  forward(connection: Connection, query: ForwardedQuery, settle: Settle): void {
+    const attempt = new ForwardAttempt(query, connection, this.#limits, this.#metrics, settle);
+    connection.send(this.#headOf(query), query.body, attempt);
   }
 
-  /**
-   * Sends a query up and holds its answer.
-   *
-   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`
-   */
-  ask(connection: Connection, query: BufferedQuery): Promise<QueryAnswer> {
-    const held = new BufferedAnswer(connection, query, this.#figures.answers);
+  /** Sends a query up and holds its answer, which the sink is given. */
+  ask(connection: Connection, query: BufferedQuery, sink: AnswerSink): void {
+    const answer = new BufferedAnswer(connection, query, sink, this.#metrics.answers);
     const { path, fields, body } = query;
     const head = path === undefined ? this.#headOf(query) : this.#headOfGet(path, fields);
-    connection.send(head, body, held);
-    return held.answer;
+    connection.send(head, body, answer);
   }
 
   #headOf({ fields, body }: Pick<ForwardedQuery, "fields" | "body">): string {

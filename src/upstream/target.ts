@@ -18,3 +18,12 @@ export function parseTarget(url: string): UpstreamTarget {
   }
   return { origin: new URL(url).origin, socketPath: undefined };
 }
+
+/** Host, without the brackets of an IPv6 address, and port of an origin. */
+export function hostAndPort(origin: string): { host: string; port: number } {
+  const { hostname, port, protocol } = new URL(origin);
+  return {
+    host: hostname.replace(/^\[(.*)\]$/, "$1"),
+    port: Number(port) || (protocol === "https:" ? 443 : 80),
+  };
+}

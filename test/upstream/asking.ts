@@ -1,5 +1,23 @@
 import type { ServerResponse } from "node:http";
+import type { BackendOptions } from "../../src/upstream/backend.ts";
 import { fieldLines } from "../../src/upstream/http1/field-lines.ts";
+import { QueryMetrics } from "../../src/upstream/query-metrics.ts";
+
+/** How the backends of tests are reached, unless the test says otherwise. */
+export function backendOptions(options: Partial<BackendOptions>): BackendOptions {
+  return {
+    connections: 8,
+    connectTimeout: 1000,
+    responseTimeout: 5000,
+    healthPath: "",
+    // Only the check at the start: all else is told by the queries.
+    healthInterval: 3_600_000,
+    authorization: undefined,
+    metrics: new QueryMetrics(),
+    onChange() {},
+    ...options,
+  };
+}
 
 /** What is common to queries of tests that are forwarded for the client of a plain server. */
 export function queryFor(response: ServerResponse) {

@@ -3,15 +3,13 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage } from "node:http";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { createQueryClient } from "../../src/upstream/query-client.ts";
-import { QueryLink } from "../../src/upstream/query-link.ts";
-import { QueryMetrics } from "../../src/upstream/query-metrics.ts";
+import { openBackendGroup } from "../../src/upstream/backend-group.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { untilStill } from "../kit/eventually.ts";
 import { listening } from "../kit/listening.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { queryFor } from "./asking.ts";
+import { backendOptions, queryFor } from "./asking.ts";
 
 /** An answer of so many bytes that no other one has at the same place. */
 function content(seed: number, length: number): Buffer {
@@ -28,19 +26,13 @@ const digest = (bytes: Buffer): string => createHash("sha256").update(bytes).dig
 
 /** A server that forwards to `upstream` on two connections. */
 async function forwarder(t: Test, upstream: RecordingUpstream): Promise<string> {
-  const options = {
-    target: parseTarget(upstream.url),
-    connections: 2,
-    connectTimeout: 5000,
-    responseTimeout: 20_000,
-  };
-  const link = new QueryLink(options, new QueryMetrics());
-  const client = createQueryClient(link);
+  const options = backendOptions({ connections: 2, connectTimeout: 5000, responseTimeout: 20_000 });
+  const group = openBackendGroup(parseTarget(upstream.url), [], options);
   const server = createServer((request, response) => {
     const body = Buffer.from(request.url ?? "");
-    client.forward({ ...queryFor(response), body, isRead: true });
+    group.queries.forward({ ...queryFor(response), body, isRead: true });
   });
-  t.teardown(() => link.close());
+  t.teardown(() => group.close());
   return `http://127.0.0.1:${await listening(t, server)}`;
 }
 

@@ -1,32 +1,23 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
 import t from "tap";
-import { createQueryClient } from "../../src/upstream/query-client.ts";
-import { QueryLink } from "../../src/upstream/query-link.ts";
-import { QueryMetrics } from "../../src/upstream/query-metrics.ts";
+import { openBackendGroup } from "../../src/upstream/backend-group.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { listening } from "../kit/listening.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { queryFor } from "./asking.ts";
+import { backendOptions, queryFor } from "./asking.ts";
 
 const megabyte = Buffer.alloc(1024 * 1024, "x");
 
 t.test("a client that stops reading gives its connection to the upstream back", async (t) => {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
-  const options = {
-    target: parseTarget(upstream.url),
-    connections: 1,
-    connectTimeout: 5000,
-    responseTimeout: 10_000,
-    clientTimeout: 200,
-  };
-  const link = new QueryLink(options, new QueryMetrics());
-  t.teardown(() => link.close());
-  const client = createQueryClient(link);
+  const options = backendOptions({ connections: 1, responseTimeout: 10_000, clientTimeout: 200 });
+  const group = openBackendGroup(parseTarget(upstream.url), [], options);
+  t.teardown(() => group.close());
   const server = createServer((_request, response) => {
-    client.forward({ ...queryFor(response), isRead: true });
+    group.queries.forward({ ...queryFor(response), isRead: true });
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
 

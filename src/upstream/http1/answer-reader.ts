@@ -1,7 +1,6 @@
 import { type AnswerHead, BrokenAnswerError, parseAnswerHead } from "./answer-head.ts";
 import { ChunkedBody } from "./chunked-body.ts";
-import type { Lease } from "./read-buffer.ts";
-import type { AnswerReceiver } from "./receiver.ts";
+import type { Lease, Release } from "./read-buffer.ts";
 
 /** Bytes of the head of an answer, at most. */
 const LARGEST_HEAD = 16 * 1024;
@@ -10,6 +9,20 @@ const SHORT_LAST = 4096;
 const SWITCHING_PROTOCOLS = 101;
 const headEnd = Buffer.from("\r\n\r\n");
 const nothing = Buffer.alloc(0);
+
+/** Takes an answer as it comes. `onEnd` or `onError` is the last that it hears. */
+export interface AnswerReceiver {
+  /** The first byte has come. */
+  onBytes(): void;
+  /** An interim answer (RFC 9110, section 15.2). */
+  onInterim(): void;
+  onHead(head: AnswerHead): void;
+  /** @param release to be called when the piece is of no more use: its memory serves again */
+  onData(piece: Buffer, release: Release): void;
+  /** @param last the last piece, if it is short and came with the end; not to be kept */
+  onEnd(last: Buffer | undefined): void;
+  onError(error: Error): void;
+}
 
 /** How an answer ended. */
 export interface AnswerEnd {

@@ -1,8 +1,8 @@
 import { connect as connectPlain, type OnReadOpts, type Socket } from "node:net";
 import { connect as connectTls, TLSSocket } from "node:tls";
-import type { UpstreamTarget } from "../target.ts";
+import { ConnectionError } from "../failure.ts";
+import { hostAndPort, type UpstreamTarget } from "../target.ts";
 import { Connection, type ConnectionTimeouts } from "./connection.ts";
-import { ConnectionError } from "./failure.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 
 /** Milliseconds for which a connection is kept idle, unless the upstream says otherwise. */
@@ -17,25 +17,18 @@ interface Idle {
   readonly until: number;
 }
 
-function hostOf({ hostname }: URL): string {
-  return hostname.replace(/^\[(.*)\]$/, "$1");
-}
-
 /** Opens sockets to a target; nothing is sent on them yet. */
 function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpts) => Socket {
   if (socketPath !== undefined) return (onread) => connectPlain({ path: socketPath, onread });
-  const url = new URL(origin);
-  const host = hostOf(url);
-  if (url.protocol === "https:") {
-    const port = Number(url.port) || 443;
-    const options = { host, port, servername: host, ALPNProtocols: ["http/1.1"] };
-    return (onread) => {
-      const withReads = { ...options, onread };
-      return connectTls(withReads);
-    };
+  const address = hostAndPort(origin);
+  if (!origin.startsWith("https:")) {
+    return (onread) => connectPlain({ ...address, noDelay: true, onread });
   }
-  const port = Number(url.port) || 80;
-  return (onread) => connectPlain({ host, port, noDelay: true, onread });
+  const options = { ...address, servername: address.host, ALPNProtocols: ["http/1.1"] };
+  return (onread) => {
+    const withReads = { ...options, onread };
+    return connectTls(withReads);
+  };
 }
 
 /** The connections to one upstream that are kept between requests. */

@@ -1,9 +1,8 @@
 import type { Socket } from "node:net";
+import { ConnectionError } from "../failure.ts";
 import { BrokenAnswerError } from "./answer-head.ts";
-import { type AnswerEnd, AnswerReader } from "./answer-reader.ts";
-import { ConnectionError } from "./failure.ts";
+import { type AnswerEnd, AnswerReader, type AnswerReceiver } from "./answer-reader.ts";
 import type { Lease, ReadBuffer } from "./read-buffer.ts";
-import type { AnswerReceiver } from "./receiver.ts";
 
 /** Bytes up to which head and body of a request are put together and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;

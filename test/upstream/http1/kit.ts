@@ -2,8 +2,8 @@ import { once } from "node:events";
 import { request } from "node:http";
 import type { Test } from "tap";
 import type { AnswerHead } from "../../../src/upstream/http1/answer-head.ts";
+import type { AnswerReceiver } from "../../../src/upstream/http1/answer-reader.ts";
 import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
-import type { AnswerReceiver } from "../../../src/upstream/http1/receiver.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
 import { type OnRequest, RawUpstream } from "../../kit/raw-upstream.ts";
 
