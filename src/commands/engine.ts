@@ -1,7 +1,7 @@
 import path from "node:path";
 import { Command, InvalidArgumentError, Option } from "commander";
 import type { PostgresDatabases } from "../engine/postgres/open.ts";
-import { ping, pong } from "../ipc/heartbeat.ts";
+import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { endWithErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
@@ -76,13 +76,6 @@ async function run(options: EngineOptions): Promise<void> {
     if (process.connected) process.disconnect?.();
     throw error;
   }
-}
-
-/** Tells the gateway that the event loop turns. */
-function answerHeartbeat(): void {
-  process.on("message", (message) => {
-    if (message === ping) process.send?.(pong, undefined, undefined, () => {});
-  });
 }
 
 async function serve(options: EngineOptions): Promise<void> {

@@ -1,68 +1,38 @@
-import { type ChildProcess, fork } from "node:child_process";
-import { once } from "node:events";
-import path from "node:path";
-import { fileURLToPath } from "node:url";
+import { type Call, ChannelClosedError, messageCodec, type NoCalls } from "../ipc/channel.ts";
+import { ChildProgram, howEnded, siblingModule } from "../ipc/child-program.ts";
 import { Refusal } from "../refusal.ts";
 import type { HashOrder } from "./hash.ts";
 
-/** An order as it goes to the process. */
-export interface NumberedOrder {
-  readonly id: number;
-  readonly order: HashOrder;
-}
+/** What the gateway asks of the process. */
+export type HashCalls = { readonly derive: Call<HashOrder, Uint8Array> };
 
-/** What comes back for it; without a hash if it failed. */
-export interface HashAnswer {
-  readonly id: number;
-  readonly hash: Uint8Array | undefined;
-}
+type HashProgram = ChildProgram<NoCalls, HashCalls, string>;
 
-/** Asks whether the process is there, and says that it is. */
-export const BEAT = "beat";
-
-/** Beside this module, and compiled if it is. */
-const program = fileURLToPath(
-  new URL(`./hash-program${path.extname(import.meta.url)}`, import.meta.url),
-);
+/** Questions in a row whether it is there that may go unanswered; more while it starts. */
+const HEARTBEAT = { missable: 5, missableAtStart: 20 };
+/** Processes that an order is given to before it fails. */
+const ATTEMPTS = 2;
 
 /**
  * Not detached: where the system shares the cores out by session first, a process in a session of
  * its own would get as much as the gateway, however low its priority.
  */
-function start(threads: number): ChildProcess {
+function startProgram(threads: number): HashProgram {
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith("GATEHOUSE_"));
-  return fork(program, [], {
-    env: { ...Object.fromEntries(kept), UV_THREADPOOL_SIZE: String(threads) },
-    execArgv: [],
-    serialization: "advanced",
-    stdio: ["ignore", "ignore", "inherit", "ipc"],
+  return new ChildProgram(siblingModule(import.meta.url, "hash-program"), {
+    fork: {
+      env: { ...Object.fromEntries(kept), UV_THREADPOOL_SIZE: String(threads) },
+      execArgv: [],
+      stdio: ["ignore", "ignore", "inherit", "ipc"],
+    },
+    handlers: {},
+    errors: messageCodec,
+    heartbeat: HEARTBEAT,
   });
 }
 
 function failure(detail: string): Refusal {
   return new Refusal("login_busy", { detail, retryAfter: 1 });
-}
-
-/** Milliseconds between two questions whether the process is there, while it has work. */
-const BEAT_MS = 1000;
-/** Questions in a row that may go unanswered; more while it starts. */
-const UNANSWERED = 5;
-const UNANSWERED_AT_START = 20;
-/** Processes that an order is given to before it fails. */
-const ATTEMPTS = 2;
-
-/** An order that waits for its answer. */
-interface Pending {
-  readonly order: HashOrder;
-  readonly answer: PromiseWithResolvers<Uint8Array>;
-  attempts: number;
-}
-
-/** A process, and how many questions it has left unanswered. */
-interface Running {
-  readonly child: ChildProcess;
-  /** Below 0 while it starts. */
-  unanswered: number;
 }
 
 /**
@@ -74,10 +44,7 @@ interface Running {
 export class HashProcess {
   readonly #threads: number;
   readonly #onLost: (reason: string) => void;
-  readonly #pending = new Map<number, Pending>();
-  #running: Running | undefined;
-  #beat: NodeJS.Timeout | undefined;
-  #lastId = 0;
+  #running: HashProgram | undefined;
   #isClosed = false;
 
   /**
@@ -91,83 +58,31 @@ export class HashProcess {
 
   /** @throws Refusal `login_busy` if the process cannot do it */
   async derive(order: HashOrder): Promise<Uint8Array> {
-    // A login that outlasts its connection must not start the process again.
-    if (this.#isClosed) throw failure("the gateway is closing");
-    const id = ++this.#lastId;
-    const pending = { order, answer: Promise.withResolvers<Uint8Array>(), attempts: 0 };
-    this.#pending.set(id, pending);
-    this.#beat ??= setInterval(() => this.#ask(), BEAT_MS);
-    this.#send(id, pending);
-    return pending.answer.promise;
+    for (let attempt = 1; ; attempt++) {
+      // A login that outlasts its connection must not start the process again.
+      if (this.#isClosed) throw failure("the gateway is closing");
+      try {
+        return await this.#usable().ask("derive", order);
+      } catch (error) {
+        if (!(error instanceof ChannelClosedError)) throw failure("a hash failed");
+        if (attempt === ATTEMPTS) throw failure(`the hashing process: ${error.how}`);
+      }
+    }
   }
 
   /** Ends the process. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    const { child } = this.#running ?? {};
-    if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    const exit = once(child, "exit");
-    child.kill("SIGKILL");
-    await exit;
+    await this.#running?.kill();
   }
 
-  #send(id: number, pending: Pending): void {
-    this.#running ??= this.#start();
-    pending.attempts++;
-    const numbered: NumberedOrder = { id, order: pending.order };
-    // A process that is gone says so by its end.
-    if (this.#running.child.connected) this.#running.child.send(numbered, () => {});
-  }
-
-  /** Asks whether the process is there, and ends one that was asked too often. */
-  #ask(): void {
-    if (this.#running === undefined) return;
-    const { child } = this.#running;
-    // By count, not by time: this process may have stood still itself.
-    if (++this.#running.unanswered > UNANSWERED) child.kill("SIGKILL");
-    else if (child.connected) child.send(BEAT, () => {});
-  }
-
-  #start(): Running {
-    const child = start(this.#threads);
-    const running: Running = { child, unanswered: UNANSWERED - UNANSWERED_AT_START };
-    child.on("message", (message: HashAnswer | typeof BEAT) => {
-      running.unanswered = 0;
-      if (message !== BEAT) this.#take(message);
+  #usable(): HashProgram {
+    if (this.#running?.isUsable) return this.#running;
+    const program = startProgram(this.#threads);
+    void program.ended.then((ending) => {
+      if (!this.#isClosed) this.#onLost(howEnded(ending));
     });
-    child.once("exit", (code, signal) => this.#lose(running, `it ended: ${signal ?? code}`));
-    child.on("error", ({ message }) => {
-      if (child.pid === undefined) this.#lose(running, `it did not start: ${message}`);
-    });
-    return running;
-  }
-
-  #take({ id, hash }: HashAnswer): void {
-    const pending = this.#pending.get(id);
-    this.#forget(id);
-    if (hash === undefined) pending?.answer.reject(failure("a hash failed"));
-    else pending?.answer.resolve(hash);
-  }
-
-  #forget(id: number): void {
-    this.#pending.delete(id);
-    if (this.#pending.size > 0) return;
-    clearInterval(this.#beat);
-    this.#beat = undefined;
-  }
-
-  #lose(running: Running, how: string): void {
-    if (this.#running !== running) return;
-    this.#running = undefined;
-    const reason = running.unanswered > UNANSWERED ? "it did not answer" : how;
-    if (!this.#isClosed) this.#onLost(reason);
-    for (const [id, pending] of [...this.#pending]) {
-      if (!this.#isClosed && pending.attempts < ATTEMPTS) {
-        this.#send(id, pending);
-      } else {
-        this.#forget(id);
-        pending.answer.reject(failure(`the hashing process: ${reason}`));
-      }
-    }
+    this.#running = program;
+    return program;
   }
 }

@@ -1,8 +1,10 @@
-/** The program of the process that hashes for the gateway: an answer for each order it is sent. */
+/** The program of the process that hashes for the gateway. */
 
 import { setPriority } from "node:os";
+import { messageCodec, type NoCalls } from "../ipc/channel.ts";
+import { leaveSignalsToParent, openParentChannel } from "../ipc/parent.ts";
 import { deriveHere } from "./hash.ts";
-import type { BEAT, HashAnswer, NumberedOrder } from "./hash-process.ts";
+import type { HashCalls } from "./hash-process.ts";
 
 /**
  * Queries go first when the cores are short: a core that both want goes to hashes for about a
@@ -16,22 +18,20 @@ try {
   // Where the system does not allow it, hashes are bounded in number all the same.
 }
 
-// A signal to the whole group is for the gateway, which lets its logins finish.
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => {});
-
-async function answer({ id, order }: NumberedOrder): Promise<HashAnswer> {
-  try {
-    return { id, hash: await deriveHere(order) };
-  } catch {
-    // What went wrong could quote what was asked; that it did is enough.
-    return { id, hash: undefined };
-  }
-}
-
-process.on("message", async (message: NumberedOrder | typeof BEAT) => {
-  const answered = typeof message === "string" ? message : await answer(message);
-  if (process.connected) process.send?.(answered);
-});
+leaveSignalsToParent();
+openParentChannel<HashCalls, NoCalls, string>(
+  {
+    async derive(order) {
+      try {
+        return await deriveHere(order);
+      } catch {
+        // What went wrong could quote what was asked; that it did is enough.
+        throw new Error("a hash failed");
+      }
+    },
+  },
+  messageCodec,
+);
 
 // However the gateway ended, there is nothing to finish or to keep; a hash is not waited for.
 process.once("disconnect", () => process.kill(process.pid, "SIGKILL"));

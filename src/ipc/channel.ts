@@ -1,8 +1,16 @@
-import { EventEmitter, once, setMaxListeners } from "node:events";
-import { Refusal, type RefusalCode } from "../refusal.ts";
+import { EventEmitter } from "node:events";
 
-/** What one side may ask of the other: for each name the question, and what it is answered with. */
-export type Calls = Readonly<Record<string, { readonly ask: unknown; readonly answer: unknown }>>;
+/** A remote procedure: what is asked, and what it is answered with. */
+export interface Call<Ask, Answer> {
+  readonly ask: Ask;
+  readonly answer: Answer;
+}
+
+/** What one side may ask of the other, by name. */
+export type Calls = Readonly<Record<string, Call<unknown, unknown>>>;
+
+/** The calls of a side that is asked nothing. */
+export type NoCalls = Record<never, never>;
 
 /** Answers each question; `signal` is aborted once nobody waits for the answer any more. */
 export type Handlers<Own extends Calls> = {
@@ -12,16 +20,20 @@ export type Handlers<Own extends Calls> = {
   ) => Own[Name]["answer"] | Promise<Own[Name]["answer"]>;
 };
 
-/** What becomes of an error on its way: a Refusal stays one, of any other its message is kept. */
-interface Failure {
-  readonly message: string;
-  readonly code?: RefusalCode;
-  readonly detail?: string | undefined;
-  readonly retryAfter?: number | undefined;
+/** How errors go through a channel: as something that can be cloned. */
+export interface ErrorCodec<Failure> {
+  encode(error: unknown): Failure;
+  decode(failure: Failure): Error;
 }
 
+/** Keeps the message alone. */
+export const messageCodec: ErrorCodec<string> = {
+  encode: (error) => (error instanceof Error ? error.message : "unknown error"),
+  decode: (message) => new Error(message),
+};
+
 /** What goes through a channel, either way. */
-export type Message<Own extends Calls> =
+export type Message<Own extends Calls, Failure> =
   | {
       readonly kind: "ask";
       readonly id: number;
@@ -34,50 +46,45 @@ export type Message<Own extends Calls> =
 
 /** The process at the other end is gone. */
 export class ChannelClosedError extends Error {
-  constructor() {
-    super("the process at the other end is gone");
+  readonly how: string;
+
+  constructor(how = "it is gone") {
+    super(`the process at the other end: ${how}`);
     this.name = "ChannelClosedError";
+    this.how = how;
   }
 }
 
-function toFailure(error: unknown): Failure {
-  if (error instanceof Refusal) {
-    const { code, message, detail, retryAfter } = error;
-    return { code, message, detail, retryAfter };
-  }
-  return { message: error instanceof Error ? error.message : "unknown error" };
-}
-
-function toError({ code, message, detail, retryAfter }: Failure): Error {
-  if (code === undefined) return new Error(message);
-  return new Refusal(code, {
-    message,
-    ...(detail === undefined ? {} : { detail }),
-    ...(retryAfter === undefined ? {} : { retryAfter }),
-  });
+/** What a channel is made of. */
+export interface ChannelOptions<Own extends Calls, Other extends Calls, Failure> {
+  readonly handlers: Handlers<Own>;
+  readonly errors: ErrorCodec<Failure>;
+  /** Sends a message to the other end, or drops it if there is none any more. */
+  readonly send: (message: Message<Other, Failure>) => void;
 }
 
 /**
- * Questions and answers between two processes. Messages go in order, so what was asked first is
+ * Remote procedure calls between two processes. Messages go in order, so what was asked first is
  * known first at the other end.
  *
  * @typeParam Own what is answered here
  * @typeParam Other what the other end answers
  */
-export class Channel<Own extends Calls, Other extends Calls> {
-  readonly #handlers: Handlers<Own>;
-  readonly #send: (message: Message<Other>) => void;
+export class Channel<Own extends Calls, Other extends Calls, Failure> {
+  readonly #options: ChannelOptions<Own, Other, Failure>;
+  /** Has a listener for each question without an answer. */
   readonly #answers = new EventEmitter();
   readonly #answering = new Map<number, AbortController>();
-  readonly #closing = new AbortController();
+  #end: Error | undefined;
   #lastId = 0;
 
-  /** @param send sends a message to the other end, or drops it if there is none any more */
-  constructor(handlers: Handlers<Own>, send: (message: Message<Other>) => void) {
-    this.#handlers = handlers;
-    this.#send = send;
-    // Everybody who waits for an answer listens for the end.
-    setMaxListeners(0, this.#closing.signal);
+  constructor(options: ChannelOptions<Own, Other, Failure>) {
+    this.#options = options;
+  }
+
+  /** True while the other end owes an answer. */
+  get isWaiting(): boolean {
+    return this.#answers.eventNames().length > 0;
   }
 
   /**
@@ -85,43 +92,44 @@ export class Channel<Own extends Calls, Other extends Calls> {
    *
    * @param signal tells the other end that the answer is of no more use; it is awaited all the same,
    *   since it may hold what must be given back
-   * @throws Refusal or Error as thrown there, ChannelClosedError
+   * @throws Error as thrown there, or why the channel was closed
    */
   async ask<Name extends keyof Other>(
     name: Name,
     ask: Other[Name]["ask"],
     signal?: AbortSignal,
   ): Promise<Other[Name]["answer"]> {
-    if (this.#closing.signal.aborted) throw new ChannelClosedError();
+    if (this.#end !== undefined) throw this.#end;
     const id = ++this.#lastId;
-    const answered = once(this.#answers, String(id), { signal: this.#closing.signal });
-    const cancel = () => this.#send({ kind: "cancel", id });
-    this.#send({ kind: "ask", id, name, ask });
-    if (signal?.aborted) cancel();
-    signal?.addEventListener("abort", cancel);
+    const { promise, resolve, reject } = Promise.withResolvers<Other[Name]["answer"]>();
+    this.#answers.once(String(id), (error: Error | undefined, answer: Other[Name]["answer"]) =>
+      error === undefined ? resolve(answer) : reject(error),
+    );
+    const cancel = () => this.#options.send({ kind: "cancel", id });
     try {
-      const [failure, answer] = await answered.catch(() => {
-        throw new ChannelClosedError();
-      });
-      if (failure !== undefined) throw toError(failure);
-      return answer;
+      this.#options.send({ kind: "ask", id, name, ask });
+      if (signal?.aborted) cancel();
+      signal?.addEventListener("abort", cancel);
+      return await promise;
     } finally {
+      this.#answers.removeAllListeners(String(id));
       signal?.removeEventListener("abort", cancel);
     }
   }
 
   /** Takes a message of the other end. */
-  receive(message: Message<Own>): void {
+  receive(message: Message<Own, Failure>): void {
     const { kind, id } = message;
     if (kind === "ask") void this.#answer(id, message.name, message.ask);
     else if (kind === "cancel") this.#answering.get(id)?.abort();
     else if (kind === "answer") this.#answers.emit(String(id), undefined, message.answer);
-    else this.#answers.emit(String(id), message.failure);
+    else this.#answers.emit(String(id), this.#options.errors.decode(message.failure));
   }
 
-  /** Ends what is being answered and whatever waits for an answer: the other end is gone. */
-  close(): void {
-    this.#closing.abort();
+  /** Ends what is being answered and whatever waits for an answer. @param reason for the latter */
+  close(reason: Error = new ChannelClosedError()): void {
+    this.#end = reason;
+    for (const id of this.#answers.eventNames()) this.#answers.emit(id, reason);
     for (const controller of this.#answering.values()) controller.abort();
   }
 
@@ -130,13 +138,14 @@ export class Channel<Own extends Calls, Other extends Calls> {
     name: Name,
     ask: Own[Name]["ask"],
   ): Promise<void> {
+    const { handlers, errors, send } = this.#options;
     const controller = new AbortController();
     this.#answering.set(id, controller);
     try {
-      const answer = await this.#handlers[name](ask, controller.signal);
-      this.#send({ kind: "answer", id, answer });
+      const answer = await handlers[name](ask, controller.signal);
+      send({ kind: "answer", id, answer });
     } catch (error) {
-      this.#send({ kind: "failure", id, failure: toFailure(error) });
+      send({ kind: "failure", id, failure: errors.encode(error) });
     } finally {
       this.#answering.delete(id);
     }

@@ -33,6 +33,8 @@ const START_TIMEOUT_MS = 30_000;
 const CLOSE_TIMEOUT_MS = 10_000;
 const FIRST_RESTART_MS = 100;
 const LAST_RESTART_MS = 5000;
+/** Pings, one a second, that may go unanswered in a row. */
+const MISSABLE_BEATS = 10;
 
 /** Without secrets that the engine has no use for; where the URL is, only this user can look. */
 function engineEnvironment(url: string): NodeJS.ProcessEnv {
@@ -113,7 +115,7 @@ export async function startEngine(options: EngineOptions): Promise<EngineProcess
   /** Looks after a process that was just started. @throws Error if it does not come up */
   async function begin(started: ChildProcess): Promise<void> {
     await whenReady(started);
-    watchHeartbeat(started, () => {
+    watchHeartbeat(started, { missable: MISSABLE_BEATS }, () => {
       log.error("the engine does not answer: it is ended");
       started.kill("SIGKILL");
     });

@@ -7,15 +7,11 @@ import type { SharedFile } from "../gateway/member.ts";
 import type { Outcome } from "../identity/failure-limit.ts";
 import type { HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hash-queue.ts";
+import { type Call, type Channel, type ErrorCodec, messageCodec } from "../ipc/channel.ts";
 import type { AddressBounds } from "../oauth/server/address-limit.ts";
 import type { Figures } from "../observe/metrics.ts";
+import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
-
-/** A call: what is asked, and what comes back. */
-interface Call<Ask, Answer> {
-  readonly ask: Ask;
-  readonly answer: Answer;
-}
 
 type Nothing = undefined;
 
@@ -42,34 +38,61 @@ export type WorkerCalls = {
   readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;
   readonly beginLogin: Call<CountedOrigin & { readonly username: string }, number>;
-  readonly settleLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, Nothing>;
+  readonly settleLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, void>;
   readonly enterHashing: Call<
     { readonly costs: readonly HashCosts[]; readonly client: Omit<HashClient, "signal"> },
     number
   >;
   readonly derive: Call<{ readonly turn: number; readonly order: HashOrder }, Uint8Array>;
-  readonly leaveHashing: Call<number, Nothing>;
+  readonly leaveHashing: Call<number, void>;
   readonly countAddress: Call<
     CountedOrigin & { readonly limit: string; readonly bounds: AddressBounds },
     number
   >;
   readonly openSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly useSession: Call<{ readonly id: string; readonly username: string }, boolean>;
-  readonly endSession: Call<string, Nothing>;
+  readonly endSession: Call<string, void>;
   readonly openStream: Call<string, number | undefined>;
-  readonly closeStream: Call<number, Nothing>;
-  readonly tellOthers: Call<SharedFile, Nothing>;
+  readonly closeStream: Call<number, void>;
+  readonly tellOthers: Call<SharedFile, void>;
 };
 
 /** What the main process asks of a worker. */
 export type MainCalls = {
   readonly start: Call<WorkerSettings, GatewayFacts>;
-  readonly reload: Call<SharedFile, Nothing>;
-  readonly refresh: Call<Nothing, Nothing>;
+  readonly reload: Call<SharedFile, void>;
+  readonly refresh: Call<Nothing, void>;
   /** Puts a configuration in force, with this worker's share of what is bounded for all. */
-  readonly configure: Call<Configuration, Nothing>;
+  readonly configure: Call<Configuration, void>;
   readonly figures: Call<Nothing, Figures>;
-  readonly stopListening: Call<Nothing, Nothing>;
+  readonly stopListening: Call<Nothing, void>;
   /** Answered by the worker's end. */
-  readonly drain: Call<Nothing, Nothing>;
+  readonly drain: Call<Nothing, void>;
 };
+
+/** What becomes of an error on its way: a Refusal stays one, of any other its message is kept. */
+export interface RefusalFailure {
+  readonly message: string;
+  readonly code?: RefusalCode;
+  readonly detail?: string | undefined;
+  readonly retryAfter?: number | undefined;
+}
+
+export const refusalCodec: ErrorCodec<RefusalFailure> = {
+  encode(error) {
+    if (!(error instanceof Refusal)) return { message: messageCodec.encode(error) };
+    const { code, message, detail, retryAfter } = error;
+    return { code, message, detail, retryAfter };
+  },
+  decode({ code, message, detail, retryAfter }) {
+    if (code === undefined) return messageCodec.decode(message);
+    return new Refusal(code, {
+      message,
+      ...(detail === undefined ? {} : { detail }),
+      ...(retryAfter === undefined ? {} : { retryAfter }),
+    });
+  },
+};
+
+/** A worker's end of the channel. */
+export type MainChannel = Channel<MainCalls, WorkerCalls, RefusalFailure>;

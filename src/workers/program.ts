@@ -1,7 +1,6 @@
 /** The program of a worker. */
-export {};
+import { leaveSignalsToParent } from "../ipc/parent.ts";
 
-// A signal to the whole group is for the main process, which says when to drain: also while all
-// that a worker is made of is loaded.
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => {});
+// Also while all that a worker is made of is loaded.
+leaveSignalsToParent();
 await import("./serve.ts");

@@ -3,15 +3,11 @@ import type { ServerResponse } from "node:http";
 import type { Shared } from "../gateway/shared.ts";
 import type { Hashing } from "../identity/hashing.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
-import type { Channel } from "../ipc/channel.ts";
 import type { SessionRegister } from "../mcp/proxy/sessions.ts";
 import { type StreamRegister, tooManyStreams } from "../mcp/proxy/streams.ts";
-import type { MainCalls, WorkerCalls } from "./calls.ts";
+import type { MainChannel } from "./calls.ts";
 
-/** A worker's end of the channel. */
-export type ToMain = Channel<MainCalls, WorkerCalls>;
-
-function remoteThrottle(main: ToMain): LoginThrottle {
+function remoteThrottle(main: MainChannel): LoginThrottle {
   return {
     async begin(username, { address, isShared, signal }) {
       const attempt = await main.ask("beginLogin", { username, address, isShared }, signal);
@@ -24,7 +20,7 @@ function remoteThrottle(main: ToMain): LoginThrottle {
   };
 }
 
-function remoteHashing(main: ToMain): Hashing {
+function remoteHashing(main: MainChannel): Hashing {
   return {
     async run(costs, { signal, ...client }, work) {
       const turn = await main.ask("enterHashing", { costs, client }, signal);
@@ -38,7 +34,7 @@ function remoteHashing(main: ToMain): Hashing {
   };
 }
 
-function remoteSessions(main: ToMain): SessionRegister {
+function remoteSessions(main: MainChannel): SessionRegister {
   return {
     open: (id, username) => main.ask("openSession", { id, username }),
     use: (id, username) => main.ask("useSession", { id, username }),
@@ -48,7 +44,7 @@ function remoteSessions(main: ToMain): SessionRegister {
   };
 }
 
-function remoteStreams(main: ToMain): StreamRegister {
+function remoteStreams(main: MainChannel): StreamRegister {
   return {
     async open(username, response: ServerResponse, id) {
       const stream = await main.ask("openStream", username);
@@ -61,7 +57,7 @@ function remoteStreams(main: ToMain): StreamRegister {
 }
 
 /** What is shared, as a worker has it. */
-export function remoteShared(main: ToMain): Shared {
+export function remoteShared(main: MainChannel): Shared {
   return {
     throttle: remoteThrottle(main),
     hashing: remoteHashing(main),

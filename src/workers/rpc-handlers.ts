@@ -5,13 +5,51 @@ import type { Attempt } from "../identity/throttle.ts";
 import type { Handlers } from "../ipc/channel.ts";
 import type { AddressLimit } from "../oauth/server/address-limit.ts";
 import type { WorkerCalls } from "./calls.ts";
-import { Held } from "./handles.ts";
 
 /** What a worker is given that concerns more than itself. */
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
   "engine" | "claimPort" | "countAddress" | "tellOthers"
 >;
+
+/** What is held for a worker under handles, until it is given back or the worker is gone. */
+class Handles<Thing> {
+  readonly #things = new Map<number, Thing>();
+  readonly #drop: (thing: Thing) => void;
+  #lastHandle = 0;
+  #isOver = false;
+
+  /** @param drop gives back what the worker no longer can */
+  constructor(drop: (thing: Thing) => void) {
+    this.#drop = drop;
+  }
+
+  /** Holds a thing; what comes when the worker is gone is dropped at once. */
+  put(thing: Thing): number {
+    const handle = ++this.#lastHandle;
+    if (this.#isOver) this.#drop(thing);
+    else this.#things.set(handle, thing);
+    return handle;
+  }
+
+  get(handle: number): Thing | undefined {
+    return this.#things.get(handle);
+  }
+
+  /** Holds it no more. */
+  take(handle: number): Thing | undefined {
+    const thing = this.#things.get(handle);
+    this.#things.delete(handle);
+    return thing;
+  }
+
+  /** Drops everything: the worker is gone. */
+  end(): void {
+    this.#isOver = true;
+    for (const thing of this.#things.values()) this.#drop(thing);
+    this.#things.clear();
+  }
+}
 
 /** A turn of the hashing process. */
 interface Turn {
@@ -20,7 +58,7 @@ interface Turn {
 }
 
 /** What a worker is answered with, and what ends what it leaves behind. */
-export interface Desk {
+export interface WorkerHandlers {
   readonly handlers: Handlers<WorkerCalls>;
   /** The worker is gone. */
   close(): void;
@@ -38,21 +76,20 @@ export function countAddresses({ openLimit }: SharedHere): CommonCalls["countAdd
 
 type LoginCalls = Pick<Handlers<WorkerCalls>, "beginLogin" | "settleLogin">;
 
-function loginCalls({ throttle }: SharedHere, attempts: Held<Attempt>): LoginCalls {
+function loginCalls({ throttle }: SharedHere, attempts: Handles<Attempt>): LoginCalls {
   return {
     async beginLogin({ username, address, isShared }, signal) {
       return attempts.put(await throttle.begin(username, { address, isShared, signal }));
     },
     async settleLogin({ attempt, outcome }) {
       await attempts.take(attempt)?.settle(outcome);
-      return undefined;
     },
   };
 }
 
 type HashingCalls = Pick<Handlers<WorkerCalls>, "enterHashing" | "derive" | "leaveHashing">;
 
-function hashingCalls({ hashing }: SharedHere, turns: Held<Turn>): HashingCalls {
+function hashingCalls({ hashing }: SharedHere, turns: Handles<Turn>): HashingCalls {
   return {
     enterHashing({ costs, client }, signal) {
       const entered = Promise.withResolvers<number>();
@@ -71,7 +108,6 @@ function hashingCalls({ hashing }: SharedHere, turns: Held<Turn>): HashingCalls 
     },
     leaveHashing(turn) {
       turns.take(turn)?.leave();
-      return undefined;
     },
   };
 }
@@ -81,29 +117,27 @@ type McpCalls = Pick<
   "openSession" | "useSession" | "endSession" | "openStream" | "closeStream"
 >;
 
-function mcpCalls({ sessions, streams }: SharedHere, open: Held<string>): McpCalls {
+function mcpCalls({ sessions, streams }: SharedHere, open: Handles<string>): McpCalls {
   return {
     openSession: ({ id, username }) => sessions.open(id, username),
     useSession: ({ id, username }) => sessions.use(id, username),
     endSession(id) {
       sessions.end(id);
-      return undefined;
     },
     openStream: (username) => (streams.take(username) ? open.put(username) : undefined),
     closeStream(stream) {
       const username = open.take(stream);
       if (username !== undefined) streams.release(username);
-      return undefined;
     },
   };
 }
 
 /** Opens what one worker is answered with. */
-export function openDesk(shared: SharedHere, common: CommonCalls): Desk {
+export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): WorkerHandlers {
   // Nobody will ever tell how they came out, and to end a worker must buy no guesses.
-  const attempts = new Held<Attempt>((attempt) => void attempt.settle("failed"));
-  const turns = new Held<Turn>(({ leave }) => leave());
-  const streams = new Held<string>((username) => shared.streams.release(username));
+  const attempts = new Handles<Attempt>((attempt) => void attempt.settle("failed"));
+  const turns = new Handles<Turn>(({ leave }) => leave());
+  const streams = new Handles<string>((username) => shared.streams.release(username));
   return {
     handlers: {
       ...common,

@@ -1,10 +1,16 @@
 /** A worker: a gateway that serves together with others, for the main process. */
 import type { Membership } from "../gateway/member.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
-import { Channel, type Message } from "../ipc/channel.ts";
+import { openParentChannel } from "../ipc/parent.ts";
 import { outliveErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
-import type { MainCalls, WorkerCalls, WorkerSettings } from "./calls.ts";
+import {
+  type MainCalls,
+  type RefusalFailure,
+  refusalCodec,
+  type WorkerCalls,
+  type WorkerSettings,
+} from "./calls.ts";
 import { remoteShared } from "./remote.ts";
 
 // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
@@ -21,9 +27,7 @@ function memberOf({ number, isFirst }: WorkerSettings): Membership {
     shared: remoteShared(main),
     engine: () => main.ask("engine", undefined),
     claimPort: () => main.ask("claimPort", undefined),
-    async tellOthers(file) {
-      await main.ask("tellOthers", file);
-    },
+    tellOthers: (file) => main.ask("tellOthers", file),
   };
 }
 
@@ -39,34 +43,21 @@ async function start(settings: WorkerSettings) {
   return gateway.facts;
 }
 
-const main = new Channel<MainCalls, WorkerCalls>(
+const main = openParentChannel<MainCalls, WorkerCalls, RefusalFailure>(
   {
     start,
     // One that is still starting may have read the file before it was changed.
-    async reload(file) {
-      await (await running.promise).reload(file);
-      return undefined;
-    },
-    async refresh() {
-      await (await running.promise).refresh();
-      return undefined;
-    },
-    async configure(configuration) {
-      await (await running.promise).configure(configuration);
-      return undefined;
-    },
+    reload: async (file) => (await running.promise).reload(file),
+    refresh: async () => (await running.promise).refresh(),
+    configure: async (configuration) => (await running.promise).configure(configuration),
     figures: async () => (await running.promise).figures(),
-    async stopListening() {
-      await (await running.promise).stopListening();
-      return undefined;
-    },
+    stopListening: async () => (await running.promise).stopListening(),
     async drain() {
       await (await running.promise).close();
       process.exit();
     },
   },
-  (message) => void process.send?.(message, undefined, undefined, () => {}),
+  refusalCodec,
 );
-process.on("message", (message: Message<MainCalls>) => main.receive(message));
 // It may have ended while this program was loaded.
 if (!process.connected) process.exit(1);

@@ -9,8 +9,8 @@ import { createHashMetrics, serveFigures } from "../observe/metrics.ts";
 import { GatheredFigures } from "../observe/metrics-aggregation.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 import { configurationOf } from "./count.ts";
-import { type CommonCalls, countAddresses, openDesk } from "./rpc-handlers.ts";
-import { Crew } from "./supervisor.ts";
+import { type CommonCalls, countAddresses, openWorkerHandlers } from "./rpc-handlers.ts";
+import { Supervisor } from "./supervisor.ts";
 import { Worker } from "./worker.ts";
 
 /** Milliseconds that a worker has to tell its figures. */
@@ -61,13 +61,13 @@ class SharedPort {
 
 async function listenForFigures(
   address: string,
-  crew: Crew,
+  supervisor: Supervisor,
   gathered: GatheredFigures,
   { hashing }: SharedHere,
 ): Promise<{ close(): void }> {
   const own = createHashMetrics(hashing.figures);
   return serveFigures(address, async () => {
-    const answers = Array.from(crew.serving, async (worker) => {
+    const answers = Array.from(supervisor.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("figures", undefined));
     });
     // Of one that does not answer now, what it said last is shown.
@@ -101,17 +101,14 @@ async function open(
         return engine;
       },
       claimPort: () => port.claim(),
-      async tellOthers(file) {
-        await crew.reload(file, number);
-        return undefined;
-      },
+      tellOthers: (file) => supervisor.reload(file, number),
     };
   }
 
-  const crew = new Crew({
+  const supervisor = new Supervisor({
     count,
     log,
-    open: (number) => new Worker(number, openDesk(shared, commonCalls(number)), output),
+    open: (number) => new Worker(number, openWorkerHandlers(shared, commonCalls(number)), output),
     settingsOf(number, isFirst) {
       return {
         ...{ number, isFirst, hasTerminal },
@@ -122,21 +119,21 @@ async function open(
     onListening: (url) => port.takenAt(url),
     onEnded: (number) => void gathered.retire(number),
   });
-  opened.defer(() => crew.close(configuration.server.shutdown_grace * 1000));
-  const facts = await crew.start().catch((error: unknown) => {
+  opened.defer(() => supervisor.close(configuration.server.shutdown_grace * 1000));
+  const facts = await supervisor.start().catch((error: unknown) => {
     throw port.failure ?? error;
   });
   if (metrics.listen !== undefined) {
-    const listener = await listenForFigures(metrics.listen, crew, gathered, shared);
+    const listener = await listenForFigures(metrics.listen, supervisor, gathered, shared);
     opened.defer(() => listener.close());
   }
   return {
     facts,
-    refresh: () => crew.refresh(),
+    refresh: () => supervisor.refresh(),
     async configure(next) {
       configuration = next;
       shared.configure(next);
-      await crew.configure((number) => configurationOf(next, count, number));
+      await supervisor.configure((number) => configurationOf(next, count, number));
     },
   };
 }

@@ -3,9 +3,10 @@ import type { Configuration } from "../config/schema.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
 import type { SharedFile } from "../gateway/member.ts";
 import { ChannelClosedError } from "../ipc/channel.ts";
+import type { Deadline, Ending } from "../ipc/child-program.ts";
 import type { Log } from "../observe/log.ts";
 import type { WorkerSettings } from "./calls.ts";
-import type { Ending, Worker } from "./worker.ts";
+import type { Worker } from "./worker.ts";
 
 /** Milliseconds to wait before a worker is started again, if the one before it has not lasted. */
 const FIRST_PAUSE_MS = 100;
@@ -20,7 +21,7 @@ const MUTE_MS = 30_000;
 /** Signals that a terminal or a supervisor sends to all processes; a worker goes by none of them. */
 const groupSignals: ReadonlySet<NodeJS.Signals> = new Set(["SIGINT", "SIGTERM", "SIGHUP"]);
 
-export interface CrewOptions {
+export interface SupervisorOptions {
   readonly count: number;
   readonly log: Log;
   /** Starts the process of a worker. */
@@ -48,14 +49,14 @@ async function untilGone(answer: Promise<unknown>): Promise<void> {
   }
 }
 
-/** The workers of a gateway: each is started again whenever it dies. */
-export class Crew {
-  readonly #options: CrewOptions;
+/** Supervises the workers of a gateway: each is started again whenever it dies. */
+export class Supervisor {
+  readonly #options: SupervisorOptions;
   readonly #workers = new Map<number, Worker>();
   readonly #serving = new Set<Worker>();
   readonly #closing = new AbortController();
 
-  constructor(options: CrewOptions) {
+  constructor(options: SupervisorOptions) {
     this.#options = options;
   }
 
@@ -95,21 +96,22 @@ export class Crew {
   async reload(file: SharedFile, except: number): Promise<void> {
     const others = [...this.#workers.values()].filter(({ number }) => number !== except);
     await Promise.all(
-      others.map((worker) => this.#inTime(worker, MUTE_MS, worker.ask("reload", file))),
+      others.map((worker) => untilGone(worker.ask("reload", file, this.#deadline(worker)))),
     );
   }
 
   /** Has all workers read their files again and open their logs anew. */
   async refresh(): Promise<void> {
     // Also those that still start: they may have opened a file before it was moved away.
-    await this.#askAll([...this.#workers.values()], "refresh", MUTE_MS);
+    await this.#askAll([...this.#workers.values()], "refresh");
   }
 
   /** Puts a configuration in force in all workers. @param configurationOf that of each, by number */
   async configure(configurationOf: (number: number) => Configuration): Promise<void> {
-    const told = Array.from(this.#workers.values(), (worker) =>
-      this.#inTime(worker, MUTE_MS, worker.ask("configure", configurationOf(worker.number))),
-    );
+    const told = Array.from(this.#workers.values(), (worker) => {
+      const configuration = configurationOf(worker.number);
+      return untilGone(worker.ask("configure", configuration, this.#deadline(worker)));
+    });
     await Promise.all(told);
   }
 
@@ -123,29 +125,31 @@ export class Crew {
     // One that still starts may have taken requests already, so it drains once it has started.
     const workers = [...this.#workers.values()];
     // Whom one worker sends away must not come to another that is about to stop listening too.
-    await this.#askAll(workers, "stopListening", MUTE_MS);
+    await this.#askAll(workers, "stopListening");
     await this.#askAll(workers, "drain", grace + END_MS);
     await Promise.all(workers.map(({ ended }) => ended));
   }
 
-  /** Asks workers for what has no answer; one that is mute for `patience` milliseconds is ended. */
+  /** Asks workers for what has no answer. @param patience milliseconds until their deadline */
   async #askAll(
     workers: readonly Worker[],
     name: "stopListening" | "drain" | "refresh",
-    patience: number,
+    patience?: number,
   ): Promise<void> {
     await Promise.all(
-      workers.map((worker) => this.#inTime(worker, patience, worker.ask(name, undefined))),
+      workers.map((worker) =>
+        untilGone(worker.ask(name, undefined, this.#deadline(worker, patience))),
+      ),
     );
   }
 
-  /** Waits for a worker's answer; one that is stuck must not answer clients by an old state. */
-  async #inTime(worker: Worker, patience: number, answer: Promise<unknown>): Promise<void> {
-    const timer = setTimeout(() => {
-      this.#options.log.error({ worker: worker.number }, "a worker does not answer: it is ended");
-      void worker.kill();
-    }, patience);
-    await untilGone(answer).finally(() => clearTimeout(timer));
+  /** When a worker is ended: one that is stuck must not answer clients by an old state. */
+  #deadline({ number }: Worker, ms = MUTE_MS): Deadline {
+    const onMissed = () => {
+      this.#options.log.error({ worker: number }, "a worker does not answer: it is ended");
+      return new ChannelClosedError();
+    };
+    return { ms, onMissed };
   }
 
   #open(number: number): Worker {

@@ -1,25 +1,43 @@
-import { type ChildProcess, fork } from "node:child_process";
-import { once } from "node:events";
 import { fstatSync } from "node:fs";
-import path from "node:path";
-import { fileURLToPath } from "node:url";
+import type { Readable } from "node:stream";
 import type { DestinationStream } from "pino";
-import { Channel, type Message } from "../ipc/channel.ts";
-import type { MainCalls, WorkerCalls } from "./calls.ts";
-import { passLinesOn } from "./lines.ts";
-import { preloads } from "./preloads.ts";
-import type { Desk } from "./rpc-handlers.ts";
+import { ChildProgram, siblingModule } from "../ipc/child-program.ts";
+import { type MainCalls, type RefusalFailure, refusalCodec, type WorkerCalls } from "./calls.ts";
+import type { WorkerHandlers } from "./rpc-handlers.ts";
 
-/** Beside this module, and compiled if it is. */
-const program = fileURLToPath(
-  new URL(`./program${path.extname(import.meta.url)}`, import.meta.url),
-);
+/** Flags by which Node loads modules before a program: an SDK for traces, for instance. */
+const preload = /^(?:--import|--require|-r)(?<value>=.*)?$/s;
 
-/** How a worker ended. */
-export interface Ending {
-  readonly code?: number | null;
-  readonly signal?: NodeJS.Signals | null;
-  readonly reason?: string;
+/**
+ * Those of a process's flags by which Node loads modules before its program. Its other flags, such
+ * as a debugger's port, are for it alone.
+ *
+ * @param flags as `process.execArgv` has them
+ */
+export function preloads(flags: readonly string[]): string[] {
+  const kept: string[] = [];
+  for (const [at, flag] of flags.entries()) {
+    const match = preload.exec(flag);
+    if (match === null) continue;
+    kept.push(flag);
+    const next = flags[at + 1];
+    if (match.groups?.value === undefined && next !== undefined) kept.push(next);
+  }
+  return kept;
+}
+
+/** Passes text on in whole lines; what has no end when the source has one is dropped. */
+export function passLinesOn(source: Readable, output: DestinationStream): void {
+  let begun = "";
+  source.setEncoding("utf8").on("data", (text: string) => {
+    const end = text.lastIndexOf("\n") + 1;
+    if (end === 0) {
+      begun += text;
+      return;
+    }
+    output.write(begun + text.slice(0, end));
+    begun = text.slice(end);
+  });
 }
 
 /**
@@ -31,60 +49,23 @@ function mayShareOutput(): boolean {
   return !output.isFIFO() && !output.isSocket();
 }
 
-async function whenEnded(child: ChildProcess): Promise<Ending> {
-  try {
-    const [code, signal] = await once(child, "close");
-    return { code, signal };
-  } catch (error) {
-    return { reason: error instanceof Error ? error.message : "unknown" };
-  }
-}
-
 /** A worker's process, as the main process has it. */
-export class Worker {
+export class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
   /** From 1. */
   readonly number: number;
-  /** Resolves when the process is gone. */
-  readonly ended: Promise<Ending>;
-  readonly #child: ChildProcess;
-  readonly #channel: Channel<WorkerCalls, MainCalls>;
 
   /** @param output takes the lines of its log, where it cannot write them itself */
-  constructor(number: number, desk: Desk, output: DestinationStream) {
+  constructor(number: number, { handlers, close }: WorkerHandlers, output: DestinationStream) {
+    super(siblingModule(import.meta.url, "program"), {
+      fork: {
+        execArgv: preloads(process.execArgv),
+        stdio: ["ignore", mayShareOutput() ? "inherit" : "pipe", "inherit", "ipc"],
+      },
+      handlers,
+      errors: refusalCodec,
+    });
     this.number = number;
-    this.#child = fork(program, [], {
-      execArgv: preloads(process.execArgv),
-      serialization: "advanced",
-      stdio: ["ignore", mayShareOutput() ? "inherit" : "pipe", "inherit", "ipc"],
-    });
-    const child = this.#child;
-    if (child.stdout !== null) passLinesOn(child.stdout, output);
-    this.#channel = new Channel<WorkerCalls, MainCalls>(desk.handlers, (message) => {
-      if (child.connected) child.send(message, () => {});
-    });
-    child.on("message", (message: Message<WorkerCalls>) => this.#channel.receive(message));
-    this.ended = whenEnded(child).then((ending) => {
-      this.#channel.close();
-      desk.close();
-      return ending;
-    });
-  }
-
-  get pid(): number | undefined {
-    return this.#child.pid;
-  }
-
-  /** @throws Refusal or Error as thrown there, ChannelClosedError */
-  ask<Name extends keyof MainCalls>(
-    name: Name,
-    ask: MainCalls[Name]["ask"],
-  ): Promise<MainCalls[Name]["answer"]> {
-    return this.#channel.ask(name, ask);
-  }
-
-  /** Ends the process at once. */
-  async kill(): Promise<void> {
-    this.#child.kill("SIGKILL");
-    await this.ended;
+    if (this.output !== null) passLinesOn(this.output, output);
+    void this.ended.then(close);
   }
 }

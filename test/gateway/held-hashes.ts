@@ -36,7 +36,7 @@ function holding(file: string): NodeJS.ProcessEnv {
     if (process.argv[1]?.includes("hash-program")) {
       const send = process.send.bind(process);
       process.send = function give(message) {
-        const isHeld = message.hash !== undefined && existsSync(${JSON.stringify(file)});
+        const isHeld = message.kind === "answer" && existsSync(${JSON.stringify(file)});
         if (isHeld) setTimeout(give, 20, message);
         else send(message);
       };

@@ -1,28 +1,41 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t from "tap";
-import { Channel, ChannelClosedError, type Handlers, type Message } from "../../src/ipc/channel.ts";
+import {
+  type Call,
+  Channel,
+  ChannelClosedError,
+  type Handlers,
+  type Message,
+  type NoCalls,
+} from "../../src/ipc/channel.ts";
 import { Refusal } from "../../src/refusal.ts";
+import { type RefusalFailure, refusalCodec } from "../../src/workers/calls.ts";
 
 type Sums = {
-  readonly add: { readonly ask: readonly number[]; readonly answer: number };
-  readonly wait: { readonly ask: undefined; readonly answer: string };
+  readonly add: Call<readonly number[], number>;
+  readonly wait: Call<undefined, string>;
 };
-type Nothing = Record<never, never>;
 
 /** Two ends that hand each other copies of their messages, in order and later. */
 function connect(handlers: Handlers<Sums>) {
   const later = (act: () => void) => void nextTurn().then(act);
-  const asking: Channel<Nothing, Sums> = new Channel<Nothing, Sums>({}, (message) => {
-    const copy = structuredClone(message);
-    later(() => answering.receive(copy));
+  const errors = refusalCodec;
+  const asking = new Channel<NoCalls, Sums, RefusalFailure>({
+    handlers: {},
+    errors,
+    send(message) {
+      const copy = structuredClone(message);
+      later(() => answering.receive(copy));
+    },
   });
-  const answering: Channel<Sums, Nothing> = new Channel<Sums, Nothing>(
+  const answering: Channel<Sums, NoCalls, RefusalFailure> = new Channel({
     handlers,
-    (message: Message<Nothing>) => {
+    errors,
+    send(message: Message<NoCalls, RefusalFailure>) {
       const copy = structuredClone(message);
       later(() => asking.receive(copy));
     },
-  );
+  });
   return { asking, answering };
 }
 

@@ -3,7 +3,7 @@ import { finished } from "node:stream/promises";
 import t from "tap";
 import { createMetrics } from "../../src/observe/metrics.ts";
 import { GatheredFigures } from "../../src/observe/metrics-aggregation.ts";
-import { passLinesOn } from "../../src/workers/lines.ts";
+import { passLinesOn } from "../../src/workers/worker.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {
   const source = new PassThrough();

@@ -3,7 +3,7 @@ import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { createShared } from "../../src/gateway/shared.ts";
 import { createLog } from "../../src/observe/log.ts";
-import { countAddresses, openDesk } from "../../src/workers/rpc-handlers.ts";
+import { countAddresses, openWorkerHandlers } from "../../src/workers/rpc-handlers.ts";
 
 const never = new AbortController().signal;
 const costs = [{ memory: 64, time: 1, parallelism: 1 }];
@@ -28,7 +28,7 @@ function scene(t: Test) {
     ...{ engine: unused, claimPort: unused, tellOthers: unused },
     countAddress: countAddresses(shared),
   };
-  return { one: openDesk(shared, common), other: openDesk(shared, common) };
+  return { one: openWorkerHandlers(shared, common), other: openWorkerHandlers(shared, common) };
 }
 
 const login = { username: "alice", address: "192.0.2.1", isShared: false };

@@ -111,7 +111,7 @@ class SqliteStore implements Store {
     signal.throwIfAborted();
     const spoolPath = join(this.#files.directory, spoolFilePrefix + randomUUID());
     try {
-      return openAnswer(await this.#pool.run({ kind: "task", work, spoolPath }, signal), spoolPath);
+      return openAnswer(await this.#pool.run({ work, spoolPath }, signal), spoolPath);
     } finally {
       rmSync(spoolPath, { force: true });
     }

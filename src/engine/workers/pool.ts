@@ -36,7 +36,7 @@ export class WorkerPool {
 
   /** Makes every worker close a database's file before its next task. */
   forget(database: string): void {
-    for (const worker of this.#workers) worker.tell({ kind: "forget", database });
+    for (const worker of this.#workers) worker.forget(database);
   }
 
   /** Ends all workers, which must be idle. */

@@ -5,40 +5,38 @@
 
 import { openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
-import { EngineRefusal } from "../refusal.ts";
-import { Spool } from "../spool.ts";
+import type { NoCalls } from "../../ipc/channel.ts";
+import { siblingModule } from "../../ipc/child-program.ts";
+import { leaveSignalsToParent, openParentChannel } from "../../ipc/parent.ts";
+import { Spool, type SpooledAnswer } from "../spool.ts";
 import { Databases } from "../sqlite/databases.ts";
 import { executeQuery, executeSchema } from "../sqlite/execute.ts";
-import { siblingModule } from "./modules.ts";
-import type { Order, Outcome, Task } from "./protocol.ts";
+import { type EngineCalls, type Task, type TaskFailure, taskErrors } from "./protocol.ts";
 
 const [directory] = process.argv.slice(2);
 if (directory === undefined) throw new Error("A worker is started with a directory");
 
-// A signal to the whole group is for the engine, which lets its workers finish.
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => {});
+leaveSignalsToParent();
 new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 
 const databases = new Databases(directory);
 
-function answer({ work, spoolPath }: Task): Outcome {
+function run({ work, spoolPath }: Task): SpooledAnswer {
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600));
   try {
     if (work.kind === "query") executeQuery(databases, Buffer.from(work.body), spool);
     else executeSchema(databases, work.place, spool);
-    return { kind: "done", answer: spool.finish() };
-  } catch (error) {
-    if (!(error instanceof EngineRefusal)) return { kind: "failed", error };
-    return { kind: "refused", code: error.code, message: error.message };
+    return spool.finish();
   } finally {
     spool.close();
   }
 }
 
-process.on("message", (order: Order) => {
-  if (order.kind === "forget") databases.forget(order.database);
-  else process.send?.(answer(order));
-});
+function forget(database: string): undefined {
+  databases.forget(database);
+}
+
+openParentChannel<EngineCalls, NoCalls, TaskFailure>({ run, forget }, taskErrors);
 
 process.once("disconnect", () => {
   databases.close();

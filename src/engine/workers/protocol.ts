@@ -1,6 +1,7 @@
-/** What the engine and its workers say to each other. */
+/** What the engine asks of its workers. */
 
-import type { RefusalCode } from "../refusal.ts";
+import type { Call, ErrorCodec } from "../../ipc/channel.ts";
+import { EngineRefusal, type RefusalCode } from "../refusal.ts";
 import type { SpooledAnswer } from "../spool.ts";
 import type { SchemaPlace } from "../store.ts";
 
@@ -9,19 +10,33 @@ export type Work =
   | { readonly kind: "query"; readonly body: Uint8Array }
   | { readonly kind: "schema"; readonly place: SchemaPlace };
 
-/** Work for one worker, which answers it with one `Outcome`. */
+/** Work for one worker. */
 export interface Task {
-  readonly kind: "task";
   readonly work: Work;
   /** Where the answer goes if it is long; the engine removes the file, whatever happens. */
   readonly spoolPath: string;
 }
 
-/** What a worker is told; to forget a database means to close its file, and is not answered. */
-export type Order = Task | { readonly kind: "forget"; readonly database: string };
+/** What a worker is asked, by name. */
+export type EngineCalls = {
+  readonly run: Call<Task, SpooledAnswer>;
+  /** Closes a database's file. */
+  readonly forget: Call<string, undefined>;
+};
 
-/** How a task ended. */
-export type Outcome =
-  | { readonly kind: "done"; readonly answer: SpooledAnswer }
-  | { readonly kind: "refused"; readonly code: RefusalCode; readonly message: string }
-  | { readonly kind: "failed"; readonly error: unknown };
+/** How a task failed: refused, or by an error as it was thrown. */
+export type TaskFailure =
+  | { readonly code: RefusalCode; readonly message: string }
+  | { readonly error: unknown };
+
+/** Keeps refusals as they are, and of any other error all that a log can tell. */
+export const taskErrors: ErrorCodec<TaskFailure> = {
+  encode(error) {
+    if (!(error instanceof EngineRefusal)) return { error };
+    return { code: error.code, message: error.message };
+  },
+  decode(failure) {
+    if ("code" in failure) return new EngineRefusal(failure.code, failure.message);
+    return failure.error instanceof Error ? failure.error : new Error(String(failure.error));
+  },
+};

@@ -1,0 +1,26 @@
+/** A program that answers what it is told, or not at all. */
+import { type Call, messageCodec, type NoCalls } from "../../src/ipc/channel.ts";
+import { leaveSignalsToParent, openParentChannel } from "../../src/ipc/parent.ts";
+
+export type EchoCalls = {
+  readonly echo: Call<string, string>;
+  readonly refuse: Call<string, never>;
+  readonly ignore: Call<undefined, void>;
+  readonly standStill: Call<undefined, void>;
+};
+
+leaveSignalsToParent();
+openParentChannel<EchoCalls, NoCalls, string>(
+  {
+    echo: (text) => text,
+    refuse(text) {
+      throw new Error(text);
+    },
+    ignore: () => new Promise<void>(() => {}),
+    standStill() {
+      for (;;);
+    },
+  },
+  messageCodec,
+);
+process.once("disconnect", () => process.exit(7));
