@@ -27,7 +27,7 @@ export function isTableName(name: string | undefined): name is TableName {
 }
 
 /** True if only white space stands between the start of the line and `at`. */
-export function beginsLine(text: string, at: number): boolean {
+function beginsLine(text: string, at: number): boolean {
   let before = at - 1;
   while (text[before] === " " || text[before] === "\t") before--;
   return before < 0 || text[before] === "\n";

@@ -1,7 +1,33 @@
 import { type Steps, visitEach } from "../slices.ts";
+import { LayeredMap } from "./layered-map.ts";
 import { type AccessRecords, RecordError } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Grant, Snapshot, User } from "./snapshot.ts";
+
+/** The records, indexed for the decisions. */
+export interface AccessIndex {
+  readonly snapshot: Snapshot;
+  /** How many grants name a database. */
+  readonly uses: ReadonlyMap<string, number>;
+}
+
+/** What makes the records of one state those of the next. */
+export interface RecordChanges {
+  readonly removed: readonly (User | Grant)[];
+  readonly added: readonly (User | Grant)[];
+}
+
+/** Changed records of which each is looked at by itself; past it, all are indexed anew. */
+const FEW_RECORDS = 4096;
+
+/** True for a user's record. */
+export function isUser(record: User | Grant): record is User {
+  return "tokensValidAfter" in record;
+}
+
+function isGrant(record: User | Grant): record is Grant {
+  return !isUser(record);
+}
 
 function* indexUsers(users: readonly User[]): Steps<Map<string, User>> {
   const byName = new Map<string, User>();
@@ -14,40 +40,135 @@ function* indexUsers(users: readonly User[]): Steps<Map<string, User>> {
   return byName;
 }
 
-function* indexDatabases(grants: readonly Grant[]): Steps<Map<string, string>> {
+function* indexDatabases(
+  grants: readonly Grant[],
+): Steps<{ databases: Map<string, string>; uses: Map<string, number> }> {
   const databases = new Map<string, string>();
+  const uses = new Map<string, number>();
   yield* visitEach(grants, ({ database }, index) => {
+    const used = uses.get(database);
+    uses.set(database, (used ?? 0) + 1);
+    if (used !== undefined || database === EVERY_DATABASE) return;
     const folded = database.toLowerCase();
-    const known = databases.get(folded);
-    if (known !== undefined && known !== database) {
+    if (databases.has(folded)) {
       const reason = "another entry names a database that differs from this one only by case";
       throw new RecordError("acl", index, "database", reason);
     }
-    if (known === undefined && database !== EVERY_DATABASE) databases.set(folded, database);
+    databases.set(folded, database);
   });
-  return databases;
+  return { databases, uses };
 }
 
-function* indexGrants(grants: readonly Grant[]): Steps<Map<string, Map<string, Grant>>> {
-  const byUser = new Map<string, Map<string, Grant>>();
+type GrantsByUser = Map<string, Map<string, Grant>>;
+
+/** Puts a grant to the others of its user. False if there is one for this database already. */
+function addGrant(byUser: GrantsByUser, grant: Grant): boolean {
+  const { username, database } = grant;
+  const own = byUser.get(username);
+  if (own?.has(database)) return false;
+  if (own === undefined) byUser.set(username, new Map([[database, grant]]));
+  else own.set(database, grant);
+  return true;
+}
+
+function* indexGrants(grants: readonly Grant[]): Steps<GrantsByUser> {
+  const byUser: GrantsByUser = new Map();
   yield* visitEach(grants, (grant, index) => {
-    const { username, database } = grant;
-    const own = byUser.get(username);
-    if (own === undefined) byUser.set(username, new Map([[database, grant]]));
-    else if (own.has(database)) {
-      const reason = "this user has an entry for this database already";
-      throw new RecordError("acl", index, undefined, reason);
-    } else own.set(database, grant);
+    if (addGrant(byUser, grant)) return;
+    const reason = "this user has an entry for this database already";
+    throw new RecordError("acl", index, undefined, reason);
   });
   return byUser;
 }
 
-/** Indexes the records for the decisions. @throws RecordError if two of them contradict */
-export function* buildSnapshot({ users, grants }: AccessRecords, version: string): Steps<Snapshot> {
-  return {
-    version,
-    users: yield* indexUsers(users),
-    databases: yield* indexDatabases(grants),
-    grants: yield* indexGrants(grants),
-  };
+/** Indexes the records. @throws RecordError if two of them contradict */
+export function* indexRecords(
+  { users, grants }: AccessRecords,
+  version: string,
+): Steps<AccessIndex> {
+  const byName = yield* indexUsers(users);
+  const { databases, uses } = yield* indexDatabases(grants);
+  const snapshot = { version, users: byName, databases, grants: yield* indexGrants(grants) };
+  return { snapshot, uses };
+}
+
+function changeUsers(known: Snapshot["users"], { removed, added }: RecordChanges) {
+  const changed = new Map<string, User | null>();
+  for (const { username } of removed.filter(isUser)) changed.set(username, null);
+  for (const user of added.filter(isUser)) {
+    const { username } = user;
+    const held = changed.has(username) ? changed.get(username) : known.get(username);
+    if (held) return undefined;
+    changed.set(username, user);
+  }
+  return LayeredMap.over(known, changed);
+}
+
+/** The grants of users whose grants have changed; undefined if two are for the same database. */
+function* groupGrants(
+  { grants }: AccessRecords,
+  usernames: ReadonlySet<string>,
+): Steps<GrantsByUser | undefined> {
+  const byUser: GrantsByUser = new Map();
+  let isGood = true;
+  // In the order of the file, in which the interface lists them.
+  yield* visitEach(usernames.size === 0 ? [] : grants, (grant) => {
+    if (usernames.has(grant.username)) isGood = addGrant(byUser, grant) && isGood;
+  });
+  return isGood ? byUser : undefined;
+}
+
+/** Databases that are named by other grants than before, with how many do so now. */
+function recountDatabases(
+  uses: ReadonlyMap<string, number>,
+  removed: readonly Grant[],
+  added: readonly Grant[],
+): Map<string, number> {
+  const counts = new Map<string, number>();
+  const count = ({ database }: Grant, by: number) =>
+    counts.set(database, (counts.get(database) ?? uses.get(database) ?? 0) + by);
+  for (const grant of removed) count(grant, -1);
+  for (const grant of added) count(grant, 1);
+  return counts;
+}
+
+function changeDatabases(known: Snapshot["databases"], counts: ReadonlyMap<string, number>) {
+  const changed = new Map<string, string | null>();
+  for (const [name, count] of counts) if (count === 0) changed.set(name.toLowerCase(), null);
+  for (const [name, count] of counts) {
+    if (count === 0 || name === EVERY_DATABASE) continue;
+    const folded = name.toLowerCase();
+    const held = changed.has(folded) ? changed.get(folded) : known.get(folded);
+    if (held && held !== name) return undefined;
+    if (held !== name) changed.set(folded, name);
+  }
+  return LayeredMap.over(known, changed);
+}
+
+/**
+ * The index of `records` made of that of an earlier state, with which it shares all that did not
+ * change. Undefined if too much did, or if records contradict each other: then they are indexed
+ * anew.
+ */
+export function* changeIndex(
+  { snapshot, uses }: AccessIndex,
+  changes: RecordChanges,
+  records: AccessRecords,
+  version: string,
+): Steps<AccessIndex | undefined> {
+  if (changes.removed.length + changes.added.length > FEW_RECORDS) return undefined;
+  const users = changeUsers(snapshot.users, changes);
+  const removed = changes.removed.filter(isGrant);
+  const added = changes.added.filter(isGrant);
+  if (users === undefined) return undefined;
+  const counts = recountDatabases(uses, removed, added);
+  const databases = changeDatabases(snapshot.databases, counts);
+  const counted = LayeredMap.over(uses, counts);
+  const named = new Set([...removed, ...added].map(({ username }) => username));
+  const own = yield* groupGrants(records, named);
+  if (own === undefined) return undefined;
+  const layer = new Map(Array.from(named, (name) => [name, own.get(name) ?? null]));
+  const grants = LayeredMap.over(snapshot.grants, layer);
+  if (databases === undefined || counted === undefined || grants === undefined) return undefined;
+  return { snapshot: { version, users, databases, grants }, uses: counted };
 }

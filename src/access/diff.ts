@@ -1,4 +1,5 @@
 import { inOneGo, type Steps, visitEach } from "../slices.ts";
+import { LayeredMap } from "./layered-map.ts";
 import { outranks } from "./roles.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
 
@@ -26,20 +27,19 @@ function isSameRecord(one: User, other: User): boolean {
 }
 
 function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
-  yield* visitEach(after.users, ([name, user]) => {
-    const old = before.users.get(name);
-    if (old === undefined) diff.usersAdded.push(name);
+  yield* visitEach(LayeredMap.differing(after.users, before.users), (name) => {
+    const [old, user] = [before.users.get(name), after.users.get(name)];
+    if (user === undefined) diff.usersRemoved.push(name);
+    else if (old === undefined) diff.usersAdded.push(name);
     else if (!isSameRecord(old, user)) diff.usersChanged.push(name);
-  });
-  yield* visitEach(before.users.keys(), (name) => {
-    if (!after.users.has(name)) diff.usersRemoved.push(name);
   });
 }
 
 function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
-  yield* visitEach(after.grants, ([name, grants]) => {
-    const old = grantsOf(before, name);
-    for (const [database, { role }] of grants) {
+  yield* visitEach(LayeredMap.differing(after.grants, before.grants), (name) => {
+    const [old, current] = [grantsOf(before, name), grantsOf(after, name)];
+    if (old === current) return;
+    for (const [database, { role }] of current) {
       const was = old.get(database)?.role;
       if (was === role) continue;
       const entry = `${name} ${database} ${role}`;
@@ -47,10 +47,7 @@ function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): St
       else if (outranks(role, was)) diff.grantsRaised.push(entry);
       else diff.grantsLowered.push(entry);
     }
-  });
-  yield* visitEach(before.grants, ([name, grants]) => {
-    const current = grantsOf(after, name);
-    for (const [database, { role }] of grants) {
+    for (const [database, { role }] of old) {
       if (!current.has(database)) diff.grantsRemoved.push(`${name} ${database} ${role}`);
     }
   });

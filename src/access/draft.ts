@@ -1,6 +1,7 @@
 import type { Change } from "./change.ts";
+import { LayeredMap } from "./layered-map.ts";
 import { EVERY_DATABASE } from "./roles.ts";
-import { type Grant, grantsOf, type Snapshot } from "./snapshot.ts";
+import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 
 /** A change after which another one can be judged without reading the file again. */
 export type DraftedChange = Exclude<Change, { kind: "remove-user" | "remove-grant" }>;
@@ -12,21 +13,18 @@ export function isDrafted(change: Change): change is DraftedChange {
 
 /** What the file will say once changes are made that are not written yet. */
 export class Draft {
-  readonly #users;
-  readonly #grants;
-  readonly #databases;
+  readonly #users = new Map<string, User>();
+  readonly #grants = new Map<string, ReadonlyMap<string, Grant>>();
+  readonly #databases = new Map<string, string>();
   /** The state as it will be; the version is that of the file as it is. */
   readonly snapshot: Snapshot;
 
   constructor({ version, users, grants, databases }: Snapshot) {
-    this.#users = new Map(users);
-    this.#grants = new Map(grants);
-    this.#databases = new Map(databases);
     this.snapshot = {
       version,
-      users: this.#users,
-      grants: this.#grants,
-      databases: this.#databases,
+      users: new LayeredMap(users, this.#users),
+      grants: new LayeredMap(grants, this.#grants),
+      databases: new LayeredMap(databases, this.#databases),
     };
   }
 
@@ -43,7 +41,7 @@ export class Draft {
         this.#users.set(change.user.username, change.user);
         break;
       case "update-user": {
-        const user = this.#users.get(change.username);
+        const user = this.snapshot.users.get(change.username);
         if (user !== undefined) this.#users.set(change.username, { ...user, ...change.update });
         break;
       }

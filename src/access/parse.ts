@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { decodeSteps } from "../files/guarded.ts";
-import { inOneGo, inSlices, type Steps } from "../slices.ts";
+import { inOneGo, inSlices, type Steps, visitEach } from "../slices.ts";
 import { outline } from "../toml/outline.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
-import { buildSnapshot } from "./build.ts";
+import { type AccessIndex, changeIndex, indexRecords } from "./build.ts";
 import { isExternalUsername } from "./names.ts";
 import { type PlainFile, readPlain } from "./plain.ts";
 import { type AccessRecords, RecordError, readRecords } from "./records.ts";
@@ -26,11 +26,12 @@ export class AccessFileError extends Error {
 
 /** An access file, read. */
 export interface ParsedAccess {
-  readonly text: string;
-  /** SHA-256 of the content, by which the same content is known without reading it as text. */
+  readonly bytes: Buffer;
+  /** SHA-256 of the bytes. */
   readonly digest: string;
   readonly records: AccessRecords;
   readonly snapshot: Snapshot;
+  readonly index: AccessIndex;
   /** Present if the file is written plainly: what the next reading may use again. */
   readonly plain: PlainFile | undefined;
 }
@@ -71,28 +72,36 @@ function lineOf(text: string, { table, index, key }: RecordError): number | unde
  * Reads the access file in steps.
  *
  * @param earlier an earlier reading, so that only what has changed is parsed
- * @param digest that of the text, if it is known
- * @throws AccessFileError with the line, if anything in the text is not as it must be
+ * @param digest that of the bytes, if it is known
+ * @throws AccessFileError with the line, if anything in the text is not as it must be, or
+ *   UnsafeFileError if the bytes are no text
  */
 export function* parseSteps(
-  text: string,
+  bytes: Buffer,
   file: string,
   earlier?: ParsedAccess,
   digest?: string,
 ): Steps<ParsedAccess> {
   try {
-    const plain = yield* readPlain(text, earlier?.plain);
-    const records = plain?.records ?? readRecords(parseToml(text, file).values);
+    const plain = yield* readPlain(bytes, file, earlier?.plain);
+    const records =
+      plain?.records ?? readRecords(parseToml(yield* decodeSteps(file, bytes), file).values);
     const { users, grants } = records;
     if (users.length === 0 && grants.length === 0) {
       throw new AccessFileError(file, undefined, "holds no user and no grant: taken as truncated");
     }
-    const known = digest ?? (yield* digestSteps(Buffer.from(text)));
-    const snapshot = yield* buildSnapshot(records, known.slice(0, VERSION_DIGITS));
-    return { text, digest: known, records, snapshot, plain };
+    const known = digest ?? (yield* digestSteps(bytes));
+    const version = known.slice(0, VERSION_DIGITS);
+    const index =
+      (earlier &&
+        plain?.changes &&
+        (yield* changeIndex(earlier.index, plain.changes, records, version))) ??
+      (yield* indexRecords(records, version));
+    return { bytes, digest: known, records, snapshot: index.snapshot, index, plain };
   } catch (error) {
     if (error instanceof TomlSyntaxError) throw new AccessFileError(file, error.line, error.reason);
     if (!(error instanceof RecordError)) throw error;
+    const text = yield* decodeSteps(file, bytes);
     throw new AccessFileError(file, lineOf(text, error), error.message);
   }
 }
@@ -110,23 +119,24 @@ export async function readAgain(
 ): Promise<ParsedAccess> {
   const digest = await inSlices(digestSteps(bytes));
   if (digest === earlier?.digest) return earlier;
-  const text = await inSlices(decodeSteps(file, bytes));
-  return inSlices(parseSteps(text, file, earlier, digest));
+  return inSlices(parseSteps(bytes, file, earlier, digest));
 }
 
 /** Reads the access file's text as records in their order. @throws AccessFileError */
 export function parseRecords(text: string, file: string): AccessRecords {
-  return inOneGo(parseSteps(text, file)).records;
+  return inOneGo(parseSteps(Buffer.from(text), file)).records;
 }
 
 /** Reads the access file's text as a snapshot. @throws AccessFileError */
 export function parseAccessFile(text: string, file: string): Snapshot {
-  return inOneGo(parseSteps(text, file)).snapshot;
+  return inOneGo(parseSteps(Buffer.from(text), file)).snapshot;
 }
 
 /** The names that have entries but no record: allowed for external users, else worth a warning. */
-export function namesWithoutRecord(snapshot: Snapshot): string[] {
-  return [...snapshot.grants.keys()].filter(
-    (name) => !snapshot.users.has(name) && !isExternalUsername(name),
-  );
+export function* namesWithoutRecord(snapshot: Snapshot): Steps<string[]> {
+  const names: string[] = [];
+  yield* visitEach(snapshot.grants.keys(), (name) => {
+    if (!snapshot.users.has(name) && !isExternalUsername(name)) names.push(name);
+  });
+  return names;
 }

@@ -1,19 +1,20 @@
+import { decodeSteps } from "../files/guarded.ts";
 import { type Steps, visitEach } from "../slices.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
 import {
   type Block,
-  beginsLine,
   blocksBetween,
   hasLongStrings,
   isBlankUntil,
   nextBracket,
   type TableName,
 } from "./blocks.ts";
+import { isUser, type RecordChanges } from "./build.ts";
 import { commonPrefix, commonSuffix } from "./common.ts";
 import { type AccessRecords, RecordError, readGrant, readUser } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 
-/** A table of a plainly written file, read. It knows its length, so that it can move. */
+/** A table of a plainly written file, read. It knows its length in bytes, so that it can move. */
 export interface ReadBlock {
   readonly length: number;
   readonly record: User | Grant;
@@ -21,30 +22,39 @@ export interface ReadBlock {
 
 /** A plainly written file, read table by table. */
 export interface PlainFile {
-  readonly text: string;
+  readonly bytes: Buffer;
   readonly records: AccessRecords;
-  /** Characters before the first table. */
+  /** Bytes before the first table. */
   readonly preamble: number;
   readonly blocks: readonly ReadBlock[];
+  /** What makes the records of the earlier reading these; undefined if there was none. */
+  readonly changes: RecordChanges | undefined;
 }
 
 /** What an earlier reading has in common with a text: its first and its last blocks. */
 interface Reusable {
   readonly first: readonly ReadBlock[];
   readonly last: readonly ReadBlock[];
-  /** Where the new text has to be read. */
+  /** The bytes that have to be read. */
   readonly from: number;
   readonly to: number;
 }
 
-function nothingReusable(text: string): Reusable {
-  return { first: [], last: [], from: nextBracket(text, 0), to: text.length };
+function nothingReusable({ length }: Buffer): Reusable {
+  return { first: [], last: [], from: 0, to: length };
+}
+
+/** True if only white space stands between the start of the line and `at`. */
+function beginsLine(bytes: Buffer, at: number): boolean {
+  let before = at - 1;
+  while (bytes[before] === 0x20 || bytes[before] === 0x09) before--;
+  return before < 0 || bytes[before] === 0x0a;
 }
 
 /** Finds what needs not be read again: an edit leaves most of a file as it was. */
-function* findReusable(text: string, earlier: PlainFile | undefined): Steps<Reusable> {
-  if (earlier === undefined) return nothingReusable(text);
-  const prefix = commonPrefix(earlier.text, text);
+function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reusable> {
+  if (earlier === undefined) return nothingReusable(bytes);
+  const prefix = commonPrefix(earlier.bytes, bytes);
   yield;
   let from = earlier.preamble;
   let firsts = 0;
@@ -54,16 +64,16 @@ function* findReusable(text: string, earlier: PlainFile | undefined): Steps<Reus
     from += length;
     firsts++;
   }
-  if (firsts === 0) return nothingReusable(text);
-  const most = Math.min(earlier.text.length, text.length) - from;
+  if (firsts === 0) return nothingReusable(bytes);
+  const most = Math.min(earlier.bytes.length, bytes.length) - from;
   yield;
-  const suffix = commonSuffix(earlier.text, text, most);
+  const suffix = commonSuffix(earlier.bytes, bytes, most);
   yield;
-  let to = text.length;
+  let to = bytes.length;
   let lasts = 0;
   for (let at = earlier.blocks.length - 1; at >= firsts; at--) {
     const start = to - (earlier.blocks[at]?.length ?? 0);
-    if (text.length - start > suffix || !beginsLine(text, start)) break;
+    if (bytes.length - start > suffix || !beginsLine(bytes, start)) break;
     to = start;
     lasts++;
   }
@@ -80,13 +90,14 @@ function readRecord(written: string, table: TableName): User | Grant {
 function* readBlocks(text: string, blocks: readonly Block[]): Steps<ReadBlock[]> {
   const read: ReadBlock[] = [];
   yield* visitEach(blocks, ({ table, start, end }) => {
-    read.push({ length: end - start, record: readRecord(text.slice(start, end), table) });
+    const written = text.slice(start, end);
+    read.push({ length: Buffer.byteLength(written), record: readRecord(written, table) });
   });
   return read;
 }
 
-function isUser(record: User | Grant): record is User {
-  return "tokensValidAfter" in record;
+function recordsOf(blocks: readonly ReadBlock[]): (User | Grant)[] {
+  return blocks.map(({ record }) => record);
 }
 
 function* sortRecords(blocks: readonly ReadBlock[]): Steps<AccessRecords> {
@@ -99,30 +110,44 @@ function* sortRecords(blocks: readonly ReadBlock[]): Steps<AccessRecords> {
   return { users, grants };
 }
 
-function* readParts(text: string, earlier: PlainFile | undefined): Steps<PlainFile | undefined> {
-  const { first, last, from, to } = yield* findReusable(text, earlier);
-  yield;
-  const isPlain = first.length > 0 || isBlankUntil(text, from);
-  if (!isPlain || hasLongStrings(text.slice(from, to))) return undefined;
+function* readParts(
+  bytes: Buffer,
+  file: string,
+  earlier: PlainFile | undefined,
+): Steps<PlainFile | undefined> {
+  const { first, last, from, to } = yield* findReusable(bytes, earlier);
+  const text = yield* decodeSteps(file, bytes.subarray(from, to));
+  const isWhole = first.length === 0;
+  const start = isWhole ? nextBracket(text, 0) : 0;
+  const before = text.slice(0, start);
+  if (!isBlankUntil(text, start) || hasLongStrings(isWhole ? text.slice(start) : text)) {
+    return undefined;
+  }
   // Comments too have characters that may not stand in them.
-  if (first.length === 0) parseToml(text.slice(0, from), "");
-  const middle = yield* blocksBetween(text, from, to);
+  if (isWhole) parseToml(before, "");
+  const middle = yield* blocksBetween(text, start, text.length);
   if (middle === undefined) return undefined;
-  const blocks = [...first, ...(yield* readBlocks(text, middle)), ...last];
-  const preamble = first.length > 0 ? (earlier?.preamble ?? 0) : from;
-  return { text, preamble, blocks, records: yield* sortRecords(blocks) };
+  const read = yield* readBlocks(text, middle);
+  const blocks = [...first, ...read, ...last];
+  const preamble = isWhole ? Buffer.byteLength(before) : (earlier?.preamble ?? 0);
+  const replaced = earlier?.blocks.slice(first.length, earlier.blocks.length - last.length);
+  const changes = replaced && { removed: recordsOf(replaced), added: recordsOf(read) };
+  return { bytes, preamble, blocks, records: yield* sortRecords(blocks), changes };
 }
 
 /**
  * Reads a plainly written file; what it has in common with an `earlier` one is not read again.
  * Undefined if the file is not plain or not right: then a parser for any file has the word.
+ *
+ * @throws UnsafeFileError if the bytes are no text
  */
 export function* readPlain(
-  text: string,
+  bytes: Buffer,
+  file: string,
   earlier: PlainFile | undefined,
 ): Steps<PlainFile | undefined> {
   try {
-    return yield* readParts(text, earlier);
+    return yield* readParts(bytes, file, earlier);
   } catch (error) {
     if (error instanceof RecordError || error instanceof TomlSyntaxError) return undefined;
     throw error;

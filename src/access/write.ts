@@ -2,6 +2,7 @@ import { realpath, stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
 import { replaceFile } from "../files/atomic.ts";
+import { decodeSteps } from "../files/guarded.ts";
 import { LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
 import { inSlices, type Steps, visitEach } from "../slices.ts";
@@ -43,8 +44,9 @@ function* editAndVerify(
   file: string,
   changes: readonly Change[],
 ): Steps<ParsedAccess> {
-  const edited = yield* editSteps(before.text, before.records, changes);
-  if (Buffer.byteLength(edited) > MAX_ACCESS_FILE_BYTES) {
+  const text = yield* decodeSteps(file, before.bytes);
+  const edited = Buffer.from(yield* editSteps(text, before.records, changes));
+  if (edited.length > MAX_ACCESS_FILE_BYTES) {
     throw new UneditableError("it would be larger than 64 MiB");
   }
   const after = yield* parseSteps(edited, file, before);
@@ -114,7 +116,7 @@ async function writeBatch(
   const found = await inSlices(digestSteps(await readAccessBytes(real, anyReader)));
   if (found !== current.digest) return undefined;
   await batch.writers[0]?.options.beforeWrite?.();
-  await replaceFile(real, next.text, await stat(real));
+  await replaceFile(real, next.bytes, await stat(real));
   settle(target, batch, next);
   return next;
 }

@@ -7,6 +7,7 @@ import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/known-databases.ts";
 import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { readRevocations } from "../identity/revocation-file.ts";
+import { inOneGo } from "../slices.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
@@ -27,7 +28,7 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   const grants = [...snapshot.grants.values()].reduce((sum, own) => sum + own.size, 0);
   const counts = `${snapshot.users.size} users, ${grants} grants, version ${snapshot.version}`;
   print(`access file    ok  ${auth.access_control_file} (${counts})`);
-  for (const name of namesWithoutRecord(snapshot)) {
+  for (const name of inOneGo(namesWithoutRecord(snapshot))) {
     process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
   }
   for (const { named, database, users } of shadowsOf(snapshot, knownDatabases(loaded))) {

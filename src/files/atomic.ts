@@ -13,20 +13,24 @@ export async function syncDirectory(directory: string): Promise<void> {
 }
 
 /**
- * Puts `text` in the place of `file` so that a reader or a power cut at any moment meets the old
+ * Puts `content` in the place of `file` so that a reader or a power cut at any moment meets the old
  * content or the new one, whole. The caller holds the file's lock.
  *
  * @param like mode and owner to give to the new file; by default 0600 and the caller's own
  * @throws the error of the file system; then the old content is still in place
  */
-export async function replaceFile(file: string, text: string, like?: Stats): Promise<void> {
+export async function replaceFile(
+  file: string,
+  content: string | Buffer,
+  like?: Stats,
+): Promise<void> {
   const directory = path.dirname(file);
   const temporary = path.join(directory, `.${path.basename(file)}.new`);
   await rm(temporary, { force: true });
   try {
     const handle = await open(temporary, "wx", 0o600);
     try {
-      await handle.writeFile(text);
+      await handle.writeFile(content);
       if (like !== undefined) {
         const own = await handle.stat();
         if (own.uid !== like.uid || own.gid !== like.gid) await handle.chown(like.uid, like.gid);

@@ -20,6 +20,6 @@ export async function openAccess(
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());
   records.metrics.reloaded(access.snapshot.version);
-  warnOfOddities(records, access.snapshot);
+  await warnOfOddities(records, access.snapshot);
   return access;
 }

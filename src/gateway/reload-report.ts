@@ -6,6 +6,7 @@ import type { ConfigurationReload } from "../config/live.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import { inSlices } from "../slices.ts";
 
 /** Where a reload is told of. */
 export interface ReloadRecords {
@@ -16,14 +17,27 @@ export interface ReloadRecords {
   readonly databases: () => readonly string[];
 }
 
+/** Names of one kind that a line of the log holds, at most. */
+const NAMED = 100;
+
+/** The first names of each list that is not empty, and how many more there are. */
+function firstOf(lists: object): Record<string, unknown> {
+  const more: Record<string, number> = {};
+  const shown = Object.entries(lists).flatMap(([kind, names]: [string, readonly string[]]) => {
+    if (names.length > NAMED) more[kind] = names.length - NAMED;
+    return names.length === 0 ? [] : [[kind, names.slice(0, NAMED)]];
+  });
+  return { ...Object.fromEntries(shown), ...(Object.keys(more).length === 0 ? {} : { more }) };
+}
+
 /** Warns of what a valid file may mean otherwise than it was meant. */
-export function warnOfOddities(
+export async function warnOfOddities(
   { log, databases }: Pick<ReloadRecords, "log" | "databases">,
   snapshot: Snapshot,
-): void {
-  const names = namesWithoutRecord(snapshot);
+): Promise<void> {
+  const names = await inSlices(namesWithoutRecord(snapshot));
   if (names.length > 0)
-    log.warn({ names }, "the access file has grants for names without a record");
+    log.warn(firstOf({ names }), "the access file has grants for names without a record");
   for (const shadow of shadowsOf(snapshot, databases())) {
     log.warn(shadow, "the access file names a database in another case: it is denied to everybody");
   }
@@ -40,11 +54,11 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
     return;
   }
   const { snapshot, diff } = event;
-  const changes = Object.fromEntries(Object.entries(diff).filter(([, names]) => names.length > 0));
+  const changes = firstOf(diff);
   log.info({ version: snapshot.version, ...changes }, "access file reloaded");
   audit.event("access file reloaded", { version: snapshot.version, ...changes });
   metrics.reloaded(snapshot.version);
-  warnOfOddities(records, snapshot);
+  void warnOfOddities(records, snapshot);
 }
 
 /** Tells the log what a reload of the configuration came to. */

@@ -35,6 +35,16 @@ export function snapshotOf(...grants: string[]): Snapshot {
   return parseAccessFile([...users, ...acl].join(""), "access.toml");
 }
 
+/** The same state in maps of its own, to be compared with another one. */
+export function plainSnapshot({ version, users, grants, databases }: Snapshot): Snapshot {
+  return {
+    version,
+    users: new Map(users),
+    grants: new Map(grants),
+    databases: new Map(databases),
+  };
+}
+
 /** The code of the refusal that `act` throws; undefined if it throws nothing. */
 export function refusalOf(act: () => unknown): string | undefined {
   try {

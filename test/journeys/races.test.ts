@@ -100,7 +100,7 @@ t.test("who is demoted while it grants has granted nothing after that", async (t
     const marker = lines.indexOf('username = "idp:marker"');
     for (const [number, { status }] of answers.entries()) {
       const name = names[number] ?? "";
-      const role = written.get(name)?.get("main");
+      const role = written.get(name)?.get("main")?.role;
       t.equal(role !== undefined, status === 200, "what was answered is what was done");
       if (role !== undefined) t.ok(lines.lastIndexOf(`username = "${name}"`) < marker, name);
       between[status === 200 ? "passed" : "refused"]++;
@@ -183,8 +183,8 @@ t.test("the command line and the API at one time lose nothing", async (t) => {
   }
   for (const { code, stderr } of await finished) t.equal(code, 0, stderr);
   const { grants: written } = snapshotOn(gateway);
-  for (const name of names) t.equal(written.get(name)?.get("main"), "DbAdmin");
-  for (const name of made) t.equal(written.get(name)?.get("main"), "ReadOnly");
+  for (const name of names) t.equal(written.get(name)?.get("main")?.role, "DbAdmin");
+  for (const name of made) t.equal(written.get(name)?.get("main")?.role, "ReadOnly");
   await untilInForce(gateway);
   await succeed(gateway.request("/api/access", { headers: { authorization: `Bearer ${root}` } }));
 });
@@ -199,7 +199,7 @@ t.test("what an operator saves while a machine is writing is not overwritten", a
     return [{ kind: "add-grant", grant: added }];
   });
   t.equal(judged, 2, "the change is judged again, by what was saved");
-  t.match(written.text, "# saved meanwhile\n");
+  t.match(written.bytes.toString(), "# saved meanwhile\n");
   t.equal(written.snapshot.grants.get("idp:alice")?.get("main")?.role, "ReadOnly");
 
   const refusal = await refusedBy(
