@@ -1,9 +1,9 @@
 import type { McpScope } from "../oauth/scopes.ts";
 import { Refusal } from "../refusal.ts";
-import type { McpMessage } from "./body.ts";
-import type { Era } from "./headers.ts";
 import { McpRefused } from "./json-rpc.ts";
+import type { McpMessage } from "./message.ts";
 import type { Principal } from "./principal.ts";
+import type { Era } from "./protocol-headers.ts";
 
 /**
  * The protocol's methods, all revisions together, each with the scope that it needs. A method that

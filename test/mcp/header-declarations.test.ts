@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { decodeHeaderValue, encodeHeaderValue } from "../../src/mcp/headers.ts";
+import { decodeHeaderValue, encodeHeaderValue } from "../../src/mcp/protocol-headers.ts";
 import { readHeaderDeclarations } from "../../src/mcp/stdio/header-declarations.ts";
 
 const region = { type: "string", "x-mcp-header": "Region" };

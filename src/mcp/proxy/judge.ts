@@ -1,10 +1,10 @@
 import type { IncomingMessage } from "node:http";
 import type { Identity } from "../../upstream/headers.ts";
-import { type McpMessage, readMessageInSlices } from "../body.ts";
-import { type Era, judgeHeaders, judgeParameter } from "../headers.ts";
 import { McpRefused } from "../json-rpc.ts";
+import { type McpMessage, readMessageInSlices } from "../message.ts";
 import { requireMethod } from "../methods.ts";
 import type { Principal } from "../principal.ts";
+import { type Era, judgeHeaders, judgeParameter } from "../protocol-headers.ts";
 import type { SessionRegister } from "./sessions.ts";
 import { requireOwnTask } from "./task-notes.ts";
 import type { ToolPolicy } from "./tool-policy.ts";

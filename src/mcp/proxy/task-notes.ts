@@ -1,6 +1,6 @@
 import { Transform, type TransformCallback } from "node:stream";
-import type { McpMessage } from "../body.ts";
 import { McpRefused } from "../json-rpc.ts";
+import type { McpMessage } from "../message.ts";
 import type { SessionRegister } from "./sessions.ts";
 
 const member = '"taskId"';

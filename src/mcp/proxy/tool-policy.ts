@@ -3,8 +3,8 @@ import { rememberOne } from "../../memoize.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import { inSlices } from "../../slices.ts";
-import { type McpMessage, readKnownMembers } from "../body.ts";
 import { McpRefused } from "../json-rpc.ts";
+import { type McpMessage, readKnownMembers } from "../message.ts";
 import type { Principal } from "../principal.ts";
 import { readText } from "../strict-json.ts";
 

@@ -4,8 +4,8 @@ import {
   type JSONRPCRequest,
   StreamableHTTPClientTransport,
 } from "@modelcontextprotocol/client";
-import type { McpMessage } from "../body.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
+import type { McpMessage } from "../message.ts";
 import { GatewayClient, isMendable } from "./gateway-client.ts";
 import { fetchFromGateway, type RpcError, rpcErrorOf } from "./gateway-http.ts";
 import { cancelledId, readLine, readLines } from "./messages.ts";

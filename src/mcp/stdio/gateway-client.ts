@@ -7,8 +7,8 @@ import {
   type JSONRPCResponse,
   type StreamableHTTPClientTransport,
 } from "@modelcontextprotocol/client";
-import type { McpMessage } from "../body.ts";
 import type { MessageId } from "../json-rpc.ts";
+import type { McpMessage } from "../message.ts";
 import { isHeaderMismatch, isSessionLost } from "./gateway-http.ts";
 import { type SendRequest, ToolHeaders } from "./tool-headers.ts";
 

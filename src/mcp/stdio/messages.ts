@@ -5,8 +5,8 @@ import {
   isJSONRPCResponse,
   type JSONRPCMessage,
 } from "@modelcontextprotocol/client";
-import { type McpMessage, readMessage } from "../body.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
+import { type McpMessage, readMessage } from "../message.ts";
 
 const NEWLINE = 0x0a;
 

@@ -6,8 +6,8 @@ import {
 } from "@modelcontextprotocol/client";
 import { z } from "zod";
 import { inOneGo } from "../../slices.ts";
-import type { McpMessage } from "../body.ts";
-import { encodeHeaderValue } from "../headers.ts";
+import type { McpMessage } from "../message.ts";
+import { encodeHeaderValue } from "../protocol-headers.ts";
 import { readMembers } from "../strict-json.ts";
 import {
   type HeaderDeclaration,

@@ -1,8 +1,8 @@
 import { inOneGo, inSlices } from "../../slices.ts";
 import { JsonRefused, readMembers, readText } from "../strict-json.ts";
-import { ToolFailure } from "./failure.ts";
 import { listResult, type PageLimits, resultOf, type ToolResult } from "./result.ts";
 import { rowsIn } from "./rows.ts";
+import { ToolFailure } from "./tool-failure.ts";
 
 /** What the database answers to a query. */
 export interface QueryAnswer {

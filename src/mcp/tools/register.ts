@@ -13,10 +13,10 @@ import type { Principal } from "../principal.ts";
 import { readText } from "../strict-json.ts";
 import { LONGEST_MESSAGE, messageOf, type QueryAnswer, rowsOf } from "./answer.ts";
 import { type QueryTool, queryTools, schemaTools, type ToolDefinition } from "./definitions.ts";
-import { failed } from "./failure.ts";
 import { argumentsNamed, countIn, queryOf, withRowLimit } from "./query-text.ts";
 import { listResult, resultOf, type ToolResult } from "./result.ts";
 import { askedShapes, readAsked } from "./schema-arguments.ts";
+import { failed } from "./tool-failure.ts";
 
 /** What a call asks for, as far as its right can be judged ahead of its arguments. */
 export interface AskedRight {

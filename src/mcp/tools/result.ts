@@ -1,5 +1,5 @@
-import { ToolFailure } from "./failure.ts";
 import type { Rows } from "./rows.ts";
+import { ToolFailure } from "./tool-failure.ts";
 
 /** What a tool has done, written as it goes out. */
 export interface ToolResult {

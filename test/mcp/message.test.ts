@@ -1,6 +1,6 @@
 import t from "tap";
-import { readMessage } from "../../src/mcp/body.ts";
 import { errorCode, McpRefused } from "../../src/mcp/json-rpc.ts";
+import { readMessage } from "../../src/mcp/message.ts";
 
 function refusalOf(body: string | Buffer): number | undefined {
   try {

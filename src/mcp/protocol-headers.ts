@@ -1,8 +1,8 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader } from "../config/headers.ts";
-import type { McpMessage } from "./body.ts";
 import { McpRefused } from "./json-rpc.ts";
+import type { McpMessage } from "./message.ts";
 
 /** The revisions of the protocol, newest first, that a message may claim. */
 export const protocolVersions = [

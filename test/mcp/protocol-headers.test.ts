@@ -1,5 +1,5 @@
 import t from "tap";
-import { decodeHeaderValue } from "../../src/mcp/headers.ts";
+import { decodeHeaderValue } from "../../src/mcp/protocol-headers.ts";
 import { ask } from "../kit/client.ts";
 import { openEmbedded } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
