@@ -9,7 +9,7 @@ import {
   isConnected,
   isTokenOf,
 } from "../oauth/server/connections.ts";
-import { directoryOf, stateFileIn } from "../oauth/server/places.ts";
+import { directoryOf, stateFileIn } from "../oauth/server/load.ts";
 import { StateStore } from "../oauth/server/store.ts";
 import { type CommonOptions, loadFor, readAccess } from "./files.ts";
 import { plainly, print, printJson, printTable } from "./outcome.ts";

@@ -10,8 +10,7 @@ import type { Principal } from "./principal.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerResources } from "./resources.ts";
 import { registerTool, type Tool, type ToolContext, toolsOf } from "./tools/register.ts";
-import { ResultSlot } from "./tools/result-slot.ts";
-import { sendInPieces, sendWebResponse, toWebRequest } from "./web.ts";
+import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest } from "./web.ts";
 
 /** The MCP server of the gateway itself: the database's operations as tools. */
 export interface EmbeddedMcp {

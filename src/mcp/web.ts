@@ -1,9 +1,34 @@
 /** Between node:http and the Fetch API that the protocol's library speaks. */
+import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import type { CallToolResult } from "@modelcontextprotocol/server";
 import { setHeaders } from "./answering.ts";
-import type { ResultSlot } from "./tools/result-slot.ts";
+import type { ToolResult } from "./tools/result.ts";
+
+/**
+ * Holds the structured content of a call's result while the protocol's library writes the answer
+ * around it. The library gets a small object in its place: it would hold the whole several times,
+ * and write it in one go.
+ */
+export class ResultSlot {
+  readonly #mark = { [randomUUID()]: true };
+  #structured: Buffer = Buffer.alloc(0);
+
+  /** Takes a result, and gives what stands for it. */
+  take({ text, structured }: ToolResult): CallToolResult {
+    this.#structured = structured;
+    return { content: [{ type: "text", text }], structuredContent: this.#mark };
+  }
+
+  /** The answer as the library wrote it, with the structured content in its place. */
+  fill(answer: string): Buffer[] {
+    const [before = "", ...after] = answer.split(JSON.stringify(this.#mark));
+    if (after.length === 0) return [Buffer.from(before)];
+    return [Buffer.from(before), this.#structured, Buffer.from(after.join(""))];
+  }
+}
 
 /** Request headers that mean something to the protocol; a credential is not among them. */
 const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;

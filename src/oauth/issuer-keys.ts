@@ -1,6 +1,74 @@
 import { createRemoteJWKSet, customFetch, type JWTVerifyGetKey } from "jose";
 import * as z from "zod";
-import { discover, fetchJson } from "./issuer-metadata.ts";
+
+const MAX_BYTES = 256 * 1024;
+
+const shape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
+
+/** What the gateway needs to know of an authorization server (RFC 8414, section 2). */
+export type IssuerMetadata = z.infer<typeof shape>;
+
+/** Where an issuer's metadata may be: RFC 8414, section 3.1, and OpenID Connect Discovery. */
+function metadataUrls(issuer: string): URL[] {
+  const { origin, pathname } = new URL(issuer);
+  const path = pathname.replace(/\/$/, "");
+  return [
+    new URL(`${origin}/.well-known/oauth-authorization-server${path}`),
+    new URL(`${origin}/.well-known/openid-configuration${path}`),
+    new URL(`${origin}${path}/.well-known/openid-configuration`),
+  ];
+}
+
+/**
+ * Fetches a document of an issuer, bounded in size.
+ *
+ * @throws Error if it is not there, not JSON, or somewhere else
+ */
+async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
+  const answer = await fetch(url, {
+    redirect: "error",
+    signal,
+    headers: { accept: "application/json" },
+  });
+  if (!answer.ok || answer.body === null) throw new Error(`${url} answered ${answer.status}`);
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of answer.body) {
+    length += chunk.length;
+    if (length > MAX_BYTES) throw new Error(`${url} answered with too much`);
+    chunks.push(chunk);
+  }
+  return JSON.parse(Buffer.concat(chunks).toString());
+}
+
+/** Keys that come over plain HTTP could be anybody's, but for those of this very machine. */
+function requireConfidential(url: URL): void {
+  const isLocal = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
+  if (url.protocol !== "https:" && !(url.protocol === "http:" && isLocal)) {
+    throw new Error(`${url.origin} is not reached by https`);
+  }
+}
+
+/**
+ * Asks an authorization server for its metadata.
+ *
+ * @throws Error if there is none, or if it is that of another issuer
+ */
+export async function discover(issuer: string, signal: AbortSignal): Promise<IssuerMetadata> {
+  let failure: unknown;
+  for (const url of metadataUrls(issuer)) {
+    try {
+      requireConfidential(url);
+      const metadata = shape.parse(await fetchJson(url, signal));
+      if (metadata.issuer !== issuer) throw new Error(`${url} is the metadata of another issuer`);
+      requireConfidential(new URL(metadata.jwks_uri));
+      return metadata;
+    } catch (error) {
+      failure = error;
+    }
+  }
+  throw new Error(`no metadata of ${issuer}`, { cause: failure });
+}
 
 /** Milliseconds until metadata and keys are there: whoever shows a token waits for them. */
 const TIMEOUT_MS = 5000;

@@ -11,11 +11,24 @@ import type { Schema } from "../../query/schema.ts";
 import type { SchemaSource } from "../../upstream/schema-source.ts";
 import type { Principal } from "../principal.ts";
 import { readText } from "../strict-json.ts";
-import { LONGEST_MESSAGE, messageOf, type QueryAnswer, rowsOf } from "./answer.ts";
+import {
+  argumentsNamed,
+  askedShapes,
+  countIn,
+  queryOf,
+  readAsked,
+  withRowLimit,
+} from "./call-arguments.ts";
 import { type QueryTool, queryTools, schemaTools, type ToolDefinition } from "./definitions.ts";
-import { argumentsNamed, countIn, queryOf, withRowLimit } from "./query-text.ts";
-import { listResult, resultOf, type ToolResult } from "./result.ts";
-import { askedShapes, readAsked } from "./schema-arguments.ts";
+import {
+  LONGEST_MESSAGE,
+  listResult,
+  messageOf,
+  type QueryAnswer,
+  resultOf,
+  rowsOf,
+  type ToolResult,
+} from "./result.ts";
 import { failed } from "./tool-failure.ts";
 
 /** What a call asks for, as far as its right can be judged ahead of its arguments. */

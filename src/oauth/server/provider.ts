@@ -4,21 +4,50 @@ import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-prov
 import { isConfiguredRedirect } from "../../config/redirect-uris.ts";
 import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
+import type { DocumentLimit } from "./address-limit.ts";
 import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
 import { clientRecord, readClientMetadata } from "./client-metadata.ts";
 import { tokenIdIn } from "./connections.ts";
-import type { DocumentLimit } from "./document-limit.ts";
-import { holdAnswers } from "./held-answers.ts";
 import { isAbandoned } from "./http.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
 import { lifetimes } from "./lifetimes.ts";
 import { endpoints, OFFLINE_ACCESS, sessionCookie } from "./metadata.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import { renderErrorPage } from "./pages/error.ts";
-import { createPolicy } from "./policy.ts";
-import { isClientRedirect } from "./redirects.ts";
-import { defaultResource, findAccount, isOwnOrigin, resourceServer, tokenClaims } from "./rules.ts";
+import { renderErrorPage, renderHeldAnswer } from "./pages/error.ts";
+import {
+  createPolicy,
+  defaultResource,
+  findAccount,
+  isOwnOrigin,
+  resourceServer,
+  tokenClaims,
+} from "./policy.ts";
+import { isClientRedirect, isLoopbackRedirect } from "./redirects.ts";
 import type { StateStore } from "./store.ts";
+
+/**
+ * Makes an answer that nobody has acted on yet wait for its user. Whoever registers a client could
+ * otherwise send any browser from here to a site or an app of its own, by a request that is bound
+ * to fail (RFC 9700, section 4.11.2). To a program that listens on the user's own machine, and to
+ * clients that the operator has named, it goes at once.
+ */
+function holdAnswers(
+  provider: Provider,
+  { issuer, clients }: Pick<AuthorizationServerOptions, "issuer" | "clients">,
+): void {
+  const trusted = new Set(clients.map(({ client_id }) => client_id));
+  provider.use(async (ctx, next) => {
+    await next();
+    const location = URL.parse(ctx.response.get("Location"));
+    if (ctx.path !== endpoints.authorization || location === null) return;
+    const { client_id: clientId } = ctx.query;
+    const isTrusted = isLoopbackRedirect(location.href) || trusted.has(String(clientId));
+    if (isTrusted || location.origin === issuer) return;
+    ctx.remove("Location");
+    ctx.status = 400;
+    renderHeldAnswer(ctx, location);
+  });
+}
 
 /** What the library works on. */
 export interface ProviderParts {

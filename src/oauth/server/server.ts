@@ -2,25 +2,60 @@ import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import path from "node:path";
+import type { KoaContextWithOIDC, Provider } from "oidc-provider";
+import { epochSeconds } from "../../clock.ts";
+import { parseAccountId } from "./accounts.ts";
+import { DocumentLimit } from "./address-limit.ts";
 import { manageApplications } from "./applications.ts";
-import { CallNotes } from "./call-notes.ts";
-import { createFormGuard } from "./csrf.ts";
-import { DocumentLimit } from "./document-limit.ts";
 import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
-import { observeProvider } from "./events.ts";
 import { isAbandoned, OAuthProblem, requireSmallBody, sendProblem } from "./http.ts";
 import { interact } from "./interaction.ts";
+import { createFormGuard } from "./interaction-context.ts";
 import { openSigningKeys } from "./keys.ts";
+import { lifetimes } from "./lifetimes.ts";
+import { stateFileIn } from "./load.ts";
 import { metadataPaths } from "./metadata.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage } from "./pages/error.ts";
 import { pageHeaders } from "./pages/page.ts";
-import { stateFileIn } from "./places.ts";
 import { createProvider } from "./provider.ts";
 import { createRegistration } from "./registration.ts";
 import { createRevocation } from "./revocation.ts";
 import { StateStore } from "./store.ts";
-import { createAccessTokens, verifyAccessToken } from "./tokens.ts";
+import { CallNotes, createAccessTokens, verifyAccessToken } from "./tokens.ts";
+
+function fieldsOf({ oidc }: KoaContextWithOIDC) {
+  const { AccessToken: token, Grant: grant } = oidc.entities;
+  const accountId = grant?.accountId;
+  return {
+    client: oidc.client?.clientId,
+    user: accountId === undefined ? undefined : parseAccountId(accountId).username,
+    grant_type: oidc.params?.grant_type,
+    token: token?.jti,
+  };
+}
+
+/** Tells the audit what the protocol has done, and keeps the clients that are in use. */
+function observeProvider(
+  provider: Provider,
+  store: Pick<StateStore, "keepClient">,
+  onEvent: AuthorizationServerOptions["onEvent"],
+): void {
+  provider.on("grant.success", (ctx) => {
+    const clientId = ctx.oidc.client?.clientId;
+    if (clientId !== undefined) {
+      store.keepClient(clientId, epochSeconds() + lifetimes.usedClient);
+    }
+    onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
+  });
+  provider.on("grant.error", (ctx, error) => {
+    const detail = error.error_detail;
+    onEvent("oauth_token", { ...fieldsOf(ctx), outcome: error.error, reason: detail });
+  });
+  provider.on("grant.revoked", (ctx) => {
+    onEvent("oauth_replay", { ...fieldsOf(ctx), outcome: "grant revoked" });
+  });
+}
 
 export type { AccessToken, AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 

@@ -1,13 +1,43 @@
 import { isDatabaseOrEvery, isUsername } from "../../access/names.ts";
+import { epochSeconds } from "../../clock.ts";
 import { invalidToken, type JsonObject } from "../../identity/compact-jws.ts";
 import { VerifiedTokens } from "../../identity/verified-tokens.ts";
 import { isSeconds, type Pin } from "../../identity/verify-pinned.ts";
+import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
-import type { CallNotes } from "./call-notes.ts";
 import { knownScopes } from "./consent.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
+import { lifetimes } from "./lifetimes.ts";
 import type { AccessToken } from "./options.ts";
 import type { StateStore } from "./store.ts";
+
+/** Calls that are known to be written down; past that many they are looked up again. */
+const MOST = 10_000;
+
+/** Writes down which tools apps have called, each once, for their users to see. */
+export class CallNotes {
+  readonly #store: Pick<StateStore, "noteCall">;
+  readonly #log: Log;
+  readonly #noted = new Set<string>();
+
+  constructor(store: Pick<StateStore, "noteCall">, log: Log) {
+    this.#store = store;
+    this.#log = log;
+  }
+
+  /** What cannot be written down stops no call. */
+  note(grantId: string, tool: string): void {
+    const call = `${grantId} ${tool}`;
+    if (this.#noted.has(call)) return;
+    if (this.#noted.size >= MOST) this.#noted.clear();
+    this.#noted.add(call);
+    try {
+      this.#store.noteCall(grantId, tool, epochSeconds() + lifetimes.grant);
+    } catch (error) {
+      this.#log.warn({ err: error }, "the call of a tool was not written down");
+    }
+  }
+}
 
 /** The type of a JWT access token (RFC 9068, section 2.1). */
 const TYPE = "at+jwt";

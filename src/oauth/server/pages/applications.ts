@@ -1,8 +1,7 @@
 import type { Connection } from "../connections.ts";
-import { identityOf, type KnownClient } from "./client.ts";
+import { calls, dateOf, identityOf, type KnownClient, permission } from "./client.ts";
 import { type Html, html, nothing } from "./html.ts";
 import { renderPage } from "./page.ts";
-import { calls, dateOf, permission } from "./permission.ts";
 
 /** An app that a user has let in, once or several times. */
 export interface ApplicationView extends KnownClient {

@@ -4,10 +4,16 @@ import type { Connection } from "../connections.ts";
 import type { Choice } from "../consent.ts";
 import { lifetimes } from "../lifetimes.ts";
 import { endpoints } from "../metadata.ts";
-import { type ClientView, clientDetails, localWarning } from "./client.ts";
+import {
+  type ClientView,
+  calls,
+  clientDetails,
+  dateOf,
+  localWarning,
+  permission,
+} from "./client.ts";
 import { type Html, html, nothing } from "./html.ts";
 import { renderPage } from "./page.ts";
-import { calls, dateOf, permission } from "./permission.ts";
 
 /** What the consent page shows. */
 export interface ConsentView {

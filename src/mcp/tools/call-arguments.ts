@@ -1,4 +1,8 @@
+import { BodyReader } from "../../query/body-reader.ts";
+import { required } from "../../query/kind.ts";
+import { ObjectShape } from "../../query/object-shape.ts";
 import type { OperationName } from "../../query/operations.ts";
+import { plainName } from "../../query/values.ts";
 import { inSlices } from "../../slices.ts";
 import { visitJudgedMembers } from "../strict-json.ts";
 
@@ -48,4 +52,42 @@ export function withRowLimit(args: Buffer, limit: Buffer | undefined, rowLimit: 
   if (asked === undefined || asked <= rowLimit) return [args];
   const at = limit.byteOffset - args.byteOffset;
   return [args.subarray(0, at), most, args.subarray(at + limit.length)];
+}
+
+/** What a tool that tells of the schema is asked about. */
+export interface Asked {
+  database: string;
+  table: string;
+}
+
+const database = required(
+  plainName<Asked>((asked, name) => {
+    asked.database = name;
+  }),
+);
+const table = required(
+  plainName<Asked>((asked, name) => {
+    asked.table = name;
+  }),
+);
+
+/** The arguments that schema tools take, by what they are about. */
+export const askedShapes = {
+  everything: new ObjectShape<Asked>({}, "none"),
+  database: new ObjectShape<Asked>({ database }),
+  table: new ObjectShape<Asked>({ database, table }),
+} as const;
+
+/** Reads the arguments of a schema tool. @throws QueryRefused */
+export function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
+  const asked: Asked = { database: "", table: "" };
+  const reader = new BodyReader(args);
+  // As in a query, where the operation's name comes first.
+  reader.path.push("Schema");
+  try {
+    shape.read(reader, asked);
+  } catch (error) {
+    throw reader.asRefusal(error);
+  }
+  return asked;
 }
