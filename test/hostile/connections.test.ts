@@ -49,7 +49,7 @@ t.test("connections that are kept and idle are in nobody's way", async (t) => {
 });
 
 t.test("with few file descriptors the gateway turns clients away, and lives", async (t) => {
-  const site = await openSite(t, { openFiles: 64 });
+  const site = await openSite(t, { limits: "-n 64" });
   const { service, url } = site.gateway;
   const wires = await Promise.all(Array.from({ length: 100 }, () => Wire.open(url)));
   t.teardown(() => wires.map((wire) => wire.cut()));
@@ -72,7 +72,7 @@ t.test("with few file descriptors the gateway turns clients away, and lives", as
 });
 
 t.test("a flood of connections that say nothing is let go of", async (t) => {
-  const site = await openSite(t, { config: "[server]\nrequest_timeout = 1\n", openFiles: 64 });
+  const site = await openSite(t, { config: "[server]\nrequest_timeout = 1\n", limits: "-n 64" });
   const wires = await Promise.all(Array.from({ length: 30 }, () => Wire.open(site.gateway.url)));
   t.teardown(() => wires.map((wire) => wire.cut()));
   await eventually("all are closed", () => wires.every(({ isClosed }) => isClosed));

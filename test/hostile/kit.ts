@@ -40,7 +40,7 @@ export interface SiteOptions {
   /** Sections of the configuration. */
   readonly config?: string;
   /** How many files the gateway may have open. */
-  readonly openFiles?: number;
+  readonly limits?: string;
 }
 
 function toolCall(isEmbedded: boolean) {
@@ -51,7 +51,7 @@ function toolCall(isEmbedded: boolean) {
 
 /** Starts a gateway in front of a witness; both end with the test. */
 export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site> {
-  const { isEmbedded = false, config = "", openFiles } = options;
+  const { isEmbedded = false, config = "", limits } = options;
   const witness = new Witness();
   await witness.listen();
   t.teardown(() => witness.close());
@@ -59,7 +59,7 @@ export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site
   const gateway = await startGateway(t, {
     upstream: witness.url,
     config: `${config}${routes}${isEmbedded ? "" : behind}`,
-    ...(openFiles === undefined ? {} : { openFiles }),
+    ...(limits === undefined ? {} : { limits }),
   });
   const token = await gateway.login();
   const headers = queryHeaders(token);

@@ -252,7 +252,7 @@ t.test("sockets count among the connections that there may be", async (t) => {
   const witness = new Witness();
   await witness.listen();
   t.teardown(() => witness.close());
-  const few = await startGateway(t, { upstream: witness.url, config, openFiles: 64 });
+  const few = await startGateway(t, { upstream: witness.url, config, limits: "-n 64" });
   acceptSockets(t, witness);
   const clients = [await openSocket(`${few.url}/public/live`)];
   await t.rejects(async () => {

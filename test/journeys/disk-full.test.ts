@@ -15,6 +15,9 @@ import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { childrenOf } from "../kit/process-info.ts";
+import { obtainTokens } from "../oauth/flow.ts";
+import { register } from "../oauth/kit.ts";
+import { callTool } from "./mcp.ts";
 
 /** Bytes that a file may have, in bounds that the process itself may lift again (setrlimit(2)). */
 function limitFiles(pid: number, bytes: number | "unlimited"): void {
@@ -129,6 +132,30 @@ t.test("the embedded engine starts on a full disk, and reads", async (t) => {
   t.equal((await gateway.request("/readyz")).status, 200);
   fill(gateway, "unlimited");
   t.equal((await gateway.query(insert, token)).status, 200, "with room it writes");
+});
+
+t.test("a gateway starts on a full disk, reads, and writes once there is room", async (t) => {
+  const { gateway, root } = await scene(t);
+  const columns = [{ name: "text", type: "text" }];
+  await gateway.query({ CreateTable: { database: "main", table: "notes", columns } }, root);
+  const alice = { username: "alice", password: "alice password" };
+  const { accessToken } = await obtainTokens(gateway, alice);
+  // The app's token is for this URL.
+  const port = Number(new URL(gateway.url).port);
+  await gateway.service.stop();
+
+  const again = await startGateway(t, { home: gateway.home, port, limits: "-S -f 0" });
+  t.equal((await again.request("/readyz")).status, 200);
+  const read = { database: "main", from: "notes", columns: ["*"] };
+  const answer = await again.query({ Select: read }, await again.login("alice", alice.password));
+  t.equal(answer.status, 200, answer.text);
+  t.match((await callTool(again, "select", read, accessToken)).body, {
+    result: { content: Array },
+  });
+  t.equal((await register(again)).status, 500, "nothing is kept");
+
+  fill(again, "unlimited");
+  t.equal((await register(again)).status, 201);
 });
 
 t.test("a revocation is refused whole, and the token goes on working", async (t) => {

@@ -27,8 +27,10 @@ export interface RunOptions {
   /** A service directory to use again. */
   home?: string;
   env?: NodeJS.ProcessEnv;
-  /** How many files it may have open. */
-  openFiles?: number;
+  /** Where it listens; by default on a free port. */
+  port?: number;
+  /** What it may use, as flags of `ulimit`. */
+  limits?: string;
 }
 
 /** A service directory of a test's own, removed when the test is over. */
@@ -109,7 +111,12 @@ export async function startGateway(t: Test, options: RunOptions = {}): Promise<T
   const auth = `[auth]\n${cheapCosts}\n${options.auth ?? ""}\n`;
   writeFileSync(path.join(home, "gateway.toml"), `${auth}${upstream}${options.config ?? ""}`);
   const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD, ...options.env };
-  const service = new Service(home, ["serve", "--port", "0"], env, options.openFiles);
+  const service = new Service(
+    home,
+    ["serve", "--port", String(options.port ?? 0)],
+    env,
+    options.limits,
+  );
   t.teardown(() => service.stop("SIGKILL"));
   const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
   return new TestGateway(home, service, String(url));

@@ -73,10 +73,10 @@ export class Service {
   output = "";
   readonly #waiting = new Set<() => void>();
 
-  /** @param openFiles how many files the process may have open; by default as many as this one */
-  constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}, openFiles?: number) {
-    const limit = ["sh", "-c", `ulimit -n ${openFiles}; exec "$0" "$@"`];
-    const through = openFiles === undefined ? [] : limit;
+  /** @param limits what the process may use, as flags of `ulimit`; by default as much as this one */
+  constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}, limits?: string) {
+    const limit = ["sh", "-c", `ulimit ${limits}; exec "$0" "$@"`];
+    const through = limits === undefined ? [] : limit;
     const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through });
     this.child = spawn(...command, {
       cwd: home,

@@ -1,5 +1,5 @@
-import { closeSync, openSync } from "node:fs";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
+import { openWalDatabase } from "../../files/wal-database.ts";
 
 /** Milliseconds to wait for another gateway on the same file, such as one that still drains. */
 const BUSY_MS = 1000;
@@ -27,11 +27,9 @@ export class SessionFile implements SessionRecords {
    * @throws Error if the file cannot be used
    */
   constructor(file: string, onFailure: (error: unknown) => void) {
-    // What SQLite makes beside it has the same mode.
-    closeSync(openSync(file, "a", 0o600));
-    this.#database = new DatabaseSync(file, { timeout: BUSY_MS });
+    this.#database = openWalDatabase(file, BUSY_MS);
     this.#database.exec(
-      "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" +
+      "PRAGMA synchronous = NORMAL;" +
         "CREATE TABLE IF NOT EXISTS sessions (key TEXT PRIMARY KEY, username TEXT NOT NULL) STRICT",
     );
     this.#put = this.#database.prepare("INSERT OR REPLACE INTO sessions VALUES (?, ?)");

@@ -1,9 +1,8 @@
-import { chmodSync, closeSync, openSync } from "node:fs";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { epochSeconds, forgettableBefore } from "../../clock.ts";
+import { openWalDatabase } from "../../files/wal-database.ts";
 
 const schema = `
-  PRAGMA journal_mode = WAL;
   CREATE TABLE IF NOT EXISTS records (
     model TEXT NOT NULL, id TEXT NOT NULL, payload TEXT NOT NULL,
     grant_id TEXT, uid TEXT, consumed INTEGER, expires INTEGER NOT NULL,
@@ -89,11 +88,9 @@ export class StateStore {
 
   /** @throws the error of SQLite or the file system if the file cannot be used */
   constructor(file: string) {
-    closeSync(openSync(file, "a", 0o600));
-    chmodSync(file, 0o600);
-    this.#database = new DatabaseSync(file, { timeout: BUSY_TIMEOUT_MS });
+    this.#database = openWalDatabase(file, BUSY_TIMEOUT_MS);
     this.#database.exec(schema);
-    this.sweep();
+    this.#trySweep();
     this.#sweeper = setInterval(() => this.#trySweep(), SWEEP_MS).unref();
   }
 

@@ -1,0 +1,50 @@
+import { chmodSync, closeSync, openSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
+
+/** SQLite's primary result codes of a file for which there is no room. */
+const noRoom = new Set([10, 13]);
+
+function isForWantOfRoom(error: unknown): boolean {
+  const code = error instanceof Error && "errcode" in error ? Number(error.errcode) : 0;
+  return noRoom.has(code & 0xff);
+}
+
+function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): DatabaseSync {
+  const database = new DatabaseSync(file, { timeout });
+  try {
+    database.exec(`PRAGMA locking_mode = ${mode}; PRAGMA journal_mode = WAL`);
+    // What says whether the file can be read: the mode may be set without a look at it.
+    database.exec("SELECT count(*) FROM sqlite_schema");
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+/**
+ * Opens an SQLite file (0600) with a write-ahead log, for several processes at once. On a full disk,
+ * which has no room for the memory that they would share, this process has the file to itself until
+ * it closes it: it reads, and it writes as soon as there is room.
+ *
+ * @param timeout milliseconds to wait for other processes
+ * @throws Error that names the file and says what to do, if it cannot be used
+ */
+export function openWalDatabase(file: string, timeout: number): DatabaseSync {
+  try {
+    // What SQLite makes beside it has the same mode.
+    closeSync(openSync(file, "a", 0o600));
+    chmodSync(file, 0o600);
+    try {
+      return openIn(file, "NORMAL", timeout);
+    } catch (error) {
+      if (!isForWantOfRoom(error)) throw error;
+      return openIn(file, "EXCLUSIVE", timeout);
+    }
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : "unknown";
+    const hint =
+      "if its disk is full, or was when the gateway started, make room and start it again";
+    throw new Error(`${file} cannot be opened (${reason}): ${hint}`, { cause });
+  }
+}
