@@ -1,8 +1,8 @@
 /**
- * Remembers what a function of a text returns, for up to `size` texts: what comes with every request
- * is looked at once.
+ * Memoizes a function of a text, for up to `size` texts: what comes with every request is looked at
+ * once.
  */
-export function remember<Result extends object | string | boolean>(
+export function memoize<Result extends object | string | boolean>(
   compute: (text: string) => Result,
   size = 1024,
 ): (text: string) => Result {
@@ -18,8 +18,8 @@ export function remember<Result extends object | string | boolean>(
   };
 }
 
-/** Remembers the answer for the last argument, for what is asked about the same one again and again. */
-export function rememberOne<Key, Answer>(make: (key: Key) => Answer): (key: Key) => Answer {
+/** Memoizes the answer for the last argument, for what is asked about the same one again and again. */
+export function memoizeLast<Key, Answer>(make: (key: Key) => Answer): (key: Key) => Answer {
   let last: { readonly key: Key; readonly answer: Answer } | undefined;
   return (key) => {
     if (last?.key !== key) last = { key, answer: make(key) };

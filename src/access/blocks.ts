@@ -1,4 +1,4 @@
-import type { Steps } from "../slices.ts";
+import type { Steps } from "../cooperative-scheduling.ts";
 import { outline } from "../toml/outline.ts";
 
 /** The two kinds of table in the access file, and the keys that each may have. */

@@ -1,4 +1,4 @@
-import { type Steps, visitEach } from "../slices.ts";
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { type AccessRecords, RecordError } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";

@@ -1,4 +1,4 @@
-import { type Steps, visitEach } from "../slices.ts";
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 

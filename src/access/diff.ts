@@ -1,4 +1,4 @@
-import { inOneGo, type Steps, visitEach } from "../slices.ts";
+import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { outranks } from "./roles.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
@@ -71,5 +71,5 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
 
 /** What changed from `before` to `after`. */
 export function diffSnapshots(before: Snapshot, after: Snapshot): AccessDiff {
-  return inOneGo(diffSteps(before, after));
+  return runAtOnce(diffSteps(before, after));
 }

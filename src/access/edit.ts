@@ -1,4 +1,4 @@
-import { inOneGo, type Steps } from "../slices.ts";
+import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 import { outlinedBlocks, plainBlocks } from "./blocks.ts";
 import type { Change, UserUpdate } from "./change.ts";
 import type { AccessRecords } from "./records.ts";
@@ -95,5 +95,5 @@ export function* editSteps(
 
 /** The text with `changes` made in it. @throws UneditableError */
 export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
-  return inOneGo(editSteps(text, records, changes));
+  return runAtOnce(editSteps(text, records, changes));
 }

@@ -1,5 +1,5 @@
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
-import { type Steps, visitEach } from "../slices.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { isExternalUsername } from "./names.ts";
 import { EVERY_DATABASE } from "./roles.ts";

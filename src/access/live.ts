@@ -1,6 +1,6 @@
+import { runCooperatively } from "../cooperative-scheduling.ts";
 import { UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
-import { inSlices } from "../slices.ts";
 import { type AccessDiff, diffSteps } from "./diff.ts";
 import { AccessFileError, type ParsedAccess, readAgain } from "./parse.ts";
 import { readAccessBytes } from "./read.ts";
@@ -86,7 +86,7 @@ export async function openAccessFile(
     try {
       const next = await load(file, options.checkRead, expected ?? parsed);
       if (next.snapshot.version === snapshot.version && !stale) return;
-      const diff = await inSlices(diffSteps(snapshot, next.snapshot));
+      const diff = await runCooperatively(diffSteps(snapshot, next.snapshot));
       const previous = snapshot;
       parsed = next;
       snapshot = next.snapshot;

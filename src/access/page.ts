@@ -1,4 +1,4 @@
-import { type Steps, visitEach } from "../slices.ts";
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 
 /** Names that are gathered between two sortings, at least. */
 const GATHERED = 1024;

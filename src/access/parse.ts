@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
+import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
-import { inOneGo, inSlices, type Steps, visitEach } from "../slices.ts";
 import { outline } from "../toml/outline.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
 import { type AccessIndex, changeIndex, indexRecords } from "./build.ts";
@@ -117,19 +117,19 @@ export async function readAgain(
   file: string,
   earlier: ParsedAccess | undefined,
 ): Promise<ParsedAccess> {
-  const digest = await inSlices(digestSteps(bytes));
+  const digest = await runCooperatively(digestSteps(bytes));
   if (digest === earlier?.digest) return earlier;
-  return inSlices(parseSteps(bytes, file, earlier, digest));
+  return runCooperatively(parseSteps(bytes, file, earlier, digest));
 }
 
 /** Reads the access file's text as records in their order. @throws AccessFileError */
 export function parseRecords(text: string, file: string): AccessRecords {
-  return inOneGo(parseSteps(Buffer.from(text), file)).records;
+  return runAtOnce(parseSteps(Buffer.from(text), file)).records;
 }
 
 /** Reads the access file's text as a snapshot. @throws AccessFileError */
 export function parseAccessFile(text: string, file: string): Snapshot {
-  return inOneGo(parseSteps(Buffer.from(text), file)).snapshot;
+  return runAtOnce(parseSteps(Buffer.from(text), file)).snapshot;
 }
 
 /** The names that have entries but no record: allowed for external users, else worth a warning. */

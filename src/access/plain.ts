@@ -1,5 +1,5 @@
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
-import { type Steps, visitEach } from "../slices.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
 import {
   type Block,

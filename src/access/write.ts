@@ -1,11 +1,11 @@
 import { realpath, stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
+import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
-import { inSlices, type Steps, visitEach } from "../slices.ts";
 import { type Batch, type ChangeOptions, gatherBatch, type Plan, type Writer } from "./batch.ts";
 import { applyChanges, type Change } from "./change.ts";
 import { editSteps } from "./edit.ts";
@@ -62,9 +62,9 @@ async function prepare(
   file: string,
 ): Promise<ParsedAccess | undefined> {
   try {
-    const next = await inSlices(editAndVerify(current, file, changes));
+    const next = await runCooperatively(editAndVerify(current, file, changes));
     const isForced = first?.options.force === true;
-    if (!isForced) await inSlices(requireSuccession(current.snapshot, next.snapshot));
+    if (!isForced) await runCooperatively(requireSuccession(current.snapshot, next.snapshot));
     return next;
   } catch (error) {
     if (others.length === 0) throw error;
@@ -113,7 +113,7 @@ async function writeBatch(
   }
   const next = await prepare(batch, current, file);
   if (next === undefined) return writeBatch(target, real, current, 1);
-  const found = await inSlices(digestSteps(await readAccessBytes(real, anyReader)));
+  const found = await runCooperatively(digestSteps(await readAccessBytes(real, anyReader)));
   if (found !== current.digest) return undefined;
   await batch.writers[0]?.options.beforeWrite?.();
   await replaceFile(real, next.bytes, await stat(real));

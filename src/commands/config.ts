@@ -3,11 +3,11 @@ import { Command } from "commander";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { shadowsOf } from "../access/shadow.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/known-databases.ts";
 import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { readRevocations } from "../identity/revocation-file.ts";
-import { inOneGo } from "../slices.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
@@ -28,7 +28,7 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   const grants = [...snapshot.grants.values()].reduce((sum, own) => sum + own.size, 0);
   const counts = `${snapshot.users.size} users, ${grants} grants, version ${snapshot.version}`;
   print(`access file    ok  ${auth.access_control_file} (${counts})`);
-  for (const name of inOneGo(namesWithoutRecord(snapshot))) {
+  for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
     process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
   }
   for (const { named, database, users } of shadowsOf(snapshot, knownDatabases(loaded))) {

@@ -1,6 +1,6 @@
 import { constants } from "node:fs";
 import { open } from "node:fs/promises";
-import { inOneGo, type Steps } from "../slices.ts";
+import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 import { permissionProblem } from "./permissions.ts";
 
 /** A file that holds secrets or decides access may not be used as it is. */
@@ -73,5 +73,5 @@ export async function readGuardedBytes(file: string, options: GuardedOptions): P
 
 /** Reads such a file as text. @throws UnsafeFileError also if it is not UTF-8 */
 export async function readGuarded(file: string, options: GuardedOptions): Promise<string> {
-  return inOneGo(decodeSteps(file, await readGuardedBytes(file, options)));
+  return runAtOnce(decodeSteps(file, await readGuardedBytes(file, options)));
 }

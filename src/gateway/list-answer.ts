@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import { inSlices, type Steps } from "../slices.ts";
+import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { beginJson, endJson, sendText } from "./answer.ts";
 import type { Exchange } from "./exchange.ts";
 
@@ -54,7 +54,7 @@ export async function sendList(
   const iterator = items[Symbol.iterator]();
   const head = `{"status":"success","${name}":[`;
   const tail = `]${["", ...Object.entries(rest).map(field)].join(",")}}`;
-  let piece = await inSlices(pieceSteps(iterator, true));
+  let piece = await runCooperatively(pieceSteps(iterator, true));
   if (piece.isLast) {
     sendText(exchange, 200, `${head}${piece.text}${tail}`);
     return;
@@ -68,7 +68,7 @@ export async function sendList(
   while (!response.destroyed) {
     if (!response.write(piece.text)) await whenWritable(response);
     if (piece.isLast) break;
-    piece = await inSlices(pieceSteps(iterator, false));
+    piece = await runCooperatively(pieceSteps(iterator, false));
   }
   endJson(exchange, tail);
 }

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { BlockList, isIP, isIPv6, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { LoginOrigin } from "../identity/throttle.ts";
-import { remember } from "../memoize.ts";
+import { memoize } from "../memoize.ts";
 
 /** Where a request comes from, as far as it can be believed. */
 export interface Peer {
@@ -88,7 +88,7 @@ export function isLoopbackAddress(address: string): boolean {
 function memberOf(ranges: readonly string[]): (address: string) => boolean {
   if (ranges.length === 0) return () => false;
   const list = blockList(ranges);
-  return remember((address) => contains(list, address));
+  return memoize((address) => contains(list, address));
 }
 
 /**

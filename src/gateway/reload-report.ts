@@ -3,10 +3,10 @@ import { namesWithoutRecord } from "../access/parse.ts";
 import { shadowsOf } from "../access/shadow.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { ConfigurationReload } from "../config/live.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
-import { inSlices } from "../slices.ts";
 
 /** Where a reload is told of. */
 export interface ReloadRecords {
@@ -35,7 +35,7 @@ export async function warnOfOddities(
   { log, databases }: Pick<ReloadRecords, "log" | "databases">,
   snapshot: Snapshot,
 ): Promise<void> {
-  const names = await inSlices(namesWithoutRecord(snapshot));
+  const names = await runCooperatively(namesWithoutRecord(snapshot));
   if (names.length > 0)
     log.warn(firstOf({ names }), "the access file has grants for names without a record");
   for (const shadow of shadowsOf(snapshot, databases())) {

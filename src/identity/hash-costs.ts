@@ -1,6 +1,6 @@
 import { formatPasswordHash, type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { inSlices, type Steps, visitEach } from "../slices.ts";
+import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 
 /** The part of a hash that tells its costs, each spelling of them once. */
 function* spellings({ users }: Snapshot): Steps<Map<string, string>> {
@@ -26,7 +26,7 @@ export function areSameCosts(one: HashCosts, other: HashCosts): boolean {
 
 async function collect(snapshot: Snapshot, configured: HashCosts): Promise<readonly HashCosts[]> {
   const all = new Map([[nameOf(configured), configured]]);
-  for (const hash of (await inSlices(spellings(snapshot))).values()) {
+  for (const hash of (await runCooperatively(spellings(snapshot))).values()) {
     const costs = parsePasswordHash(hash)?.costs;
     if (costs !== undefined) all.set(nameOf(costs), costs);
   }

@@ -4,11 +4,11 @@ import path from "node:path";
 import * as z from "zod";
 import { isExternalUsername, isUsername } from "../access/names.ts";
 import { forgettableBefore, steadySeconds } from "../clock.ts";
+import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
 import { giveToDirectoryOwner } from "../files/ownership.ts";
-import { inSlices, type Steps, visitEach } from "../slices.ts";
 
 /** Seconds for which the longest token lives: a revocation older than that has nothing to revoke. */
 export const LONGEST_TOKEN_LIFETIME = 366 * 24 * 3600;
@@ -79,7 +79,7 @@ function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
 
 async function readContents(file: string, checkRead: boolean): Promise<Contents> {
   if (!existsSync(file)) return { revocations: [], isTorn: false };
-  return inSlices(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
+  return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
 /**
@@ -164,7 +164,7 @@ export async function addRevocations(file: string, added: readonly Revocation[])
       await append(file, only);
       return;
     }
-    const lines = await inSlices(linesOf([...kept, ...added]));
+    const lines = await runCooperatively(linesOf([...kept, ...added]));
     await replaceFile(file, [...lines].join(""));
     await giveToDirectoryOwner(file);
   });

@@ -1,7 +1,7 @@
 import { epochSeconds } from "../clock.ts";
+import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
-import { inOneGo, inSlices, type Steps, visitEach } from "../slices.ts";
 import {
   addRevocations,
   missingSteps,
@@ -67,7 +67,7 @@ function* indexSteps(revocations: readonly Revocation[]): Steps<Index> {
 export function indexRevocations(
   revocations: readonly Revocation[],
 ): Pick<LiveRevocations, "isRevoked" | "earliestIssue"> {
-  const index = inOneGo(indexSteps(revocations));
+  const index = runAtOnce(indexSteps(revocations));
   return {
     isRevoked: (token) => isRevokedBy(index, token),
     earliestIssue: (username) => index.users.get(username) ?? 0,
@@ -83,7 +83,7 @@ function isRevokedBy(
 
 /** The least `iat`, in epoch seconds, that a token of `username` may have. */
 export function earliestIssue(revocations: readonly Revocation[], username: string): number {
-  return inOneGo(indexSteps(revocations)).users.get(username) ?? 0;
+  return runAtOnce(indexSteps(revocations)).users.get(username) ?? 0;
 }
 
 /**
@@ -133,7 +133,7 @@ export async function openRevocations(
   options: RevocationOptions,
 ): Promise<LiveRevocations> {
   let inForce = await readRevocations(file, options);
-  let index = await inSlices(indexSteps(inForce));
+  let index = await runCooperatively(indexSteps(inForce));
   let lost: readonly Revocation[] = [];
   let stale = false;
   let reloading: Promise<void> = Promise.resolve();
@@ -142,9 +142,9 @@ export async function openRevocations(
   async function join(): Promise<void> {
     watch.note();
     const read = await readRevocations(file, options);
-    const missing = await inSlices(missingSteps(read, inForce));
+    const missing = await runCooperatively(missingSteps(read, inForce));
     const all = [...missing, ...read];
-    index = await inSlices(indexSteps(all));
+    index = await runCooperatively(indexSteps(all));
     [inForce, lost] = [all, missing];
   }
 

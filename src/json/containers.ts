@@ -1,6 +1,6 @@
 /** Arrays and objects that are passed over, however deep, without recursion. */
 
-import type { Steps } from "../slices.ts";
+import type { Steps } from "../cooperative-scheduling.ts";
 import { characterTable } from "./byte-tables.ts";
 import type { JsonReader } from "./reader.ts";
 import type { Rest } from "./rest.ts";

@@ -1,6 +1,6 @@
 /** JSON values (RFC 8259), read strictly from bytes, or passed over without building them. */
 
-import type { Steps } from "../slices.ts";
+import type { Steps } from "../cooperative-scheduling.ts";
 import { beginsNumber, characterTable } from "./byte-tables.ts";
 import { ByteText } from "./byte-text.ts";
 import { ContainerSkipper, deepestNesting } from "./containers.ts";

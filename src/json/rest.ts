@@ -6,7 +6,7 @@
  * body that is read in one go costs nothing more, and both ways are one grammar.
  */
 
-import type { Steps } from "../slices.ts";
+import type { Steps } from "../cooperative-scheduling.ts";
 
 /** What is left to read, interrupted wherever it yields; undefined if all is read. */
 export type Rest = Steps<void> | undefined;

@@ -1,4 +1,4 @@
-import { inOneGo, inSlices, type Steps } from "../slices.ts";
+import { runAtOnce, runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { McpRefused, type MessageId } from "./json-rpc.ts";
 import {
   beginsWith,
@@ -183,10 +183,10 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
  *   single message, or one that two parsers could read differently; `invalidParams`
  */
 export function readMessage(body: Buffer): McpMessage {
-  return inOneGo(messageIn(body));
+  return runAtOnce(messageIn(body));
 }
 
 /** As `readMessage`, in slices, between which others are served. The bytes must not change. */
 export function readMessageInSlices(body: Buffer): Promise<McpMessage> {
-  return inSlices(messageIn(body));
+  return runCooperatively(messageIn(body));
 }

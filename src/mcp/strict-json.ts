@@ -1,9 +1,9 @@
+import type { Steps } from "../cooperative-scheduling.ts";
 import { requireEnd, requireUtf8 } from "../json/document.ts";
 import { JsonFault, type JsonFaultCode } from "../json/fault.ts";
 import { JsonReader } from "../json/reader.ts";
 import type { Rest } from "../json/rest.ts";
 import { ObjectKeys, skipUniqueKeys } from "../json/unique-keys.ts";
-import type { Steps } from "../slices.ts";
 
 /** The members of a JSON object, each with the bytes of its value as they were sent. */
 export type Members = ReadonlyMap<string, Buffer>;

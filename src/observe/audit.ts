@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { isoTime } from "../clock.ts";
-import { remember } from "../memoize.ts";
+import { memoize } from "../memoize.ts";
 import { openAuditFile } from "./audit-file.ts";
 import type { Log } from "./log.ts";
 
@@ -49,7 +49,7 @@ export interface Audit {
 }
 
 /** Text as JSON, for what comes again and again. */
-const quoted = remember((text) => JSON.stringify(text));
+const quoted = memoize((text) => JSON.stringify(text));
 
 function member(name: string, text: string | undefined): string {
   return text === undefined ? "" : `,"${name}":${quoted(text)}`;

@@ -1,5 +1,5 @@
 import type { Attributes } from "@opentelemetry/api";
-import { remember } from "../memoize.ts";
+import { memoize } from "../memoize.ts";
 
 /** What is known of a request when its route was found, or when it was refused before that. */
 export interface TracedRequest {
@@ -71,7 +71,7 @@ export function outcomeAttributes(outcome: TracedOutcome): Attributes {
 }
 
 /** Whom a request goes up to: `http://host:port`, `https://host:port` or `unix:/path`. */
-export const peerAttributes = remember((target): Attributes => {
+export const peerAttributes = memoize((target): Attributes => {
   if (target.startsWith("unix:")) {
     return { "server.address": target.slice("unix:".length), "network.transport": "unix" };
   }

@@ -1,9 +1,9 @@
 /** Closed objects: a list of fields, and the reader that refuses everything else. */
 
+import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/byte-text.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import type { Steps } from "../slices.ts";
 import { didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { type Fields, type Kind, type ObjectOf, objectSchema } from "./kind.ts";

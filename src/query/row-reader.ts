@@ -1,11 +1,11 @@
 /** Objects of cells: a row of an Insert, the `set` of an Update. The hot path of the scanner. */
 
+import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText } from "../json/byte-text.ts";
 import { DistinctKeys } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
 import { hashKey } from "../json/key-hash.ts";
 import type { Rest } from "../json/rest.ts";
-import type { Steps } from "../slices.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";

@@ -1,7 +1,7 @@
 /** The scanner's front door: from the bytes of a query body to what it asks for. */
 
+import { runCooperatively, type Steps, whileWanted } from "../cooperative-scheduling.ts";
 import { requireEnd, requireUtf8 } from "../json/document.ts";
-import { inSlices, type Steps, whileWanted } from "../slices.ts";
 import { BodyReader } from "./body-reader.ts";
 import type { Grammar } from "./grammar.ts";
 import type { Query } from "./query.ts";
@@ -63,5 +63,5 @@ export function scanInSlices(
   grammar: Grammar,
   isWanted: () => boolean = () => true,
 ): Promise<Query | undefined> {
-  return inSlices(whileWanted(scanInSteps(body, grammar), isWanted));
+  return runCooperatively(whileWanted(scanInSteps(body, grammar), isWanted));
 }

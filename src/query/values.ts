@@ -1,9 +1,9 @@
 /** The small values that fields of several operations have. */
 
+import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/byte-text.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import type { Steps } from "../slices.ts";
 import { didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { Kind } from "./kind.ts";

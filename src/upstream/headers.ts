@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader, hopByHop } from "../config/headers.ts";
-import { remember } from "../memoize.ts";
+import { memoize } from "../memoize.ts";
 
 /** What a query may take along, besides `Accept*` and what is configured. */
 const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
@@ -30,7 +30,7 @@ function isGatewayOwn(folded: string): boolean {
 /** What `Connection` says besides the names of headers. */
 const connectionOptions: ReadonlySet<string> = new Set(["", "close", ...hopByHop]);
 
-const readConnection = remember<ReadonlySet<string>>((connection) => {
+const readConnection = memoize<ReadonlySet<string>>((connection) => {
   const named = connection.split(",").map((name) => name.trim().toLowerCase());
   const others = named.filter((name) => !connectionOptions.has(name));
   return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
@@ -146,7 +146,7 @@ function isCrossOrigin(folded: string): boolean {
 }
 
 /** True for a header of an answer that may be the upstream's own. */
-const isAnswerHeader = remember((name) => {
+const isAnswerHeader = memoize((name) => {
   const folded = foldHeader(name);
   return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin(folded));
 });

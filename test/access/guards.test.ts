@@ -1,7 +1,7 @@
 import t from "tap";
 import { requireSuccession } from "../../src/access/guards.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { inOneGo } from "../../src/slices.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, refusalOf, user } from "./kit.ts";
 
 const disabled = `password_hash = "${hashWith()}"\ndisabled = true`;
@@ -10,7 +10,7 @@ const others = user("other") + grant("other", "main", "ReadOnly");
 /** The refusal of a change from one file to another. */
 function succession(before: string, after: string): string | undefined {
   const snapshot = (text: string) => parseAccessFile(text + others, "access.toml");
-  return refusalOf(() => inOneGo(requireSuccession(snapshot(before), snapshot(after))));
+  return refusalOf(() => runAtOnce(requireSuccession(snapshot(before), snapshot(after))));
 }
 
 const root = user("root") + grant("root", "*", "Owner");

@@ -1,7 +1,7 @@
 import t from "tap";
 import { namesWithoutRecord, parseAccessFile, parseRecords } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
-import { inOneGo } from "../../src/slices.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, user } from "./kit.ts";
 
 function parse(text: string): Snapshot {
@@ -78,7 +78,11 @@ t.test("what may be left out has a default that opens nothing", (t) => {
 
 t.test("a file with grants alone is read, and names without a record are listed", (t) => {
   const text = grant("ghost", "main", "Owner") + grant("github:bob", "*", "ReadOnly");
-  t.strictSame(inOneGo(namesWithoutRecord(parse(text))), ["ghost"], "an external user needs none");
+  t.strictSame(
+    runAtOnce(namesWithoutRecord(parse(text))),
+    ["ghost"],
+    "an external user needs none",
+  );
   t.end();
 });
 

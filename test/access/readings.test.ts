@@ -3,14 +3,14 @@ import fc from "fast-check";
 import t from "tap";
 import { AccessFileError, type ParsedAccess, parseSteps } from "../../src/access/parse.ts";
 import { type AccessRecords, RecordError, readRecords } from "../../src/access/records.ts";
-import { inOneGo } from "../../src/slices.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { parseToml, TomlSyntaxError } from "../../src/toml/parse.ts";
 import { documents } from "./documents.ts";
 import { grant, plainSnapshot, user } from "./kit.ts";
 
 function read(text: string, earlier?: ParsedAccess): ParsedAccess | undefined {
   try {
-    return inOneGo(parseSteps(Buffer.from(text), "access.toml", earlier));
+    return runAtOnce(parseSteps(Buffer.from(text), "access.toml", earlier));
   } catch (error) {
     if (error instanceof AccessFileError) return undefined;
     throw error;

@@ -1,10 +1,10 @@
 /** The scanner beside other parsers: for no body may it see something that one of them does not. */
 
 import { isDeepStrictEqual } from "node:util";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan, scanInSteps } from "../../src/query/scan.ts";
-import { inOneGo } from "../../src/slices.ts";
 import { gist, plain } from "./kit.ts";
 import { hasHiddenFault, type JsonNode, parsePlainly } from "./plain-json.ts";
 import { habits, type SeenAccess, seenBy } from "./readings.ts";
@@ -66,7 +66,7 @@ export interface Judgement {
 /** Scans a body and compares with the other parsers. */
 export function judgeBody(body: Buffer, bytesPerStep = 1): Judgement {
   const scanned = attempt(() => scan(body, plain));
-  const stepped = attempt(() => inOneGo(scanInSteps(body, plain, bytesPerStep)));
+  const stepped = attempt(() => runAtOnce(scanInSteps(body, plain, bytesPerStep)));
   const isAccepted = !(scanned instanceof QueryRefused);
   if (!isDeepStrictEqual(outcome(scanned), outcome(stepped))) {
     return { isAccepted, fault: "differs when sliced" };

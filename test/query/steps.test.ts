@@ -1,7 +1,7 @@
 import t from "tap";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan, scanInSlices, scanInSteps } from "../../src/query/scan.ts";
-import { inOneGo } from "../../src/slices.ts";
 import { insertOf, plain, widened } from "./kit.ts";
 
 const target = '"database":"main","table":"users"';
@@ -59,7 +59,7 @@ t.test("a fault far into a long body is told as it is in one go", async (t) => {
       const broken = Buffer.from(body.slice(0, body.length - 4 - index) + tail);
       const expected = refusalBy(() => scan(broken, plain));
       t.equal(
-        refusalBy(() => inOneGo(scanInSteps(broken, plain, 512))),
+        refusalBy(() => runAtOnce(scanInSteps(broken, plain, 512))),
         expected,
         name,
       );
@@ -72,7 +72,7 @@ t.test("a BETWEEN whose list is read in steps still takes two", async (t) => {
   const list = `[[${many(5000, String)}],2,3]`;
   const body = `{"Delete":{${target},"where":{"column":"a","cmp":"BETWEEN","value":${list}}}}`;
   t.match(
-    refusalBy(() => inOneGo(scanInSteps(Buffer.from(body), plain, 64))),
+    refusalBy(() => runAtOnce(scanInSteps(Buffer.from(body), plain, 64))),
     /^invalid_value/,
   );
 });
@@ -80,11 +80,11 @@ t.test("a BETWEEN whose list is read in steps still takes two", async (t) => {
 t.test("an empty set is refused, and one that is read in steps is not taken for it", async (t) => {
   const update = (set: string) => Buffer.from(`{"Update":{${target},"where":null,"set":${set}}}`);
   t.match(
-    refusalBy(() => inOneGo(scanInSteps(update("{}"), plain, 1))),
+    refusalBy(() => runAtOnce(scanInSteps(update("{}"), plain, 1))),
     /^invalid_value/,
   );
   t.equal(
-    refusalBy(() => inOneGo(scanInSteps(update('{"a":[1,2]}'), plain, 1))),
+    refusalBy(() => runAtOnce(scanInSteps(update('{"a":[1,2]}'), plain, 1))),
     "accepted",
   );
 });

@@ -13,10 +13,10 @@ import {
   viewUser,
 } from "../../access/snapshot.ts";
 import { maySeeGrants, requireManager } from "../../access/standing.ts";
+import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
-import { inSlices } from "../../slices.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
@@ -106,7 +106,9 @@ export const listUsers: Endpoint = {
     const { snapshot } = gateway.access;
     const { isManageable, view } = manageableBy(snapshot, requireCaller(exchange).actor);
     // One more than asked for tells whether there is another page.
-    const names = await inSlices(firstNames(snapshot.users, limit + 1, after, isManageable));
+    const names = await runCooperatively(
+      firstNames(snapshot.users, limit + 1, after, isManageable),
+    );
     const page = names.slice(0, limit);
     const users = page.values().map((name) => {
       const user = snapshot.users.get(name);

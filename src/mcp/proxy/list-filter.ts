@@ -1,5 +1,5 @@
 import { Transform, type TransformCallback } from "node:stream";
-import { inSlices, type Steps } from "../../slices.ts";
+import { runCooperatively, type Steps } from "../../cooperative-scheduling.ts";
 import {
   beginsWith,
   JsonRefused,
@@ -43,7 +43,7 @@ async function filterList(
   show: ShowElement,
 ): Promise<Buffer> {
   if (!beginsWith(list, "[")) throw new JsonRefused(`${key} is not an array`, false);
-  const named = await inSlices(readNamed(list, member));
+  const named = await runCooperatively(readNamed(list, member));
   const shown = new Set<string | undefined>();
   for (const name of new Set(named.map((one) => one.name))) {
     if (name !== undefined && (await show[key](name))) shown.add(name);
@@ -70,10 +70,10 @@ function forbidKeeping(result: Map<string, Buffer>): void {
  * @throws JsonRefused for a message that two parsers could read differently
  */
 async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer> {
-  const top = await inSlices(readMembers(message));
+  const top = await runCooperatively(readMembers(message));
   const content = top.get("result");
   if (content === undefined || !beginsWith(content, "{")) return message;
-  const result = await inSlices(readMembers(content));
+  const result = await runCooperatively(readMembers(content));
   const held = lists.filter(({ key }) => result.has(key));
   if (held.length === 0) return message;
   for (const list of held) {

@@ -1,8 +1,8 @@
 import type { Decision } from "../../access/policy.ts";
-import { rememberOne } from "../../memoize.ts";
+import { runCooperatively } from "../../cooperative-scheduling.ts";
+import { memoizeLast } from "../../memoize.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
-import { inSlices } from "../../slices.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, readKnownMembers } from "../message.ts";
 import type { Principal } from "../principal.ts";
@@ -72,7 +72,7 @@ async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> 
   if (rule.database !== undefined) return rule.database;
   const { database_argument: key = "" } = rule;
   const args = message.arguments ?? Buffer.from("{}");
-  const value = (await inSlices(readKnownMembers(args, [key], message.id))).get(key);
+  const value = (await runCooperatively(readKnownMembers(args, [key], message.id))).get(key);
   const database = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
   if (database !== undefined && isPlainName(database)) return database;
   const problem = `Invalid params: the argument ${key} names no database`;
@@ -81,7 +81,7 @@ async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> 
 
 /** Makes the policy of a list of rules. @param rulesNow another list once the rules have changed */
 export function createToolPolicy(rulesNow: () => readonly ToolRule[], rights: Rights): ToolPolicy {
-  const byName = rememberOne(
+  const byName = memoizeLast(
     (rules: readonly ToolRule[]) => new Map(rules.map((rule) => [rule.name, rule])),
   );
   const ruleOf = (name: string) => byName(rulesNow()).get(name);

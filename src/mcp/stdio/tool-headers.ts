@@ -5,7 +5,7 @@ import {
   type JSONRPCResponse,
 } from "@modelcontextprotocol/client";
 import { z } from "zod";
-import { inOneGo } from "../../slices.ts";
+import { runAtOnce } from "../../cooperative-scheduling.ts";
 import type { McpMessage } from "../message.ts";
 import { encodeHeaderValue } from "../protocol-headers.ts";
 import { readMembers } from "../strict-json.ts";
@@ -78,7 +78,7 @@ export class ToolHeaders {
     const isCall = method === "tools/call" && protocolVersion !== undefined;
     const declared = isCall ? this.#declarations.get(name ?? "") : undefined;
     const given =
-      declared === undefined || args === undefined ? undefined : inOneGo(readMembers(args));
+      declared === undefined || args === undefined ? undefined : runAtOnce(readMembers(args));
     const entries = (declared ?? []).flatMap(({ path: [first = "", ...rest], header }) => {
       const bytes = given?.get(first);
       const value: unknown = bytes === undefined ? undefined : JSON.parse(bytes.toString("utf8"));

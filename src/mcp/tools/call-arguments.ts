@@ -1,9 +1,9 @@
+import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { BodyReader } from "../../query/body-reader.ts";
 import { required } from "../../query/kind.ts";
 import { ObjectShape } from "../../query/object-shape.ts";
 import type { OperationName } from "../../query/operations.ts";
 import { plainName } from "../../query/values.ts";
-import { inSlices } from "../../slices.ts";
 import { visitJudgedMembers } from "../strict-json.ts";
 
 /** The members of these names among a call's arguments, as they were sent. */
@@ -15,7 +15,7 @@ export async function argumentsNamed(
   const visit = (key: string, value: Buffer): void => {
     if (names.includes(key)) found.set(key, value);
   };
-  await inSlices(visitJudgedMembers(args, visit));
+  await runCooperatively(visitJudgedMembers(args, visit));
   return found;
 }
 

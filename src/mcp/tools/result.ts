@@ -1,4 +1,4 @@
-import { inOneGo, inSlices } from "../../slices.ts";
+import { runAtOnce, runCooperatively } from "../../cooperative-scheduling.ts";
 import { JsonRefused, readMembers, readText } from "../strict-json.ts";
 import { type Rows, rowsIn } from "./rows.ts";
 import { ToolFailure } from "./tool-failure.ts";
@@ -109,7 +109,7 @@ interface Message {
 function messageIn(body: Buffer): Message {
   if (body.length > LONGEST_MESSAGE) return {};
   try {
-    const members = inOneGo(readMembers(body));
+    const members = runAtOnce(readMembers(body));
     return { message: readText(members.get("message")), code: readText(members.get("code")) };
   } catch (error) {
     if (error instanceof JsonRefused) return {};
@@ -126,7 +126,7 @@ function requireSuccess({ status, body }: QueryAnswer): void {
 /** The rows of an answer, as far as they fit. @throws ToolFailure */
 export async function rowsOf(answer: QueryAnswer, limits: PageLimits): Promise<ToolResult> {
   requireSuccess(answer);
-  const rows = await inSlices(rowsIn(answer.body, answer.isCut));
+  const rows = await runCooperatively(rowsIn(answer.body, answer.isCut));
   if (rows === undefined) {
     throw new ToolFailure("Failed: the database answered without rows that can be passed on");
   }

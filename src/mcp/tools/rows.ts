@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
+import type { Steps } from "../../cooperative-scheduling.ts";
 import { JsonFault } from "../../json/fault.ts";
 import { JsonReader } from "../../json/reader.ts";
-import type { Steps } from "../../slices.ts";
 
 /** Rows of an answer, as JSON text without line breaks. */
 export interface Rows {

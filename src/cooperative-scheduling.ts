@@ -1,15 +1,16 @@
+/** Cooperative scheduling: long work in small steps, between which the event loop turns. */
 import { setImmediate } from "node:timers/promises";
 
-/** Long work in small steps: yields wherever it may be interrupted. */
+/** Work that yields wherever it may be interrupted. */
 export type Steps<T> = Generator<void, T, void>;
 
-/** Milliseconds for which sliced work may hold the event loop at a time, all of it together. */
+/** Milliseconds for which work in slices may hold the event loop at a time, all of it together. */
 const SLICE_MS = 8;
-/** How many pieces of sliced work are under way. */
+/** How many pieces of such work are under way. */
 let underway = 0;
 
 /** Does the work in one go. */
-export function inOneGo<T>(steps: Steps<T>): T {
+export function runAtOnce<T>(steps: Steps<T>): T {
   for (;;) {
     const step = steps.next();
     if (step.done === true) return step.value;
@@ -20,7 +21,7 @@ export function inOneGo<T>(steps: Steps<T>): T {
  * Does the work in slices of a few milliseconds, between which requests are served. Where much is
  * under way, each has a slice in a turn of the event loop, and they are shorter.
  */
-export async function inSlices<T>(steps: Steps<T>): Promise<T> {
+export async function runCooperatively<T>(steps: Steps<T>): Promise<T> {
   underway++;
   try {
     for (;;) {
