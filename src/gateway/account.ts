@@ -1,7 +1,7 @@
 import { traceIdOf } from "../observe/trace-parent.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { BrokenRequest } from "./broken-request.ts";
-import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
+import { type Exchange, subjectOf, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { addressOf } from "./peer.ts";
 import { endTrace } from "./request-tracing.ts";
@@ -10,22 +10,22 @@ import { endTrace } from "./request-tracing.ts";
 const CLIENT_GONE = 499;
 
 /** What was asked for, as the figures tell it apart. */
-function operationOf({ operations, operationCount }: Exchange): string {
-  if (operationCount > 1) return "Batch";
-  return operations[0]?.operation ?? "none";
+function operationOf({ asked }: Exchange): string {
+  if (asked.count > 1) return "Batch";
+  return asked.operations[0]?.operation ?? "none";
 }
 
 function count(gateway: Gateway, exchange: Exchange, status: number, seconds: number): void {
-  const { route, decision, caller, principal, startedAt, forwardedAt } = exchange;
+  const { routed, decision, startedAt, forwardedAt } = exchange;
   gateway.metrics.request({
-    route,
+    route: routed.pattern,
     status,
     decision,
     seconds,
     reason: exchange.reason ?? "allowed",
     operation: operationOf(exchange),
     // Not a name that was only claimed at a login.
-    user: caller?.user.username ?? principal?.subject.username,
+    user: subjectOf(exchange)?.username,
     gatewaySeconds: forwardedAt === undefined ? seconds : (forwardedAt - startedAt) / 1000,
   });
 }
@@ -48,18 +48,18 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
   count(gateway, exchange, status, seconds);
   if (gateway.tracing !== undefined) endTraceOf(gateway.tracing, exchange, status);
-  if (exchange.isQuiet) return;
+  if (exchange.routed.isQuiet) return;
   gateway.audit.request({
     requestId,
     traceId: exchange.trace?.traceId ?? traceIdOf(request.headers.traceparent),
     address: exchange.peer.address,
     method: request.method ?? "",
     // A path that is none of the gateway's may hold anything, a pasted token too.
-    path: exchange.route === UNKNOWN_ROUTE ? undefined : exchange.path,
+    path: exchange.routed.pattern === UNKNOWN_ROUTE ? undefined : exchange.path,
     user: exchange.username,
     tokenId: caller?.token.tokenId ?? exchange.principal?.tokenId,
-    operations: exchange.operations,
-    operationCount: exchange.operationCount,
+    operations: exchange.asked.operations,
+    operationCount: exchange.asked.count,
     decision: exchange.decision,
     reason: exchange.reason,
     accessVersion: gateway.access.snapshot.version,

@@ -13,7 +13,7 @@ export interface ActingCaller {
   readonly actor: Subject;
 }
 
-/** @throws Refusal `unauthenticated` if nobody is calling, which the route's door keeps out */
+/** @throws Refusal `unauthenticated` if nobody is calling, which the route's authentication requirement keeps out */
 export function requireCaller({ caller }: Exchange): ActingCaller {
   if (caller === undefined) throw new Refusal("unauthenticated");
   const { username } = caller.user;
@@ -49,6 +49,6 @@ export async function changeAccess(
       : { beforeWrite: () => gateway.revocations.revokeUser(endsTokensOf) }),
   });
   await gateway.access.reload(written);
-  exchange.decision = "allow";
+  exchange.allow();
   return written.snapshot;
 }

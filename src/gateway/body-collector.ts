@@ -17,28 +17,28 @@ export class BodyBudget {
 
   /** @throws Refusal `busy` if the bytes would exceed the bound, or the share of who sends them */
   take(exchange: Exchange, bytes: number): void {
-    if (exchange.heldBytes === 0) exchange.heldFor = payerOf(exchange);
-    const own = this.#heldFor.get(exchange.heldFor) ?? 0;
+    if (exchange.body.heldBytes === 0) exchange.body.heldFor = payerOf(exchange);
+    const own = this.#heldFor.get(exchange.body.heldFor) ?? 0;
     const left = this.limit - this.#held - bytes;
     // A single body may have all that is free: nothing but its size limits it.
-    const isAlone = own === exchange.heldBytes;
+    const isAlone = own === exchange.body.heldBytes;
     if (left < 0 || (!isAlone && own + bytes > left)) {
       throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
     }
     this.#held += bytes;
-    this.#heldFor.set(exchange.heldFor, own + bytes);
-    exchange.heldBytes += bytes;
+    this.#heldFor.set(exchange.body.heldFor, own + bytes);
+    exchange.body.heldBytes += bytes;
   }
 
   /** Gives back what the exchange holds. */
   release(exchange: Exchange): void {
-    const { heldBytes, heldFor } = exchange;
+    const { heldBytes, heldFor } = exchange.body;
     if (heldBytes === 0) return;
     const rest = (this.#heldFor.get(heldFor) ?? 0) - heldBytes;
     if (rest > 0) this.#heldFor.set(heldFor, rest);
     else this.#heldFor.delete(heldFor);
     this.#held -= heldBytes;
-    exchange.heldBytes = 0;
+    exchange.body.heldBytes = 0;
   }
 }
 

@@ -58,9 +58,8 @@ function canAnswer({ response }: Exchange, socket: Duplex): boolean {
 }
 
 function refuse(exchange: Exchange, refusal: Refusal): void {
-  exchange.reason = refusal.code;
-  exchange.decision = "deny";
-  exchange.isBodyLost = true;
+  exchange.deny(refusal.code, refusal.status);
+  exchange.body.isLost = true;
   exchange.response.shouldKeepAlive = false;
   sendRejection(exchange, refusal);
 }

@@ -1,21 +1,21 @@
-import { type Decision, decideQuery, type Subject } from "../access/policy.ts";
+import { type Decision, decideQuery } from "../access/policy.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
-import type { Exchange } from "./exchange.ts";
+import { type Exchange, subjectOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /** Operations of one query that the audit names; the rest are only counted. */
 const AUDITED_OPERATIONS = 16;
 
-function noteOperations(exchange: Exchange, query: Query, decisions: readonly Decision[]): void {
-  exchange.operationCount = query.accesses.length;
-  exchange.operations = query.accesses
+function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decision[]): void {
+  const operations = accesses
     .slice(0, AUDITED_OPERATIONS)
     .map(({ operation, database, tables }, at) => {
       const { role, entry } = decisions[at] ?? { role: undefined, entry: undefined };
       return { operation, database, tables, role, entry };
     });
+  exchange.asked = { operations, count: accesses.length };
 }
 
 /** What the upstream is told: each database once, in the query's order, with the role there. */
@@ -32,24 +32,20 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
 }
 
 /**
- * Compares what a query asks for with what the subject may do, and notes both for the audit.
+ * Compares what a query asks for with what its caller may do, and notes both for the audit. While
+ * authentication is off, there is nobody to judge.
  *
- * @param subject undefined while authentication is off: then there is nobody to judge
  * @returns for whom and by which right the query goes up
  * @throws Refusal saying which rule denies it
  */
-export function judge(
-  gateway: Gateway,
-  exchange: Exchange,
-  subject: Subject | undefined,
-  query: Query,
-): Identity | undefined {
+export function judge(gateway: Gateway, exchange: Exchange, query: Query): Identity | undefined {
+  const subject = subjectOf(exchange);
   if (subject === undefined) {
-    noteOperations(exchange, query, []);
+    note(exchange, query, []);
     return undefined;
   }
   const { allowed, decisions } = decideQuery(gateway.access.snapshot, subject, query);
-  noteOperations(exchange, query, decisions);
+  note(exchange, query, decisions);
   if (allowed) return identityOf(subject.username, query, decisions);
   const reason = decisions.at(-1)?.reason ?? "no_grant";
   if (query.batch) {

@@ -4,7 +4,6 @@ import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import type { AskedRight } from "../mcp/tools/register.ts";
 import { Refusal } from "../refusal.ts";
-import { noteDenial } from "./denial.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
@@ -27,8 +26,10 @@ export function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) =>
       const decision = judge();
       const exchange = exchangeOf(principal);
       const { role, entry } = decision;
-      exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
-      exchange.operationCount = 1;
+      exchange.asked = {
+        operations: [{ operation: permission, database, tables: [], role, entry }],
+        count: 1,
+      };
       exchange.decision = decision.allowed ? "allow" : "deny";
       const { tools } = gateway.configuration.mcp;
       exchange.requireStillAllowed = () => {
@@ -70,9 +71,11 @@ export function requireRight(
   const isAllowed = decided?.allowed ?? mayUseAnywhere(access.snapshot, subject, permission);
   if (isAllowed) return;
   const { reason = "no_grant", role, entry } = decided ?? {};
-  exchange.operations = [{ operation, database: database ?? "", tables, role, entry }];
-  exchange.operationCount = 1;
+  exchange.asked = {
+    operations: [{ operation, database: database ?? "", tables, role, entry }],
+    count: 1,
+  };
   const refusal = new Refusal(reason === "allowed" ? "no_grant" : reason);
-  noteDenial(exchange, refusal.code, refusal.status);
+  exchange.deny(refusal.code, refusal.status);
   throw refusal;
 }

@@ -12,13 +12,12 @@ import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/s
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
-import { ask } from "./ask.ts";
-import { noteDenial } from "./denial.ts";
+import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { resourceOf } from "./mcp-authentication.ts";
 import type { McpEndpoint } from "./mcp-endpoint.ts";
 import { requireRight, rightsOf } from "./mcp-rights.ts";
+import { ask } from "./query-flow.ts";
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
 
@@ -84,7 +83,7 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
         isAuthenticated: auth.enabled,
         trace: exchange.trace,
         answerHeaders: () => commonHeaders(exchange),
-        onRefused: (reason) => noteDenial(exchange, reason, 400),
+        onRefused: (reason) => exchange.deny(reason, 400),
       });
     };
   }
@@ -111,8 +110,8 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
       answerHeaders: () => commonHeaders(exchange),
       onRefused: (reason) => {
         // What was asked of the database is decided on, and noted, already.
-        const isNoted = exchange.operationCount > 0 || exchange.reason !== undefined;
-        if (!isNoted) noteDenial(exchange, reason, 400);
+        const isNoted = exchange.asked.count > 0 || exchange.reason !== undefined;
+        if (!isNoted) exchange.deny(reason, 400);
       },
     });
   };

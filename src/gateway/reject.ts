@@ -27,8 +27,7 @@ function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Reje
 
 function send(exchange: Exchange, rejection: Rejection): void {
   const { response } = exchange;
-  exchange.reason = rejection.code;
-  if (rejection.status < 500) exchange.decision = "deny";
+  exchange.deny(rejection.code, rejection.status);
   if (response.headersSent) response.destroy();
   else sendRejection(exchange, rejection);
 }

@@ -1,17 +1,15 @@
-import { authenticate, type Caller } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
+import { authenticateCaller, authenticateMcp, requireStillGood } from "./authentication.ts";
 import { readBody, requireJson } from "./body.ts";
 import { isPreflight, sendPreflight } from "./cors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { home, isBrowserAtHome } from "./handlers/home.ts";
 import { requireLocal } from "./hosts.ts";
-import { authenticateMcp } from "./mcp-authentication.ts";
 import { reject } from "./reject.ts";
 import { occurrences } from "./request-head.ts";
 import { beginTrace } from "./request-tracing.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
-import { requireStillGood } from "./still-good.ts";
 
 /**
  * A request's way through the gateway, front to back: route, authenticate, read what is asked,
@@ -19,7 +17,7 @@ import { requireStillGood } from "./still-good.ts";
  *
  * Queries take all of it without a promise: nothing on their way waits but for bytes.
  */
-export function walk(gateway: Gateway, router: Router, exchange: Exchange): void {
+export function handleRequest(gateway: Gateway, router: Router, exchange: Exchange): void {
   attempt(gateway, exchange, () => enter(gateway, router, exchange));
 }
 
@@ -37,8 +35,8 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   if (endpoint === undefined) return;
   requireLocal(gateway, exchange);
   requireOneAuthorization(exchange);
-  if (endpoint.door === "mcp") return enterMcp(gateway, endpoint, exchange);
-  exchange.caller = authenticateAt(gateway, endpoint, exchange);
+  if (endpoint.authentication === "mcp") return enterMcp(gateway, endpoint, exchange);
+  authenticateCaller(gateway, endpoint, exchange);
   readAndHandle(gateway, endpoint, exchange);
 }
 
@@ -54,17 +52,16 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
     if (isBrowserAtHome(exchange.request, exchange.path)) return home;
     throw new Refusal("not_found");
   }
-  exchange.route = match.route.pattern;
-  exchange.parameters = match.parameters;
+  const { route, parameters } = match;
+  const endpoint = endpointFor(route, exchange.request.method ?? "");
+  exchange.routed = { pattern: route.pattern, parameters, isQuiet: endpoint?.isQuiet ?? false };
   beginTrace(gateway, exchange);
-  const endpoint = endpointFor(match.route, exchange.request.method ?? "");
-  exchange.isQuiet = endpoint?.isQuiet ?? false;
   if (endpoint !== undefined) return endpoint;
   if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
-    sendPreflight(exchange, match.route);
+    sendPreflight(exchange, route);
     return undefined;
   }
-  throw new Refusal("method_not_allowed", { allow: allowedMethods(match.route) });
+  throw new Refusal("method_not_allowed", { allow: allowedMethods(route) });
 }
 
 /** More than one credential is a question that the gateway and the upstream may answer apart. */
@@ -72,24 +69,6 @@ function requireOneAuthorization({ request }: Exchange): void {
   if (occurrences(request, "authorization") > 1) {
     throw new Refusal("several_authorization_headers");
   }
-}
-
-/** @throws Refusal if the endpoint wants a caller and there is none to be believed */
-function authenticateAt(
-  gateway: Gateway,
-  { door }: Endpoint,
-  exchange: Exchange,
-): Caller | undefined {
-  if (door === "public") return undefined;
-  if (!gateway.configuration.auth.enabled) {
-    if (door === "administration") throw new Refusal("administration_disabled");
-    return undefined;
-  }
-  const { tokens, access, revocations } = gateway;
-  const { authorization } = exchange.request.headers;
-  const caller = authenticate(tokens, access.snapshot, revocations, authorization);
-  exchange.username = caller.user.username;
-  return caller;
 }
 
 const noBody = Buffer.alloc(0);

@@ -5,11 +5,11 @@ import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 function begin(tracing: Tracing, exchange: Exchange): RequestTrace {
-  const { request, peer, route, path, startedAt } = exchange;
+  const { request, peer, routed, path, startedAt } = exchange;
   const { method = "", headers, httpVersion } = request;
   return tracing.begin({
     method,
-    route: route === UNKNOWN_ROUTE ? undefined : route,
+    route: routed.pattern === UNKNOWN_ROUTE ? undefined : routed.pattern,
     path,
     scheme: peer.proto,
     address: peer.address,

@@ -5,15 +5,15 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /**
- * Who may use an endpoint: anyone; whoever shows a token, or anyone while authentication is off;
+ * The authentication requirement of an endpoint: anyone may use it; whoever shows a token, or anyone while authentication is off;
  * whoever shows a token, and nobody while authentication is off; whoever shows a token for the
  * protected resource, or anyone while authentication is off.
  */
-export type Door = "public" | "data" | "administration" | "mcp";
+export type AuthenticationRequirement = "public" | "data" | "administration" | "mcp";
 
 /** What the gateway does for one method on one path. */
 export interface Endpoint {
-  readonly door: Door;
+  readonly authentication: AuthenticationRequirement;
   /** Bytes of JSON body that are read; absent where no body is. */
   readonly bodyLimit?: number;
   /** True for what monitors ask all the time: no audit line. */
@@ -110,14 +110,14 @@ function decode(raw: string): string | undefined {
 
 /** @throws Refusal `invalid_username` unless the path's `<u>` is one */
 export function usernameParameter(exchange: Exchange): string {
-  const name = decode(exchange.parameters.username ?? "");
+  const name = decode(exchange.routed.parameters.username ?? "");
   if (isUsername(name) || isExternalUsername(name)) return name;
   throw new Refusal("invalid_username");
 }
 
 /** The path's `<table>`. @throws Refusal `schema_not_found` unless it is a plain name */
 export function tableParameter(exchange: Exchange): string {
-  const name = decode(exchange.parameters.table ?? "");
+  const name = decode(exchange.routed.parameters.table ?? "");
   if (name !== undefined && isPlainName(name)) return name;
   throw new Refusal("schema_not_found");
 }
@@ -129,7 +129,7 @@ export function tableParameter(exchange: Exchange): string {
  * @throws Refusal `invalid_database`
  */
 export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
-  const name = decode(exchange.parameters.database ?? "");
+  const name = decode(exchange.routed.parameters.database ?? "");
   if (name !== undefined && (isPlainName(name) || others.includes(name))) return name;
   const allowed = [...others.map((other) => `'${other}'`), "1 to 63 of letters, digits, '_', '-'"];
   throw new Refusal("invalid_database", { message: `Invalid database: ${allowed.join(" or ")}` });

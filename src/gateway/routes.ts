@@ -1,5 +1,6 @@
 import type { Configuration } from "../config/schema.ts";
 import { metadataPaths } from "../oauth/server/metadata.ts";
+import { metadataPath } from "./authentication.ts";
 import { deleteAccess, listAccess, putAccess } from "./handlers/access.ts";
 import { configuredRoute } from "./handlers/configured.ts";
 import { healthz, readyz } from "./handlers/health.ts";
@@ -12,7 +13,6 @@ import { columns, databases, tables } from "./handlers/schema.ts";
 import { logout, revokeTokens } from "./handlers/tokens.ts";
 import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
 import { jwks, protectedResource } from "./handlers/well-known.ts";
-import { metadataPath } from "./mcp-authentication.ts";
 import type { Endpoint, Route } from "./route.ts";
 
 function route(pattern: string, methods: Record<string, Endpoint>): Route {

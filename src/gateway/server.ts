@@ -19,7 +19,7 @@ import { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { refuseAmbiguousPaths } from "./handlers/configured.ts";
 import { createPeerReader, loginOrigin } from "./peer.ts";
-import { walk } from "./request-pipeline.ts";
+import { handleRequest } from "./request-pipeline.ts";
 import { createRouter, type Router } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import type { SecureServer } from "./secure-server.ts";
@@ -124,7 +124,7 @@ export async function openFront(gateway: Gateway, port: number): Promise<Front> 
     exchange.writtenBefore = exchange.request.socket.bytesWritten;
     gateway.metrics.begin();
     if (refuseOddHead(exchange)) return;
-    walk(gateway, router, exchange);
+    handleRequest(gateway, router, exchange);
   }
 
   function finish(exchange: Exchange): void {

@@ -1,8 +1,8 @@
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
+import { requireStillGood } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { requireStillGood } from "./still-good.ts";
 
 /** Milliseconds between two looks whether an open stream may go on. */
 const INTERVAL_MS = 500;

@@ -18,12 +18,12 @@ const LINGER_MS = 1000;
  * True if a body is still on its way that nobody wants, and that is too long, or of no known
  * length, to wait for its end: then the answer must be the connection's last.
  */
-export function leavesBodyUnread({ request, isBodyInvited, isBodyLost }: Exchange): boolean {
+export function leavesBodyUnread({ request, body }: Exchange): boolean {
   const { headers, complete } = request;
   if (complete || !hasBody(headers)) return false;
-  if (isBodyLost) return true;
+  if (body.isLost) return true;
   // Who waits to be asked may send the body or not: nobody could tell where the next request is.
-  if (headers.expect !== undefined && !isBodyInvited) return true;
+  if (headers.expect !== undefined && !body.isInvited) return true;
   return !(Number(headers["content-length"]) <= SMALL_BYTES);
 }
 
@@ -59,8 +59,8 @@ function dropRest(request: IncomingMessage, done: () => void): void {
  * and in any case soon.
  */
 export function endBeforeBody(exchange: Exchange, answer: string | Buffer | undefined): void {
-  const { request, response, isBodyInvited, isBodyLost } = exchange;
-  if (isBodyLost || (request.headers.expect !== undefined && !isBodyInvited)) {
+  const { request, response, body } = exchange;
+  if (body.isLost || (request.headers.expect !== undefined && !body.isInvited)) {
     response.end(answer);
     return;
   }

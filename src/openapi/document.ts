@@ -42,7 +42,7 @@ function operationObject(name: string, endpoint: Endpoint) {
   const asked = Object.entries(query).map(([key, schema]) => ({ name: key, in: "query", schema }));
   return {
     summary,
-    ...(endpoint.door === "public" ? { security: [] } : {}),
+    ...(endpoint.authentication === "public" ? { security: [] } : {}),
     ...(asked.length === 0 ? {} : { parameters: asked }),
     ...(body === undefined ? {} : { requestBody: { required: true, content: json(body) } }),
     responses: responses(operation, endpoint),

@@ -15,7 +15,7 @@ export interface Operation {
   /** The status of its success, 200 by default, and the body that comes with it. */
   readonly status?: number;
   readonly answer?: Schema;
-  /** Refusals of its own, besides those that its door and its body bring. */
+  /** Refusals of its own, besides those that its authentication and its body bring. */
   readonly refusals?: readonly RefusalCode[];
   /** Set where somebody else speaks: what may come besides, with any status. */
   readonly others?: string;

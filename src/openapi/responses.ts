@@ -20,9 +20,11 @@ const withToken = [
 ];
 const withBody = ["unsupported_media_type", "body_too_large", "busy"] as const;
 
-function doorRefusals({ door }: Endpoint): readonly RefusalCode[] {
-  if (door === "public") return [];
-  return door === "administration" ? [...withToken, "administration_disabled"] : withToken;
+function authenticationRefusals({ authentication }: Endpoint): readonly RefusalCode[] {
+  if (authentication === "public") return [];
+  return authentication === "administration"
+    ? [...withToken, "administration_disabled"]
+    : withToken;
 }
 
 /** The codes of a body that is refused for what it says. */
@@ -42,11 +44,11 @@ function isRefusalCode(code: string): code is RefusalCode {
  * who is let in to `/mcp` is the gateway's to say.
  */
 function refusalsOf(operation: Operation, endpoint: Endpoint): Iterable<string> {
-  const isForeign = operation.others !== undefined && endpoint.door !== "data";
-  if (isForeign) return endpoint.door === "mcp" ? withToken : [];
+  const isForeign = operation.others !== undefined && endpoint.authentication !== "data";
+  if (isForeign) return endpoint.authentication === "mcp" ? withToken : [];
   return new Set<string>([
     ...everywhere,
-    ...doorRefusals(endpoint),
+    ...authenticationRefusals(endpoint),
     ...(endpoint.bodyLimit === undefined ? [] : withBody),
     ...bodyRefusals(operation),
     ...(operation.refusals ?? []),

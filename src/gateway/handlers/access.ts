@@ -25,19 +25,19 @@ function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<Grant | u
 
 /** `GET /api/access`: who has which role, on the databases that the caller may grant on. */
 export const listAccess: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   handle(gateway, exchange) {
     const { snapshot } = gateway.access;
     const { actor } = requireCaller(exchange);
     requireManager(snapshot, actor);
-    exchange.decision = "allow";
+    exchange.allow();
     return sendList(exchange, "access", visibleGrants(snapshot, actor));
   },
 };
 
 /** `PUT /api/access/<u>/<database>`: gives a role, in the place of the one held there. */
 export const putAccess: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
     const username = usernameParameter(exchange);
@@ -52,7 +52,7 @@ export const putAccess: Endpoint = {
 
 /** `DELETE /api/access/<u>/<database>`: takes a role away. */
 export const deleteAccess: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   async handle(gateway, exchange) {
     const username = usernameParameter(exchange);
     const database = databaseParameter(exchange, [EVERY_DATABASE]);

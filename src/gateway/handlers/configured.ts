@@ -12,12 +12,12 @@ import type { StreamForwarder } from "../../upstream/reverse-proxy.ts";
 import { asWebSocket } from "../../upstream/web-socket.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
+import { subjectOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { requireOwnOrigin } from "../hosts.ts";
 import { traceUpward } from "../request-tracing.ts";
 import { databaseParameter, type Endpoint, type Router } from "../route.ts";
 import { cutWhenStalled, guardStream } from "../stream-limits.ts";
-import { subjectOf } from "../subject.ts";
 
 type RouteSettings = Configuration["routes"][number];
 
@@ -66,8 +66,10 @@ function requireOnDatabase(
   const subject = subjectOf(exchange);
   if (subject === undefined) return undefined;
   const { reason, role, entry } = decide(gateway.access.snapshot, subject, permission, database);
-  exchange.operations = [{ operation: permission, database, tables: [], role, entry }];
-  exchange.operationCount = 1;
+  exchange.asked = {
+    operations: [{ operation: permission, database, tables: [], role, entry }],
+    count: 1,
+  };
   if (reason !== "allowed") throw new Refusal(reason);
   return { username: subject.username, roles: [role ?? ""], databases: [database] };
 }
@@ -159,7 +161,7 @@ async function handle(
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const identity = authorize(gateway, exchange, settings);
   const streams = streamsOf(gateway, exchange, settings);
-  exchange.decision = "allow";
+  exchange.allow();
   const stream = {
     request: exchange.request,
     response: exchange.response,
@@ -198,7 +200,7 @@ export function refuseAmbiguousPaths(router: Router, routes: Configuration["rout
 /** An endpoint from `[[routes]]`: judged by its settings, then streamed both ways. */
 export function configuredRoute(settings: RouteSettings): Endpoint {
   return {
-    door: settings.access === "public" ? "public" : "data",
+    authentication: settings.access === "public" ? "public" : "data",
     takesWebSocket: settings.upgrade,
     handle: (gateway, exchange) => handle(gateway, exchange, settings),
   };

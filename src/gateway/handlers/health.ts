@@ -6,7 +6,7 @@ import type { Endpoint } from "../route.ts";
 
 /** `GET /healthz`: the process lives. */
 export const healthz: Endpoint = {
-  door: "public",
+  authentication: "public",
   isQuiet: true,
   handle: (_gateway, exchange) => sendSuccess(exchange, 200, { version }),
 };
@@ -19,7 +19,7 @@ function notReady({ requestId }: Exchange) {
 
 /** `GET /readyz`: queries can be served, and by which state of the access file. */
 export const readyz: Endpoint = {
-  door: "public",
+  authentication: "public",
   isQuiet: true,
   async handle(gateway, exchange) {
     const isUp = await gateway.routing.isUp();

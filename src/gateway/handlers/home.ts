@@ -46,4 +46,4 @@ ${places(gateway).map(([place, what]) => html`<li><code>${place}</code> ${what}<
 }
 
 /** What a browser gets at `/`: what this is, and where things are. */
-export const home: Endpoint = { door: "public", isQuiet: true, handle: sendHome };
+export const home: Endpoint = { authentication: "public", isQuiet: true, handle: sendHome };

@@ -25,8 +25,7 @@ function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): v
     role: undefined,
     entry: undefined,
   };
-  exchange.operations = [operation];
-  exchange.operationCount = 1;
+  exchange.asked = { operations: [operation], count: 1 };
   if (gateway.access.snapshot.users.has(username)) exchange.username = username;
 }
 
@@ -39,9 +38,9 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const request = { username, password, database: limit };
   const origin = loginOrigin(exchange.peer, exchange.request);
   const { token, expiresIn } = await logIn(gateway.login, request, origin);
-  exchange.decision = "allow";
+  exchange.allow();
   sendSuccess(exchange, 200, { token, expires_in: expiresIn });
 }
 
 /** `POST /login`: a username and a password for a token. */
-export const login: Endpoint = { door: "public", bodyLimit: SMALL_BODY_BYTES, handle };
+export const login: Endpoint = { authentication: "public", bodyLimit: SMALL_BODY_BYTES, handle };

@@ -10,21 +10,21 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const mcp = await gateway.mcp();
   guardPrincipal(gateway, exchange);
   cutWhenStalled(exchange.response);
-  exchange.decision = "allow";
+  exchange.allow();
   await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
 }
 
 /** `POST /mcp`: one message of the Model Context Protocol (Streamable HTTP). */
 export function mcpMessage(bodyLimit: number): Endpoint {
-  return { door: "mcp", bodyLimit, handle };
+  return { authentication: "mcp", bodyLimit, handle };
 }
 
 /** `GET` and `DELETE /mcp`: streams and ends of sessions, for clients of earlier revisions. */
-export const mcpSession: Endpoint = { door: "mcp", handle };
+export const mcpSession: Endpoint = { authentication: "mcp", handle };
 
 /** Everything of the embedded authorization server, which writes its own answers. */
 export const authorizationServer: Endpoint = {
-  door: "public",
+  authentication: "public",
   async handle(gateway, exchange) {
     const { request, response, requestId } = exchange;
     const { authorizationServer: server } = await gateway.mcp();

@@ -6,7 +6,7 @@ import type { Endpoint } from "../route.ts";
 
 /** `GET /api/me`: who the caller is, and what its token opens. */
 export const me: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   handle(gateway, exchange) {
     const { caller } = requireCaller(exchange);
     const { user, token } = caller;
@@ -16,7 +16,7 @@ export const me: Endpoint = {
         database === token.database ||
         database === EVERY_DATABASE,
     );
-    exchange.decision = "allow";
+    exchange.allow();
     sendSuccess(exchange, 200, {
       user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
       token: { expires: token.expiresAt, database: token.database },

@@ -63,7 +63,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
 
 /** `PUT /api/users/<u>/password`: every token of the old password stops working. */
 export const changePassword: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   handle,
 };

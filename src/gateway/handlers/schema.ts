@@ -9,14 +9,14 @@ function schemaRoute(
   find: (gateway: Gateway, exchange: Exchange, signal: AbortSignal) => Promise<object>,
 ): Endpoint {
   return {
-    door: "data",
+    authentication: "data",
     async handle(gateway, exchange) {
       const client = new AbortController();
       exchange.whenClosed = () => client.abort();
       const isOffered = await gateway.schema.isOffered(exchange, client.signal);
       if (isOffered === false) throw new Refusal("schema_not_offered");
       const data = await find(gateway, exchange, client.signal);
-      exchange.decision = "allow";
+      exchange.allow();
       sendSuccess(exchange, 200, { data });
     },
   };

@@ -9,11 +9,11 @@ import { type Endpoint, usernameParameter } from "../route.ts";
 
 /** `POST /logout`: the token that was shown stops working. */
 export const logout: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   async handle(gateway, exchange) {
     const { caller } = requireCaller(exchange);
     await gateway.revocations.revokeToken(caller.token);
-    exchange.decision = "allow";
+    exchange.allow();
     sendSuccess(exchange, 200, {});
   },
 };
@@ -27,13 +27,13 @@ function requireMayRevokeTokens(snapshot: Snapshot, actor: Subject, username: st
 
 /** `DELETE /api/users/<u>/tokens`: every token that the user has by now stops working. */
 export const revokeTokens: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   async handle(gateway, exchange) {
     const username = usernameParameter(exchange);
     const { actor } = requireCaller(exchange);
     requireMayRevokeTokens(gateway.access.snapshot, actor, username);
     await gateway.revocations.revokeUser(username);
-    exchange.decision = "allow";
+    exchange.allow();
     sendSuccess(exchange, 200, {});
   },
 };

@@ -51,7 +51,7 @@ function readUser({ configuration, passwordRule }: Gateway, body: Buffer) {
 
 /** `POST /api/users`: a new user with a first grant. */
 export const createUser: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
     const { username, email, password, grant } = readUser(gateway, body);
@@ -100,7 +100,7 @@ function manageableBy(snapshot: Snapshot, actor: Subject): Manageable {
 
 /** `GET /api/users?limit=&after=`: a page of the users on the databases that the caller may grant on. */
 export const listUsers: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   async handle(gateway, exchange) {
     const { limit, after } = readPage(exchange);
     const { snapshot } = gateway.access;
@@ -114,14 +114,14 @@ export const listUsers: Endpoint = {
       const user = snapshot.users.get(name);
       return user && view(user);
     });
-    exchange.decision = "allow";
+    exchange.allow();
     await sendList(exchange, "users", users, names.length > limit ? { next: page.at(-1) } : {});
   },
 };
 
 /** `PATCH /api/users/<u>`: another email, or disabled and enabled. */
 export const patchUser: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
     const username = usernameParameter(exchange);
@@ -138,7 +138,7 @@ export const patchUser: Endpoint = {
 
 /** `DELETE /api/users/<u>`: the user is removed with all its grants, and its tokens die. */
 export const deleteUser: Endpoint = {
-  door: "administration",
+  authentication: "administration",
   async handle(gateway, exchange) {
     const username = usernameParameter(exchange);
     await changeAccess(

@@ -1,18 +1,18 @@
 import { mcpScopes } from "../../oauth/scopes.ts";
 import { sendJson } from "../answer.ts";
-import { resourceOf } from "../mcp-authentication.ts";
+import { resourceOf } from "../authentication.ts";
 import type { Endpoint } from "../route.ts";
 
 /** `GET /.well-known/jwks.json`: the public keys that verify login tokens (RFC 7517). */
 export const jwks: Endpoint = {
-  door: "public",
+  authentication: "public",
   isQuiet: true,
   handle: (gateway, exchange) => sendJson(exchange, 200, gateway.keys.ring.jwks),
 };
 
 /** `GET /.well-known/oauth-protected-resource`: how to get a token for `/mcp` (RFC 9728). */
 export const protectedResource: Endpoint = {
-  door: "public",
+  authentication: "public",
   isQuiet: true,
   async handle(gateway, exchange) {
     const { issuers } = await gateway.mcp();

@@ -1,9 +1,13 @@
+import { epochSeconds } from "../clock.ts";
+import { authenticate, identify } from "../identity/authenticate.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
 import { mcpScopes } from "../oauth/scopes.ts";
+import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireOwnHost, requireOwnOrigin } from "./hosts.ts";
 import { isLoopbackAddress } from "./peer.ts";
+import type { Endpoint } from "./route.ts";
 
 /** Where the metadata of the protected resource `/mcp` is (RFC 9728, section 3.1). */
 export const metadataPath = "/.well-known/oauth-protected-resource";
@@ -11,6 +15,26 @@ export const metadataPath = "/.well-known/oauth-protected-resource";
 /** The canonical identifier of the protected resource: the audience of its tokens (RFC 8707). */
 export function resourceOf({ publicUrl }: Pick<Gateway, "publicUrl">): string {
   return `${publicUrl}/mcp`;
+}
+
+/**
+ * Finds out who is calling by a login token, where the endpoint requires one.
+ *
+ * @throws Refusal if there is no caller to be believed
+ */
+export function authenticateCaller(
+  { configuration, tokens, access, revocations }: Gateway,
+  { authentication }: Endpoint,
+  exchange: Exchange,
+): void {
+  if (authentication === "public") return;
+  if (!configuration.auth.enabled) {
+    if (authentication === "administration") throw new Refusal("administration_disabled");
+    return;
+  }
+  const { authorization } = exchange.request.headers;
+  exchange.caller = authenticate(tokens, access.snapshot, revocations, authorization);
+  exchange.username = exchange.caller.user.username;
 }
 
 /** True if clients reach the gateway on this machine alone, where names can be rebound. */
@@ -33,4 +57,17 @@ export async function authenticateMcp(gateway: Gateway, exchange: Exchange): Pro
   const { sources } = await gateway.mcp();
   exchange.principal = await authenticatePrincipal(sources, authorization);
   exchange.username = exchange.principal.subject.username;
+}
+
+/**
+ * Looks again at who is calling, where time has passed since the token was shown: a body may have
+ * been long on its way, and a stream is open for longer.
+ *
+ * @throws Refusal with one of the 401 codes if the token would not be accepted any more
+ */
+export function requireStillGood(gateway: Gateway, { caller, principal }: Exchange): void {
+  principal?.requireStillGood();
+  if (caller === undefined) return;
+  if (caller.token.expiresAt <= epochSeconds()) throw new Refusal("token_expired");
+  identify(gateway.access.snapshot, gateway.revocations, caller.token);
 }
