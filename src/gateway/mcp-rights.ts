@@ -10,21 +10,17 @@ import type { Gateway } from "./gateway.ts";
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
 
 /**
- * Who may do what behind `/mcp`, by the live access file. What is decided is noted with the request.
- *
- * @param exchangeOf the request with which a principal has come
+ * What a principal may do behind `/mcp`, by the live access file. What is decided is noted with its
+ * request.
  */
-export function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) => Exchange): Rights {
+export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal): Rights {
   const { auth } = gateway.configuration;
   return {
-    decide(principal, rule, database) {
+    decide(rule, database) {
       const { permission } = rule;
       const judge = () =>
-        auth.enabled
-          ? decide(gateway.access.snapshot, principal.subject, permission, database)
-          : allowed;
+        auth.enabled ? decide(gateway.access.snapshot, subject, permission, database) : allowed;
       const decision = judge();
-      const exchange = exchangeOf(principal);
       const { role, entry } = decision;
       exchange.asked = {
         operations: [{ operation: permission, database, tables: [], role, entry }],
@@ -41,12 +37,12 @@ export function rightsOf(gateway: Gateway, exchangeOf: (principal: Principal) =>
       };
       return decision;
     },
-    mayUse(principal, permission, database) {
+    mayUse(permission, database) {
       if (!auth.enabled) return true;
       const { snapshot } = gateway.access;
       return database === undefined
-        ? mayUseAnywhere(snapshot, principal.subject, permission)
-        : decide(snapshot, principal.subject, permission, database).allowed;
+        ? mayUseAnywhere(snapshot, subject, permission)
+        : decide(snapshot, subject, permission, database).allowed;
     },
   };
 }

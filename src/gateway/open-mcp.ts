@@ -32,16 +32,18 @@ function everybody(): Principal {
   };
 }
 
-/** What there is, asked for by principals. */
-function askedBy(
-  schema: SchemaSource<Exchange>,
-  exchangeOf: (principal: Principal) => Exchange,
-): SchemaSource<Principal> {
+/** A principal with its request. */
+interface Caller extends Principal {
+  readonly exchange: Exchange;
+}
+
+/** What there is, asked for by callers. */
+function askedBy(schema: SchemaSource<Exchange>): SchemaSource<Caller> {
   return {
-    isOffered: (principal, signal) => schema.isOffered(exchangeOf(principal), signal),
-    listDatabases: (principal, signal) => schema.listDatabases(exchangeOf(principal), signal),
-    listTables: (principal, ...names) => schema.listTables(exchangeOf(principal), ...names),
-    describeTable: (principal, ...names) => schema.describeTable(exchangeOf(principal), ...names),
+    isOffered: ({ exchange }, signal) => schema.isOffered(exchange, signal),
+    listDatabases: ({ exchange }, signal) => schema.listDatabases(exchange, signal),
+    listTables: ({ exchange }, ...names) => schema.listTables(exchange, ...names),
+    describeTable: ({ exchange }, ...names) => schema.describeTable(exchange, ...names),
   };
 }
 
@@ -49,20 +51,12 @@ type Handle = (exchange: Exchange, body: Buffer | undefined, principal: Principa
 
 /** The server behind `/mcp`: a foreign one, or the embedded one over the database. */
 function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
-  const exchanges = new WeakMap<Principal, Exchange>();
-  const exchangeOf = (principal: Principal): Exchange => {
-    const exchange = exchanges.get(principal);
-    if (exchange === undefined) throw new Error("a principal without its request");
-    return exchange;
-  };
-  const rights = rightsOf(gateway, exchangeOf);
   const { mcp, upstream, auth } = gateway.configuration;
   const connectTimeout = upstream.connect_timeout * 1000;
   const responseTimeout = upstream.response_timeout * 1000;
 
   if (mcp.upstream !== undefined) {
     const proxy = createMcpProxy({
-      ...rights,
       target: mcp.upstream,
       policy: () => gateway.configuration.mcp.tools,
       headers: gateway.headers,
@@ -74,11 +68,11 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
     });
     opened.defer(() => proxy.close());
     return async (exchange, body, principal) => {
-      exchanges.set(principal, exchange);
       const { request, response, requestId, peer } = exchange;
       exchange.forwardedAt = performance.now();
       await proxy.handle(request, response, body, principal, {
         ...peer,
+        rights: rightsOf(gateway, exchange, principal),
         requestId,
         isAuthenticated: auth.enabled,
         trace: exchange.trace,
@@ -88,25 +82,25 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
     };
   }
 
-  const embedded = createEmbeddedMcp({
+  const embedded = createEmbeddedMcp<Caller>({
     grammar: gateway.grammar,
-    requireRight: (principal, asked) => requireRight(gateway, exchangeOf(principal), asked),
-    ask: (principal, body, options) => ask(gateway, exchangeOf(principal), body, options),
-    schema: askedBy(gateway.schema, exchangeOf),
+    requireRight: ({ exchange }, asked) => requireRight(gateway, exchange, asked),
+    ask: ({ exchange }, body, options) => ask(gateway, exchange, body, options),
+    schema: askedBy(gateway.schema),
     get rowLimit() {
       return gateway.configuration.mcp.row_limit;
     },
     get resultBytes() {
       return gateway.configuration.mcp.result_bytes;
     },
-    mayUse: (principal, permission) => rights.mayUse(principal, permission),
+    mayUse: (caller, permission) => rightsOf(gateway, caller.exchange, caller).mayUse(permission),
     serverVersion: version,
   });
   opened.defer(() => embedded.close());
   return async (exchange, body, principal) => {
-    exchanges.set(principal, exchange);
     const { request, response } = exchange;
-    await embedded.handle(request, response, body ?? Buffer.alloc(0), principal, {
+    const caller = { ...principal, exchange };
+    await embedded.handle(request, response, body ?? Buffer.alloc(0), caller, {
       answerHeaders: () => commonHeaders(exchange),
       onRefused: (reason) => {
         // What was asked of the database is decided on, and noted, already.

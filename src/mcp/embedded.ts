@@ -10,10 +10,10 @@ import type { Principal } from "./principal.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerResources } from "./resources.ts";
 import { registerTool, type Tool, type ToolContext, toolsOf } from "./tools/register.ts";
-import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest } from "./web.ts";
+import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest, WebRequest } from "./web.ts";
 
 /** The MCP server of the gateway itself: the database's operations as tools. */
-export interface EmbeddedMcp {
+export interface EmbeddedMcp<Caller extends Principal> {
   /**
    * Answers one request. Resolves when the answer has gone out or broken off.
    *
@@ -24,23 +24,23 @@ export interface EmbeddedMcp {
     request: IncomingMessage,
     response: ServerResponse,
     body: Buffer,
-    principal: Principal,
+    principal: Caller,
     answering: Answering,
   ): Promise<void>;
   close(): Promise<void>;
 }
 
-export interface EmbeddedMcpOptions extends ToolContext {
+export interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
   readonly serverVersion: string;
 }
 
 /** A request on its way through the protocol's library. */
-interface Call {
+interface Call<Caller> {
   readonly message: McpMessage | undefined;
-  readonly principal: Principal;
+  readonly principal: Caller;
   readonly answering: Answering;
   /** The tools that there are just now. */
-  readonly tools: readonly Tool[];
+  readonly tools: readonly Tool<Caller>[];
   readonly hasSchema: boolean;
   readonly slot: ResultSlot;
 }
@@ -66,15 +66,18 @@ const instructions =
   "denied it, and trying it again does not help.";
 
 /** A list holds what the caller may use; a call of another tool learns why it is denied. */
-function visibleTools(
-  { mayUse }: ToolContext,
-  { tools, message, principal }: Call,
-): readonly Tool[] {
+function visibleTools<Caller>(
+  { mayUse }: ToolContext<Caller>,
+  { tools, message, principal }: Call<Caller>,
+): readonly Tool<Caller>[] {
   if (message?.method === "tools/call") return tools;
   return tools.filter(({ definition }) => mayUse(principal, definition.permission));
 }
 
-function createServer(options: EmbeddedMcpOptions, call: Call): ObservedServer {
+function createServer<Caller extends Principal>(
+  options: EmbeddedMcpOptions<Caller>,
+  call: Call<Caller>,
+): ObservedServer {
   const { principal, message, answering, slot } = call;
   const server = new ObservedServer(
     { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
@@ -93,7 +96,10 @@ function createServer(options: EmbeddedMcpOptions, call: Call): ObservedServer {
 }
 
 /** @throws McpRefused for a call of a tool that there is not */
-function requireTool(tools: readonly Tool[], message: McpMessage): void {
+function requireTool(
+  tools: readonly Pick<Tool<never>, "definition" | "isOfSchema">[],
+  message: McpMessage,
+): void {
   const { name, id } = message;
   if (!isToolCall(message) || name === undefined) return;
   if (tools.some(({ definition }) => definition.name === name)) return;
@@ -142,7 +148,10 @@ async function readCall(
 }
 
 /** True if it makes a difference to the answer whether there is a schema. */
-function concernsSchema(tools: readonly Tool[], message: McpMessage | undefined): boolean {
+function concernsSchema(
+  tools: readonly Pick<Tool<never>, "definition" | "isOfSchema">[],
+  message: McpMessage | undefined,
+): boolean {
   if (message?.method !== "tools/call") return message !== undefined;
   return tools.some(({ definition, isOfSchema }) => isOfSchema && definition.name === message.name);
 }
@@ -151,21 +160,22 @@ function concernsSchema(tools: readonly Tool[], message: McpMessage | undefined)
  * Creates the embedded server. It keeps no sessions: every request of every revision is answered
  * by itself, and the caller's rights are those of that moment.
  */
-export function createEmbeddedMcp(options: EmbeddedMcpOptions): EmbeddedMcp {
+export function createEmbeddedMcp<Caller extends Principal>(
+  options: EmbeddedMcpOptions<Caller>,
+): EmbeddedMcp<Caller> {
   const tools = toolsOf(options);
-  const calls = new WeakMap<Request, Call>();
   const handler = createMcpHandler(({ requestInfo }) => {
-    const call = requestInfo === undefined ? undefined : calls.get(requestInfo);
-    if (call === undefined) throw new Error("A request without its caller");
-    return createServer(options, call);
+    const server = requestInfo instanceof WebRequest ? requestInfo.createServer?.() : undefined;
+    if (server === undefined) throw new Error("A request without its caller");
+    return server;
   });
 
   /** What the request asks for, and of what there is just now. @throws McpRefused or Refusal */
   async function openCall(
     message: McpMessage | undefined,
-    principal: Principal,
+    principal: Caller,
     signal: AbortSignal,
-  ): Promise<Omit<Call, "answering" | "slot">> {
+  ): Promise<Omit<Call<Caller>, "answering" | "slot">> {
     // Where it cannot be said, whoever asks for more learns why.
     const hasSchema =
       concernsSchema(tools, message) &&
@@ -183,7 +193,7 @@ export function createEmbeddedMcp(options: EmbeddedMcpOptions): EmbeddedMcp {
       try {
         sent = await readCall(request, body, principal);
         const call = await openCall(sent?.message, principal, webRequest.signal);
-        calls.set(webRequest, { ...call, answering, slot });
+        webRequest.createServer = () => createServer(options, { ...call, answering, slot });
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, answering);

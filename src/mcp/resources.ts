@@ -8,7 +8,6 @@ import {
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
-import type { Principal } from "./principal.ts";
 
 /** Tables that one answer lists at most; the rest are found by the template. */
 const LARGEST_LIST = 1000;
@@ -21,9 +20,9 @@ interface TableResource {
   readonly mimeType: string;
 }
 
-async function listTables(
-  schema: SchemaSource<Principal>,
-  principal: Principal,
+async function listTables<Caller>(
+  schema: SchemaSource<Caller>,
+  principal: Caller,
   signal: AbortSignal,
 ): Promise<TableResource[]> {
   const found: TableResource[] = [];
@@ -43,9 +42,9 @@ function asProtocolError(error: unknown, uri: string): unknown {
   return new ProtocolError(ProtocolErrorCode.InvalidParams, error.message, data);
 }
 
-async function readTable(
-  schema: SchemaSource<Principal>,
-  principal: Principal,
+async function readTable<Caller>(
+  schema: SchemaSource<Caller>,
+  principal: Caller,
   uri: string,
   signal: AbortSignal,
 ): Promise<ReadResourceResult> {
@@ -61,10 +60,10 @@ async function readTable(
 }
 
 /** Registers the tables' schemas as resources on the server of one request. */
-export function registerResources(
+export function registerResources<Caller>(
   server: McpServer,
-  schema: SchemaSource<Principal>,
-  principal: Principal,
+  schema: SchemaSource<Caller>,
+  principal: Caller,
 ): void {
   const template = new ResourceTemplate(`${scheme}{database}/{table}`, {
     list: async ({ mcpReq }) => ({

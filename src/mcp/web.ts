@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import type { CallToolResult } from "@modelcontextprotocol/server";
+import type { CallToolResult, McpServer } from "@modelcontextprotocol/server";
 import { setHeaders } from "./answering.ts";
 import type { ToolResult } from "./tools/result.ts";
 
@@ -33,8 +33,14 @@ export class ResultSlot {
 /** Request headers that mean something to the protocol; a credential is not among them. */
 const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
 
+/** A request in the Fetch API's form, with the server that is to answer it. */
+export class WebRequest extends Request {
+  /** The library asks for a server by the request alone. */
+  createServer: (() => McpServer) | undefined;
+}
+
 /** The request in the Fetch API's form, without its body, aborted when its answer is over. */
-export function toWebRequest(request: IncomingMessage, response: ServerResponse): Request {
+export function toWebRequest(request: IncomingMessage, response: ServerResponse): WebRequest {
   const client = new AbortController();
   response.once("close", () => client.abort());
   const headers = new Headers();
@@ -43,7 +49,7 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
   }
   // Only the body and the headers count; where the server is reached is not its concern.
   const { signal } = client;
-  return new Request("http://localhost/mcp", { method: request.method ?? "", headers, signal });
+  return new WebRequest("http://localhost/mcp", { method: request.method ?? "", headers, signal });
 }
 
 function writeHead(answer: Response, response: ServerResponse, added: readonly string[]): void {

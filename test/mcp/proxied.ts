@@ -2,11 +2,12 @@ import type { McpServer } from "@modelcontextprotocol/server";
 import type { Test } from "tap";
 import { decide } from "../../src/access/policy.ts";
 import { roleAllows } from "../../src/access/roles.ts";
-import { grantsOf } from "../../src/access/snapshot.ts";
+import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import type { Principal } from "../../src/mcp/principal.ts";
 import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
 import type { SessionRegister } from "../../src/mcp/proxy/sessions.ts";
 import type { OpenStreams } from "../../src/mcp/proxy/streams.ts";
-import type { ToolRule } from "../../src/mcp/proxy/tool-policy.ts";
+import type { Rights, ToolRule } from "../../src/mcp/proxy/tool-policy.ts";
 import { FixtureServer } from "./fixture-server.ts";
 import { fixtureTools } from "./fixture-tools.ts";
 import { type Endpoint, type Grants, listen, principalOf, snapshotOf } from "./kit.ts";
@@ -38,6 +39,18 @@ export interface ProxiedSettingOptions {
   readonly more?: (server: McpServer) => void;
 }
 
+function rightsBy(snapshot: Snapshot, { subject }: Principal): Rights {
+  return {
+    decide: ({ permission }, database) => decide(snapshot, subject, permission, database),
+    mayUse: (permission, database) =>
+      database === undefined
+        ? [...grantsOf(snapshot, subject.username).values()].some(({ role }) =>
+            roleAllows(role, permission),
+          )
+        : decide(snapshot, subject, permission, database).allowed,
+  };
+}
+
 /** The proxy in front of a server, by default the fixture, and its first caller `alice`. */
 export async function openProxied(
   t: Test,
@@ -66,14 +79,6 @@ export async function openProxied(
     },
     connectTimeout: 5000,
     responseTimeout: 5000,
-    decide: ({ subject }, { permission }, database) =>
-      decide(snapshot, subject, permission, database),
-    mayUse: ({ subject }, permission, database) =>
-      database === undefined
-        ? [...grantsOf(snapshot, subject.username).values()].some(({ role }) =>
-            roleAllows(role, permission),
-          )
-        : decide(snapshot, subject, permission, database).allowed,
     ...(sessions === undefined ? {} : { sessions }),
     ...(sessionTouch === undefined ? {} : { sessionTouch }),
     ...(streams === undefined ? {} : { streams }),
@@ -86,6 +91,7 @@ export async function openProxied(
       request.method === "POST" ? body : undefined,
       endpoint.principal,
       {
+        rights: rightsBy(snapshot, endpoint.principal),
         requestId: "request-1",
         forwardedFor: "192.0.2.7",
         proto: "https",

@@ -7,7 +7,7 @@ import type { Principal } from "../principal.ts";
 import { type Era, judgeHeaders, judgeParameter } from "../protocol-headers.ts";
 import type { SessionRegister } from "./sessions.ts";
 import { requireOwnTask } from "./task-notes.ts";
-import type { ToolPolicy } from "./tool-policy.ts";
+import type { Rights, ToolPolicy } from "./tool-policy.ts";
 
 /** A request that was judged and may go up. */
 export interface Judged {
@@ -23,6 +23,7 @@ export interface Judged {
 /** What a request is judged by. */
 export interface Rules {
   readonly policy: ToolPolicy;
+  readonly rights: Rights;
   /** Whose the sessions and the tasks are. */
   readonly sessions: SessionRegister;
 }
@@ -34,15 +35,15 @@ function sessionIdOf({ headers }: IncomingMessage): string | undefined {
 
 /** What the server behind is told of the caller, whose tool call or task is judged for it. */
 async function identify(
-  { policy }: Rules,
+  { policy, rights }: Rules,
   { headers }: IncomingMessage,
   message: McpMessage | undefined,
   principal: Principal,
 ): Promise<Identity> {
   const { username } = principal.subject;
-  if (message?.method.startsWith("tasks/")) policy.judgeTask(principal, message);
+  if (message?.method.startsWith("tasks/")) policy.judgeTask(rights, message);
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
-  const { decision, database, argument } = await policy.judge(principal, message);
+  const { decision, database, argument } = await policy.judge(rights, message);
   if (argument !== undefined) judgeParameter(headers, message, argument, database);
   principal.noteCall?.(message.name ?? "");
   return { username, roles: [decision.role ?? ""], databases: [database] };

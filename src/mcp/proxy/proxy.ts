@@ -58,6 +58,7 @@ function keepSession(
 
 /** What the gateway knows of a request besides the request itself. */
 export interface McpExchange extends Answering, Origin {
+  readonly rights: Rights;
   /** The request's span, if requests are traced. */
   readonly trace?: RequestTrace | undefined;
 }
@@ -82,7 +83,7 @@ export interface McpProxy {
   close(): void;
 }
 
-export interface McpProxyOptions extends Rights {
+export interface McpProxyOptions {
   /** The server's URL, with its path. */
   readonly target: string;
   /** The rules in force: another list once they have changed. */
@@ -109,15 +110,16 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const path = `${url.pathname}${url.search}`;
   const { authorization } = options;
   const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
-  const policy = createToolPolicy(options.policy, options);
+  const policy = createToolPolicy(options.policy);
   const target = { origin: url.origin, socketPath: undefined };
   const proxy = createReverseProxy({ target, connectTimeout, responseTimeout });
 
   return {
     async handle(request, response, body, principal, exchange) {
+      const { rights } = exchange;
       let judged: Judged;
       try {
-        judged = await judgeRequest({ policy, sessions }, request, body, principal);
+        judged = await judgeRequest({ policy, rights, sessions }, request, body, principal);
         keepSession(sessions, judged, response, sessionTouch);
         if (isSubscription(request, judged)) {
           await streams.open(principal.subject.username, response, judged.message?.id);
@@ -129,7 +131,7 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
       }
       const show = mayList(request, judged)
         ? {
-            tools: (name: string) => policy.mayCall(principal, name),
+            tools: (name: string) => policy.mayCall(rights, name),
             tasks: (id: string) => sessions.use(taskKey(id), principal.subject.username),
           }
         : undefined;

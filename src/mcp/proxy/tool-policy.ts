@@ -5,7 +5,6 @@ import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, readKnownMembers } from "../message.ts";
-import type { Principal } from "../principal.ts";
 import { readText } from "../strict-json.ts";
 
 /** What a caller of a foreign server's tool must be allowed to do, and on which database. */
@@ -19,16 +18,12 @@ export interface ToolRule {
   readonly database_argument?: string | undefined;
 }
 
-/** Who may do what, as the live access file says. */
+/** What the caller of one request may do, as the live access file says. */
 export interface Rights {
   /** Decides on one call; asked once for each, so that it can be audited. */
-  readonly decide: (principal: Principal, rule: ToolRule, database: string) => Decision;
-  /** True if the principal has the right on `database`, or on any at all if none is named. */
-  readonly mayUse: (
-    principal: Principal,
-    permission: PermissionClass,
-    database?: string,
-  ) => boolean;
+  readonly decide: (rule: ToolRule, database: string) => Decision;
+  /** True if the caller has the right on `database`, or on any at all if none is named. */
+  readonly mayUse: (permission: PermissionClass, database?: string) => boolean;
 }
 
 /** What was decided on one call. */
@@ -46,15 +41,15 @@ export interface ToolPolicy {
    *
    * @throws McpRefused `denied`, or `invalidParams` if the call does not name its database
    */
-  judge(principal: Principal, message: McpMessage): Promise<CallDecision>;
+  judge(rights: Rights, message: McpMessage): Promise<CallDecision>;
   /**
    * Judges a request about tasks, which are work that tools do: whoever may call no tool has none.
    *
    * @throws McpRefused `denied`
    */
-  judgeTask(principal: Principal, message: McpMessage): void;
-  /** True if the principal may call the tool, at least on some database. */
-  mayCall(principal: Principal, name: string): boolean;
+  judgeTask(rights: Rights, message: McpMessage): void;
+  /** True if the caller may call the tool, at least on some database. */
+  mayCall(rights: Rights, name: string): boolean;
 }
 
 /** A denial in words for the model, and as a code for programs. */
@@ -80,28 +75,28 @@ async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> 
 }
 
 /** Makes the policy of a list of rules. @param rulesNow another list once the rules have changed */
-export function createToolPolicy(rulesNow: () => readonly ToolRule[], rights: Rights): ToolPolicy {
+export function createToolPolicy(rulesNow: () => readonly ToolRule[]): ToolPolicy {
   const byName = memoizeLast(
     (rules: readonly ToolRule[]) => new Map(rules.map((rule) => [rule.name, rule])),
   );
   const ruleOf = (name: string) => byName(rulesNow()).get(name);
-  const mayUse = (principal: Principal, { permission, database }: ToolRule): boolean =>
-    rights.mayUse(principal, permission, database);
+  const mayUse = (rights: Rights, { permission, database }: ToolRule): boolean =>
+    rights.mayUse(permission, database);
   return {
-    async judge(principal, message) {
+    async judge(rights, message) {
       const rule = ruleOf(message.name ?? "");
       if (rule === undefined) throw denied(message, "tool_without_policy");
       const database = await databaseOf(rule, message);
-      const decision = rights.decide(principal, rule, database);
+      const decision = rights.decide(rule, database);
       if (!decision.allowed) throw denied(message, decision.reason);
       return { decision, database, argument: rule.database_argument };
     },
-    judgeTask(principal, message) {
-      if (!rulesNow().some((rule) => mayUse(principal, rule))) throw denied(message, "no_grant");
+    judgeTask(rights, message) {
+      if (!rulesNow().some((rule) => mayUse(rights, rule))) throw denied(message, "no_grant");
     },
-    mayCall(principal, name) {
+    mayCall(rights, name) {
       const rule = ruleOf(name);
-      return rule !== undefined && mayUse(principal, rule);
+      return rule !== undefined && mayUse(rights, rule);
     },
   };
 }

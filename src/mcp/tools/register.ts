@@ -41,44 +41,44 @@ export interface AskedRight {
 }
 
 /** What the tools work on. */
-export interface ToolContext {
+export interface ToolContext<Caller> {
   /** The operations that there are. */
   readonly grammar: Grammar;
   /** Judges the right of a call, and notes a denial. @throws Refusal */
-  readonly requireRight: (principal: Principal, asked: AskedRight) => void;
+  readonly requireRight: (principal: Caller, asked: AskedRight) => void;
   /**
    * Judges a query, notes it in the audit, and carries it out, as on `/query`.
    *
    * @throws Refusal, or QueryRefused
    */
   readonly ask: (
-    principal: Principal,
+    principal: Caller,
     query: Buffer,
     options: { readonly signal: AbortSignal; readonly largest: number },
   ) => Promise<QueryAnswer>;
   /** What there is; where nothing is told, the tools that tell it are absent. */
-  readonly schema: SchemaSource<Principal>;
+  readonly schema: SchemaSource<Caller>;
   /** Rows that one call returns at most. */
   readonly rowLimit: number;
   /** Bytes that one call returns at most. */
   readonly resultBytes: number;
   /** True if the principal has the right on any database at all. */
-  readonly mayUse: (principal: Principal, permission: PermissionClass) => boolean;
+  readonly mayUse: (principal: Caller, permission: PermissionClass) => boolean;
 }
 
 /** One call: by whom, and its arguments as they were sent. */
-export interface ToolCall {
-  readonly principal: Principal;
+export interface ToolCall<Caller> {
+  readonly principal: Caller;
   readonly arguments: Buffer;
   readonly signal: AbortSignal;
 }
 
 /** A tool and how it is carried out. */
-export interface Tool {
+export interface Tool<Caller> {
   readonly definition: ToolDefinition;
   /** True if it tells what there is. */
   readonly isOfSchema: boolean;
-  readonly perform: (call: ToolCall) => Promise<ToolResult>;
+  readonly perform: (call: ToolCall<Caller>) => Promise<ToolResult>;
 }
 
 /** Bytes of a plain name in JSON, however it is escaped. */
@@ -91,7 +91,7 @@ function nameIn(value: Buffer | undefined): string | undefined {
 
 const named = ["database", "table", "from", "limit", "offset"];
 
-function fromQuery(context: ToolContext, definition: QueryTool): Tool {
+function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool): Tool<Caller> {
   const { ask, requireRight } = context;
   const { operation, permission, reads } = definition;
   return {
@@ -117,7 +117,10 @@ function fromQuery(context: ToolContext, definition: QueryTool): Tool {
   };
 }
 
-function fromSchema(schema: SchemaSource<Principal>, context: ToolContext): Tool[] {
+function fromSchema<Caller>(
+  schema: SchemaSource<Caller>,
+  context: ToolContext<Caller>,
+): Tool<Caller>[] {
   const listOf = (key: string, names: readonly unknown[]): ToolResult => {
     const { resultBytes: bytes } = context;
     const whole = resultOf({ [key]: names });
@@ -125,7 +128,7 @@ function fromSchema(schema: SchemaSource<Principal>, context: ToolContext): Tool
     const rows = names.map((name) => Buffer.from(JSON.stringify(name)));
     return listResult(key, { rows, isCut: false }, { most: rows.length, bytes, offset: undefined });
   };
-  const tools: Omit<Tool, "isOfSchema">[] = [
+  const tools: Omit<Tool<Caller>, "isOfSchema">[] = [
     {
       definition: schemaTools.listDatabases,
       async perform({ principal, arguments: args, signal }) {
@@ -152,7 +155,7 @@ function fromSchema(schema: SchemaSource<Principal>, context: ToolContext): Tool
 }
 
 /** Every tool. */
-export function toolsOf(context: ToolContext): readonly Tool[] {
+export function toolsOf<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
   return [
     ...fromSchema(context.schema, context),
     ...queryTools(context.grammar).map((definition) => fromQuery(context, definition)),
@@ -162,7 +165,11 @@ export function toolsOf(context: ToolContext): readonly Tool[] {
 /** Takes the result of the call of this request. */
 export type TakeResult = (result: ToolResult) => CallToolResult;
 
-async function carryOut(tool: Tool, call: ToolCall, take: TakeResult): Promise<CallToolResult> {
+async function carryOut<Caller extends Principal>(
+  tool: Tool<Caller>,
+  call: ToolCall<Caller>,
+  take: TakeResult,
+): Promise<CallToolResult> {
   call.principal.noteCall?.(tool.definition.name);
   try {
     return take(await tool.perform(call));
@@ -180,10 +187,10 @@ function shown(schema: Schema): StandardSchemaWithJSON {
 }
 
 /** Registers a tool on the server of one request. */
-export function registerTool(
+export function registerTool<Caller extends Principal>(
   server: McpServer,
-  tool: Tool,
-  { principal, arguments: args }: Omit<ToolCall, "signal">,
+  tool: Tool<Caller>,
+  { principal, arguments: args }: Omit<ToolCall<Caller>, "signal">,
   take: TakeResult,
 ): void {
   const { name, title, description, annotations } = tool.definition;
