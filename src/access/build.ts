@@ -1,6 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { LayeredMap } from "./layered-map.ts";
-import { type AccessRecords, RecordError } from "./records.ts";
+import type { AccessRecords, ReadRecords, Report } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Grant, Snapshot, User } from "./snapshot.ts";
 
@@ -29,11 +29,13 @@ function isGrant(record: User | Grant): record is Grant {
   return !isUser(record);
 }
 
-function* indexUsers(users: readonly User[]): Steps<Map<string, User>> {
+function* indexUsers(users: ReadRecords["users"], report: Report): Steps<Map<string, User>> {
   const byName = new Map<string, User>();
   yield* visitEach(users, (user, index) => {
+    if (user === undefined) return;
     if (byName.has(user.username)) {
-      throw new RecordError("users", index, "username", "this user has a record already");
+      const reason = "this user has a record already";
+      report({ table: "users", index, key: "username", reason });
     }
     byName.set(user.username, user);
   });
@@ -41,20 +43,22 @@ function* indexUsers(users: readonly User[]): Steps<Map<string, User>> {
 }
 
 function* indexDatabases(
-  grants: readonly Grant[],
+  grants: ReadRecords["grants"],
+  report: Report,
 ): Steps<{ databases: Map<string, string>; uses: Map<string, number> }> {
   const databases = new Map<string, string>();
   const uses = new Map<string, number>();
-  yield* visitEach(grants, ({ database }, index) => {
+  yield* visitEach(grants, (grant, index) => {
+    if (grant === undefined) return;
+    const { database } = grant;
     const used = uses.get(database);
     uses.set(database, (used ?? 0) + 1);
     if (used !== undefined || database === EVERY_DATABASE) return;
     const folded = database.toLowerCase();
     if (databases.has(folded)) {
       const reason = "another entry names a database that differs from this one only by case";
-      throw new RecordError("acl", index, "database", reason);
-    }
-    databases.set(folded, database);
+      report({ table: "acl", index, key: "database", reason });
+    } else databases.set(folded, database);
   });
   return { databases, uses };
 }
@@ -71,24 +75,26 @@ function addGrant(byUser: GrantsByUser, grant: Grant): boolean {
   return true;
 }
 
-function* indexGrants(grants: readonly Grant[]): Steps<GrantsByUser> {
+function* indexGrants(grants: ReadRecords["grants"], report: Report): Steps<GrantsByUser> {
   const byUser: GrantsByUser = new Map();
   yield* visitEach(grants, (grant, index) => {
-    if (addGrant(byUser, grant)) return;
+    if (grant === undefined || addGrant(byUser, grant)) return;
     const reason = "this user has an entry for this database already";
-    throw new RecordError("acl", index, undefined, reason);
+    report({ table: "acl", index, key: undefined, reason });
   });
   return byUser;
 }
 
-/** Indexes the records. @throws RecordError if two of them contradict */
+/** Indexes the records; those that contradict others are reported. */
 export function* indexRecords(
-  { users, grants }: AccessRecords,
+  { users, grants }: ReadRecords,
   version: string,
+  report: Report,
 ): Steps<AccessIndex> {
-  const byName = yield* indexUsers(users);
-  const { databases, uses } = yield* indexDatabases(grants);
-  const snapshot = { version, users: byName, databases, grants: yield* indexGrants(grants) };
+  const byName = yield* indexUsers(users, report);
+  const { databases, uses } = yield* indexDatabases(grants, report);
+  const byUser = yield* indexGrants(grants, report);
+  const snapshot = { version, users: byName, databases, grants: byUser };
   return { snapshot, uses };
 }
 

@@ -3,6 +3,7 @@ import { UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import { type AccessDiff, diffSteps } from "./diff.ts";
 import { AccessFileError, type ParsedAccess, readAgain } from "./parse.ts";
+import type { AccessProblem } from "./problems.ts";
 import { readAccessBytes } from "./read.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
@@ -17,8 +18,8 @@ export type ReloadEvent =
   | {
       readonly kind: "failed";
       readonly file: string;
-      readonly line?: number;
-      readonly reason: string;
+      /** All that is wrong, in the order of the file; at least one. */
+      readonly problems: readonly AccessProblem[];
     };
 
 /** The access file as it is in force, kept up to date with the disk. */
@@ -49,17 +50,15 @@ async function load(
 }
 
 function asFailure(file: string, error: unknown): ReloadEvent {
-  if (error instanceof AccessFileError) {
-    const { line, reason } = error;
-    return { kind: "failed", file, reason, ...(line === undefined ? {} : { line }) };
-  }
-  if (error instanceof UnsafeFileError) return { kind: "failed", file, reason: error.reason };
-  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-  return {
+  const failed = (problems: readonly AccessProblem[]): ReloadEvent => ({
     kind: "failed",
     file,
-    reason: code === "ENOENT" ? "is missing" : `cannot be read (${code})`,
-  };
+    problems,
+  });
+  if (error instanceof AccessFileError) return failed(error.problems);
+  if (error instanceof UnsafeFileError) return failed([{ reason: error.reason }]);
+  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+  return failed([{ reason: code === "ENOENT" ? "is missing" : `cannot be read (${code})` }]);
 }
 
 /**

@@ -1,26 +1,28 @@
 import { createHash } from "node:crypto";
 import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
-import { outline } from "../toml/outline.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
 import { type AccessIndex, changeIndex, indexRecords } from "./build.ts";
 import { isExternalUsername } from "./names.ts";
 import { type PlainFile, readPlain } from "./plain.ts";
-import { type AccessRecords, RecordError, readRecords } from "./records.ts";
+import { type AccessProblem, locate } from "./problems.ts";
+import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** The access file cannot be used; says where and why, never with text from the file. */
 export class AccessFileError extends Error {
   readonly file: string;
-  readonly line: number | undefined;
-  readonly reason: string;
+  /** All that is wrong, in the order of the file; at least one. */
+  readonly problems: readonly AccessProblem[];
 
-  constructor(file: string, line: number | undefined, reason: string) {
-    super(line === undefined ? `${file}: ${reason}` : `${file}:${line}: ${reason}`);
+  constructor(file: string, problems: readonly AccessProblem[]) {
+    const lines = problems.map(({ line, reason }) =>
+      line === undefined ? `${file}: ${reason}` : `${file}:${line}: ${reason}`,
+    );
+    super(lines.join("\n"));
     this.name = "AccessFileError";
     this.file = file;
-    this.line = line;
-    this.reason = reason;
+    this.problems = problems;
   }
 }
 
@@ -51,23 +53,6 @@ export function* digestSteps(bytes: Buffer): Steps<string> {
 /** Digits of the digest that make the version: enough to tell two files apart. */
 const VERSION_DIGITS = 12;
 
-/** The line of the record that is wrong, or of its key, or of what may not stand at the top. */
-function lineOf(text: string, { table, index, key }: RecordError): number | undefined {
-  const isStranger = index === -1;
-  const top = isStranger ? key : table;
-  let record = -1;
-  let line: number | undefined;
-  for (const { kind, path, line: at } of outline(text)) {
-    if (path[0] !== top) continue;
-    if (isStranger) return at;
-    if (kind === "array-table" && path.length === 1) record += 1;
-    if (record === index && key !== undefined && path[1] === key) return at;
-    // What is not written as [[tables]] has no records to count: its first line must do.
-    if (record === index || record === -1) line ??= at;
-  }
-  return line;
-}
-
 /**
  * Reads the access file in steps.
  *
@@ -84,25 +69,37 @@ export function* parseSteps(
 ): Steps<ParsedAccess> {
   try {
     const plain = yield* readPlain(bytes, file, earlier?.plain);
-    const records =
-      plain?.records ?? readRecords(parseToml(yield* decodeSteps(file, bytes), file).values);
-    const { users, grants } = records;
-    if (users.length === 0 && grants.length === 0) {
-      throw new AccessFileError(file, undefined, "holds no user and no grant: taken as truncated");
+    const problems: RecordProblem[] = [];
+    const report = (problem: RecordProblem) => problems.push(problem);
+    const read =
+      plain?.records ??
+      readRecords(parseToml(yield* decodeSteps(file, bytes), file).values, report);
+    const { users, grants } = read;
+    if (problems.length === 0 && users.length === 0 && grants.length === 0) {
+      const reason = "holds no user and no grant: taken as truncated";
+      throw new AccessFileError(file, [{ reason }]);
     }
     const known = digest ?? (yield* digestSteps(bytes));
     const version = known.slice(0, VERSION_DIGITS);
-    const index =
-      (earlier &&
-        plain?.changes &&
-        (yield* changeIndex(earlier.index, plain.changes, records, version))) ??
-      (yield* indexRecords(records, version));
+    const changed =
+      earlier && plain?.changes
+        ? yield* changeIndex(earlier.index, plain.changes, plain.records, version)
+        : undefined;
+    const index = changed ?? (yield* indexRecords(read, version, report));
+    if (problems.length > 0) throw new RecordsError(problems);
+    const records = plain?.records ?? {
+      users: users.filter((user) => user !== undefined),
+      grants: grants.filter((grant) => grant !== undefined),
+    };
     return { bytes, digest: known, records, snapshot: index.snapshot, index, plain };
   } catch (error) {
-    if (error instanceof TomlSyntaxError) throw new AccessFileError(file, error.line, error.reason);
-    if (!(error instanceof RecordError)) throw error;
+    if (error instanceof TomlSyntaxError) {
+      const { line, reason } = error;
+      throw new AccessFileError(file, [{ line, reason }]);
+    }
+    if (!(error instanceof RecordsError)) throw error;
     const text = yield* decodeSteps(file, bytes);
-    throw new AccessFileError(file, lineOf(text, error), error.message);
+    throw new AccessFileError(file, yield* locate(text, error.problems));
   }
 }
 

@@ -11,7 +11,14 @@ import {
 } from "./blocks.ts";
 import { isUser, type RecordChanges } from "./build.ts";
 import { commonPrefix, commonSuffix } from "./common.ts";
-import { type AccessRecords, RecordError, readGrant, readUser } from "./records.ts";
+import {
+  type AccessRecords,
+  type RecordProblem,
+  RecordsError,
+  type Report,
+  readGrant,
+  readUser,
+} from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 
 /** A table of a plainly written file, read. It knows its length in bytes, so that it can move. */
@@ -30,6 +37,9 @@ export interface PlainFile {
   /** What makes the records of the earlier reading these; undefined if there was none. */
   readonly changes: RecordChanges | undefined;
 }
+
+/** A broken file up to this size is read whole by the parser, which holds the event loop. */
+const SMALL_BYTES = 256 * 1024;
 
 /** What an earlier reading has in common with a text: its first and its last blocks. */
 interface Reusable {
@@ -81,18 +91,35 @@ function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reu
   return { first: earlier.blocks.slice(0, firsts), last: earlier.blocks.slice(end), from, to };
 }
 
-function readRecord(written: string, table: TableName): User | Grant {
+function readRecord(
+  written: string,
+  table: TableName,
+  index: number,
+  report: Report,
+): User | Grant | undefined {
   const { [table]: array } = parseToml(written, "").values;
   const [record] = Array.isArray(array) ? array : [];
-  return table === "users" ? readUser(record, 0) : readGrant(record, 0);
+  return table === "users" ? readUser(record, index, report) : readGrant(record, index, report);
 }
 
-function* readBlocks(text: string, blocks: readonly Block[]): Steps<ReadBlock[]> {
+/** @throws RecordsError for blocks that are right as TOML, with all that is wrong in them */
+function* readBlocks(
+  text: string,
+  blocks: readonly Block[],
+  before: readonly ReadBlock[],
+): Steps<ReadBlock[]> {
   const read: ReadBlock[] = [];
+  const problems: RecordProblem[] = [];
+  const users = before.filter(({ record }) => isUser(record)).length;
+  const ordinals = { users, acl: before.length - users };
   yield* visitEach(blocks, ({ table, start, end }) => {
     const written = text.slice(start, end);
-    read.push({ length: Buffer.byteLength(written), record: readRecord(written, table) });
+    const record = readRecord(written, table, ordinals[table]++, (problem) =>
+      problems.push(problem),
+    );
+    if (record !== undefined) read.push({ length: Buffer.byteLength(written), record });
   });
+  if (problems.length > 0) throw new RecordsError(problems);
   return read;
 }
 
@@ -127,7 +154,7 @@ function* readParts(
   if (isWhole) parseToml(before, "");
   const middle = yield* blocksBetween(text, start, text.length);
   if (middle === undefined) return undefined;
-  const read = yield* readBlocks(text, middle);
+  const read = yield* readBlocks(text, middle, first);
   const blocks = [...first, ...read, ...last];
   const preamble = isWhole ? Buffer.byteLength(before) : (earlier?.preamble ?? 0);
   const replaced = earlier?.blocks.slice(first.length, earlier.blocks.length - last.length);
@@ -137,9 +164,9 @@ function* readParts(
 
 /**
  * Reads a plainly written file; what it has in common with an `earlier` one is not read again.
- * Undefined if the file is not plain or not right: then a parser for any file has the word.
+ * Undefined if the file is not plain, no TOML, or small and wrong: then a parser for any file has the word.
  *
- * @throws UnsafeFileError if the bytes are no text
+ * @throws UnsafeFileError if the bytes are no text, RecordsError if records break the rules
  */
 export function* readPlain(
   bytes: Buffer,
@@ -149,7 +176,9 @@ export function* readPlain(
   try {
     return yield* readParts(bytes, file, earlier);
   } catch (error) {
-    if (error instanceof RecordError || error instanceof TomlSyntaxError) return undefined;
+    if (error instanceof TomlSyntaxError) return undefined;
+    // The parser's way also tells which of the other records contradict each other.
+    if (error instanceof RecordsError && bytes.length <= SMALL_BYTES) return undefined;
     throw error;
   }
 }

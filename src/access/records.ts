@@ -12,18 +12,26 @@ export interface AccessRecords {
 }
 
 /** What is wrong in which record; the line is looked up only when there is something wrong. */
-export class RecordError extends Error {
+export interface RecordProblem {
   readonly table: TableName;
+  /** Which of the table's records, from 0; -1 for what may not stand in the file at all. */
   readonly index: number;
   readonly key: string | undefined;
+  readonly reason: string;
+}
 
-  constructor(table: TableName, index: number, key: string | undefined, reason: string) {
-    super(reason);
-    this.table = table;
-    this.index = index;
-    this.key = key;
+/** Records that break the rules. */
+export class RecordsError extends Error {
+  readonly problems: readonly RecordProblem[];
+
+  constructor(problems: readonly RecordProblem[]) {
+    super("the records break the rules");
+    this.problems = problems;
   }
 }
+
+/** Told of each problem; reading goes on. */
+export type Report = (problem: RecordProblem) => void;
 
 /** A TOML table that has not been looked into. */
 export type TomlTable = Record<string, unknown>;
@@ -34,79 +42,105 @@ function isTable(value: unknown): value is TomlTable {
   );
 }
 
-function requireTable(table: TableName, record: unknown, index: number): TomlTable {
-  if (!isTable(record)) throw new RecordError(table, index, undefined, "not a table");
+/** The record as a table, all of whose keys are allowed; what is not is reported. */
+function readTable(
+  table: TableName,
+  record: unknown,
+  index: number,
+  report: Report,
+): TomlTable | undefined {
+  if (!isTable(record)) {
+    report({ table, index, key: undefined, reason: "not a table" });
+    return undefined;
+  }
   const allowed: readonly string[] = tables[table];
-  const unknown = Object.keys(record).find((key) => !allowed.includes(key));
-  if (unknown === undefined) return record;
-  const reason = `unknown key; allowed: ${allowed.join(", ")}${didYouMean(unknown, allowed)}`;
-  throw new RecordError(table, index, unknown, reason);
+  for (const key of Object.keys(record)) {
+    if (allowed.includes(key)) continue;
+    const reason = `unknown key; allowed: ${allowed.join(", ")}${didYouMean(key, allowed)}`;
+    report({ table, index, key, reason });
+  }
+  return record;
 }
 
-function readUsername(table: TableName, record: TomlTable, index: number): string {
-  const { username } = record;
-  if (isUsername(username) || isExternalUsername(username)) return username;
-  const reason =
-    "`username` must be 1 to 64 of letters, digits, '.', '_', '-', '@' (after `prefix:` for an external user)";
-  throw new RecordError(table, index, "username", reason);
+const nameReason =
+  "`username` must be 1 to 64 of letters, digits, '.', '_', '-', '@' (after `prefix:` for an external user)";
+
+/** Reads a user; undefined if something was reported of which nothing can be made. */
+export function readUser(value: unknown, index: number, report: Report): User | undefined {
+  const record = readTable("users", value, index, report);
+  if (record === undefined) return undefined;
+  const { username, email, password_hash: passwordHash } = record;
+  const { disabled = false, tokens_valid_after: tokensValidAfter = 0 } = record;
+  const isNamed = isUsername(username) || isExternalUsername(username);
+  const isMail = email === undefined || isEmail(email);
+  const isHash =
+    passwordHash === undefined ||
+    (typeof passwordHash === "string" && parsePasswordHash(passwordHash) !== undefined);
+  const isSwitch = typeof disabled === "boolean";
+  const isTime =
+    typeof tokensValidAfter === "number" &&
+    Number.isSafeInteger(tokensValidAfter) &&
+    tokensValidAfter >= 0;
+  if (isNamed && isMail && isHash && isSwitch && isTime) {
+    return { username, email, passwordHash, disabled, tokensValidAfter };
+  }
+  const fail = (key: string, reason: string) => report({ table: "users", index, key, reason });
+  if (!isNamed) fail("username", nameReason);
+  if (!isMail) fail("email", "`email` must be a string of 1 to 254 printable characters");
+  if (!isHash) {
+    const reason = "is not an Argon2id hash with costs m 8 to 1048576, t and p 1 to 64";
+    fail("password_hash", `\`password_hash\` ${reason}`);
+  }
+  if (!isSwitch) fail("disabled", "`disabled` must be true or false");
+  if (!isTime) {
+    fail("tokens_valid_after", "`tokens_valid_after` must be a whole number of epoch seconds");
+  }
+  return undefined;
 }
 
-/** @throws RecordError */
-export function readUser(value: unknown, index: number): User {
-  const record = requireTable("users", value, index);
-  const username = readUsername("users", record, index);
-  const fail = (key: string, reason: string): never => {
-    throw new RecordError("users", index, key, `\`${key}\` ${reason}`);
-  };
-  const { email, password_hash: hash, disabled = false, tokens_valid_after: after = 0 } = record;
-  if (email !== undefined && !isEmail(email)) {
-    return fail("email", "must be a string of 1 to 254 printable characters");
-  }
-  if (hash !== undefined && (typeof hash !== "string" || parsePasswordHash(hash) === undefined)) {
-    return fail(
-      "password_hash",
-      "is not an Argon2id hash with costs m 8 to 1048576, t and p 1 to 64",
-    );
-  }
-  if (typeof disabled !== "boolean") return fail("disabled", "must be true or false");
-  if (typeof after !== "number" || !Number.isSafeInteger(after) || after < 0) {
-    return fail("tokens_valid_after", "must be a whole number of epoch seconds");
-  }
-  return { username, email, passwordHash: hash, disabled, tokensValidAfter: after };
-}
-
-/** @throws RecordError */
-export function readGrant(value: unknown, index: number): Grant {
-  const record = requireTable("acl", value, index);
-  const username = readUsername("acl", record, index);
-  const { database, role } = record;
-  if (!isDatabaseOrEvery(database)) {
-    const reason = "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-'";
-    throw new RecordError("acl", index, "database", reason);
-  }
-  if (!isRole(role)) {
+/** Reads a grant; undefined if something was reported of which nothing can be made. */
+export function readGrant(value: unknown, index: number, report: Report): Grant | undefined {
+  const record = readTable("acl", value, index, report);
+  if (record === undefined) return undefined;
+  const { username, database, role } = record;
+  const isNamed = isUsername(username) || isExternalUsername(username);
+  const isPlace = isDatabaseOrEvery(database);
+  const isGiven = isRole(role);
+  if (isNamed && isPlace && isGiven) return { username, database, role };
+  const fail = (key: string, reason: string) => report({ table: "acl", index, key, reason });
+  if (!isNamed) fail("username", nameReason);
+  if (!isPlace)
+    fail("database", "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-'");
+  if (!isGiven) {
     const hint = typeof role === "string" ? didYouMean(role, roles) : "";
-    const reason = `\`role\` must be one of ${roles.join(", ")}${hint}`;
-    throw new RecordError("acl", index, "role", reason);
+    fail("role", `\`role\` must be one of ${roles.join(", ")}${hint}`);
   }
-  return { username, database, role };
+  return undefined;
 }
 
-function arrayOf(document: TomlTable, table: TableName): unknown[] {
+function arrayOf(document: TomlTable, table: TableName, report: Report): unknown[] {
   const value = document[table] ?? [];
   if (Array.isArray(value)) return value;
-  throw new RecordError(table, 0, undefined, `\`${table}\` must be written as [[${table}]]`);
+  const reason = `\`${table}\` must be written as [[${table}]]`;
+  report({ table, index: 0, key: undefined, reason });
+  return [];
 }
 
-/** Reads a whole document. @throws RecordError */
-export function readRecords(document: TomlTable): AccessRecords {
-  const stranger = Object.keys(document).find((key) => !isTableName(key));
-  if (stranger !== undefined) {
-    const reason = `only [[users]] and [[acl]] may stand here${didYouMean(stranger, Object.keys(tables))}`;
-    throw new RecordError("users", -1, stranger, reason);
+/** Records as far as they could be read, each in its place. */
+export interface ReadRecords {
+  readonly users: readonly (User | undefined)[];
+  readonly grants: readonly (Grant | undefined)[];
+}
+
+/** Reads a whole document. */
+export function readRecords(document: TomlTable, report: Report): ReadRecords {
+  for (const key of Object.keys(document)) {
+    if (isTableName(key)) continue;
+    const reason = `only [[users]] and [[acl]] may stand here${didYouMean(key, Object.keys(tables))}`;
+    report({ table: "users", index: -1, key, reason });
   }
   return {
-    users: arrayOf(document, "users").map(readUser),
-    grants: arrayOf(document, "acl").map(readGrant),
+    users: arrayOf(document, "users", report).map((user, at) => readUser(user, at, report)),
+    grants: arrayOf(document, "acl", report).map((grant, at) => readGrant(grant, at, report)),
   };
 }

@@ -51,6 +51,6 @@ export async function readAccess(
     const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (!isMissing) throw error;
     const help = `is missing: \`${invocation} serve\` makes it on its first start, and so does \`${invocation} user add <name> --admin\``;
-    throw new AccessFileError(file, undefined, help);
+    throw new AccessFileError(file, [{ reason: help }]);
   }
 }

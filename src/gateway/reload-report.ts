@@ -47,9 +47,11 @@ export async function warnOfOddities(
 export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   const { log, audit, metrics } = records;
   if (event.kind === "failed") {
-    const { file, line, reason } = event;
-    log.error({ file, line, reason }, "access file refused: the last good state stays in force");
-    audit.event("access file refused", { file, line, reason });
+    const { file, problems } = event;
+    for (const { line, reason } of problems) {
+      log.error({ file, line, reason }, "access file refused: the last good state stays in force");
+      audit.event("access file refused", { file, line, reason });
+    }
     metrics.reloadFailed();
     return;
   }

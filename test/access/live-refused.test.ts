@@ -115,11 +115,11 @@ t.test("a pipe or a directory in the file's place changes nothing and stops noth
 });
 
 function isRefusal(event: ReloadEvent, reason: string): boolean {
-  return event.kind === "failed" && event.reason === reason;
+  return event.kind === "failed" && event.problems[0]?.reason === reason;
 }
 
 t.test("a first file that cannot be used is an error", async (t) => {
   const file = accessFile(t, holding("Writer"));
   const opening = openAccessFile(file, { checkRead: true });
-  await t.rejects(opening, { name: "AccessFileError", line: 8 });
+  await t.rejects(opening, { name: "AccessFileError", problems: [{ line: 8 }] });
 });

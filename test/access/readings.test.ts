@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { AccessFileError, type ParsedAccess, parseSteps } from "../../src/access/parse.ts";
-import { type AccessRecords, RecordError, readRecords } from "../../src/access/records.ts";
+import { type AccessRecords, type RecordProblem, readRecords } from "../../src/access/records.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { parseToml, TomlSyntaxError } from "../../src/toml/parse.ts";
 import { documents } from "./documents.ts";
@@ -19,10 +19,17 @@ function read(text: string, earlier?: ParsedAccess): ParsedAccess | undefined {
 
 /** What the TOML parser alone makes of the text. */
 function readByParser(text: string): AccessRecords | undefined {
+  const problems: RecordProblem[] = [];
   try {
-    return readRecords(parseToml(text, "access.toml").values);
+    const { values } = parseToml(text, "access.toml");
+    const { users, grants } = readRecords(values, (problem) => problems.push(problem));
+    if (problems.length > 0) return undefined;
+    return {
+      users: users.filter((one) => one !== undefined),
+      grants: grants.filter((one) => one !== undefined),
+    };
   } catch (error) {
-    if (error instanceof RecordError || error instanceof TomlSyntaxError) return undefined;
+    if (error instanceof TomlSyntaxError) return undefined;
     throw error;
   }
 }

@@ -49,7 +49,7 @@ export class Watched {
   async untilRefused(): Promise<string | undefined> {
     await this.until(() => this.live.stale);
     const event = this.events.findLast(({ kind }) => kind === "failed");
-    return event?.kind === "failed" ? event.reason : undefined;
+    return event?.kind === "failed" ? event.problems[0]?.reason : undefined;
   }
 }
 
