@@ -9,7 +9,7 @@ import { endTrace } from "./request-tracing.ts";
 /** The status that the records show for a client that left before its answer, as nginx has it. */
 const CLIENT_GONE = 499;
 
-/** What was asked for, as the figures tell it apart. */
+/** What was asked for, as the metrics tell it apart. */
 function operationOf({ asked }: Exchange): string {
   if (asked.count > 1) return "Batch";
   return asked.operations[0]?.operation ?? "none";
@@ -38,7 +38,7 @@ function endTraceOf(tracing: Tracing, exchange: Exchange, status: number): void 
 }
 
 /**
- * Writes the audit's line and the figures of a request that is over.
+ * Writes the audit's line and the metrics of a request that is over.
  *
  * @param bytes that went out, head and body
  */

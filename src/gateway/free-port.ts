@@ -29,6 +29,6 @@ export async function requireFreeForFirstStart(configuration: Configuration): Pr
   const { server, metrics, auth } = configuration;
   if (existsSync(auth.access_control_file)) return;
   await requireFree(server.host, server.port);
-  const figures = metrics.listen === undefined ? undefined : parseListenAddress(metrics.listen);
-  if (figures !== undefined) await requireFree(figures.host, figures.port);
+  const exposed = metrics.listen === undefined ? undefined : parseListenAddress(metrics.listen);
+  if (exposed !== undefined) await requireFree(exposed.host, exposed.port);
 }

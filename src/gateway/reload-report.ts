@@ -43,7 +43,7 @@ export async function warnOfOddities(
   }
 }
 
-/** Tells log, audit and figures what a reload of the access file came to. */
+/** Tells log, audit and metrics what a reload of the access file came to. */
 export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   const { log, audit, metrics } = records;
   if (event.kind === "failed") {

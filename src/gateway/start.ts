@@ -6,7 +6,7 @@ import { keysDirectoryOf } from "../identity/key-file.ts";
 import { openPasswordRule } from "../identity/password-rule.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
-import { createMetrics, type Figures, type Metrics } from "../observe/metrics.ts";
+import { createMetrics, type Metrics, type MetricValues } from "../observe/metrics.ts";
 import { openTracing } from "../observe/tracing.ts";
 import { createGrammar } from "../query/grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
@@ -41,7 +41,7 @@ export interface RunningGateway {
 export interface RunningMember extends RunningGateway {
   /** Reads a file again that another process has changed. */
   reload(file: SharedFile): Promise<void>;
-  figures(): Promise<Figures>;
+  metrics(): Promise<MetricValues>;
   /** Takes no more connections; to be done by all before any of them is closed. */
   stopListening(): Promise<void>;
 }
@@ -68,7 +68,7 @@ function openShared(
 ): Shared {
   if (member !== undefined) return member.shared;
   const shared = createShared(loaded, log, opened);
-  metrics.showHashing(shared.hashing.figures);
+  metrics.showHashing(shared.hashing.metrics);
   return shared;
 }
 
@@ -130,7 +130,7 @@ async function open(
   const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
   const behind = await openUpstream(loaded, engine, log, opened);
   const { dataDirectory, metrics: queryMetrics, ...upstream } = behind;
-  metrics.showTokens(identity.tokens.figures);
+  metrics.showTokens(identity.tokens.metrics);
   metrics.showUpstream(queryMetrics, () => upstream.routing.isUp());
   metrics.showTargets(upstream.routing.targets);
   const targets = upstream.routing.targets.map(({ name }) => name);
@@ -204,7 +204,7 @@ async function open(
       front.configure();
     },
     reload: (file) => (file === "access" ? own.reload() : identity.revocations.reload()),
-    figures: () => metrics.figures(),
+    metrics: () => metrics.values(),
     stopListening: () => front.stopListening(),
   };
 }

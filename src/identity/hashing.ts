@@ -1,6 +1,6 @@
 import { availableParallelism } from "node:os";
 import type { HashCosts } from "../access/password-hash.ts";
-import type { HashFigures } from "../observe/component-metrics.ts";
+import type { HashMetrics } from "../observe/component-metrics.ts";
 import { Times } from "../observe/histogram.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 import { HashProcess } from "./hash-process.ts";
@@ -30,7 +30,7 @@ export interface Hashing {
 
 /** Hashing in a process of this one's own. */
 export interface HashingHere extends Hashing {
-  readonly figures: HashFigures;
+  readonly metrics: HashMetrics;
 }
 
 /**
@@ -64,7 +64,7 @@ export function openHashing(
     return hash;
   }
   return {
-    figures: {
+    metrics: {
       times,
       get running() {
         return queue.running;

@@ -3,7 +3,7 @@ import { SignJWT } from "jose";
 import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/names.ts";
 import { isRole, type Role } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
-import type { TokenFigures } from "../observe/component-metrics.ts";
+import type { TokenMetrics } from "../observe/component-metrics.ts";
 import { invalidToken, type JsonObject } from "./compact-jws.ts";
 import type { KeyRing } from "./key-ring.ts";
 import { VerifiedTokens } from "./verified-tokens.ts";
@@ -52,7 +52,7 @@ export interface TokenAuthority {
 
 /** One that counts what it verifies. */
 export interface CountingTokenAuthority extends TokenAuthority {
-  readonly figures: TokenFigures;
+  readonly metrics: TokenMetrics;
 }
 
 function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): TokenClaims {
@@ -109,6 +109,6 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string): Count
   return {
     issue: (request) => issueToken(ring(), issuer, request),
     verify: (token) => verified.verify(token),
-    figures: verified.figures,
+    metrics: verified.metrics,
   };
 }

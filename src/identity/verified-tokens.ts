@@ -1,6 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import { epochSeconds } from "../clock.ts";
-import type { TokenFigures } from "../observe/component-metrics.ts";
+import type { TokenMetrics } from "../observe/component-metrics.ts";
 import type { JsonObject } from "./compact-jws.ts";
 import { RecentTokens } from "./recent-tokens.ts";
 import { type Pin, verifyPinned } from "./verify-pinned.ts";
@@ -29,7 +29,7 @@ export class VerifiedTokens<T> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
   readonly #recent: RecentTokens<Remembered<T>>;
-  readonly #figures = { remembered: 0, verified: 0, refused: 0 };
+  readonly #metrics = { remembered: 0, verified: 0, refused: 0 };
 
   /**
    * @param read makes sense of the claims, or throws a Refusal
@@ -42,8 +42,8 @@ export class VerifiedTokens<T> {
   }
 
   /** What has become of the tokens that were shown. */
-  get figures(): TokenFigures {
-    return this.#figures;
+  get metrics(): TokenMetrics {
+    return this.#metrics;
   }
 
   /** The number of tokens that are remembered. */
@@ -60,7 +60,7 @@ export class VerifiedTokens<T> {
     const known = this.#recent.get(token);
     if (known === undefined) return this.#verifyAnew(token);
     if (this.#isGood(known)) {
-      this.#figures.remembered++;
+      this.#metrics.remembered++;
       return known.content;
     }
     this.#recent.delete(token);
@@ -72,10 +72,10 @@ export class VerifiedTokens<T> {
       const { claims, kid, key, notBefore, expiresAt } = verifyPinned(this.#pin, token);
       const content = this.#read(claims);
       this.#recent.add(token, { content, kid, key, notBefore, expiresAt });
-      this.#figures.verified++;
+      this.#metrics.verified++;
       return content;
     } catch (error) {
-      this.#figures.refused++;
+      this.#metrics.refused++;
       throw error;
     }
   }

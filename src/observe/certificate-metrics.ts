@@ -1,14 +1,14 @@
 import { Gauge, type Registry } from "prom-client";
 
 /** What is told of the certificate that TLS is spoken with. */
-export interface CertificateFigures {
+export interface CertificateMetrics {
   /** One was put in force. */
   onLoad(certificate: { readonly expires: Date }): void;
   /** The files could not be used. */
   onFailure(): void;
 }
 
-export function registerCertificate(register: Registry): CertificateFigures {
+export function registerCertificate(register: Registry): CertificateMetrics {
   const registers = [register];
   const expiry = new Gauge({
     name: "gatehouse_tls_certificate_expiry_seconds",

@@ -1,9 +1,9 @@
-/** Figures that others keep for themselves, as plain numbers, and that are read from them. */
+/** Metrics that others keep for themselves, as plain numbers, and that are read from them. */
 import { Counter, Gauge, type Registry } from "prom-client";
 import { type Times, TimesHistogram } from "./histogram.ts";
 
 /** What the way to the upstream tells of itself. */
-export interface UpstreamFigures {
+export interface UpstreamMetrics {
   /** Connections that carry a query. */
   readonly busy: number;
   /** How many queries wait for a connection. */
@@ -17,7 +17,7 @@ export interface UpstreamFigures {
 }
 
 /** What the queue of hashes tells of itself. */
-export interface HashFigures {
+export interface HashMetrics {
   readonly running: number;
   readonly waiting: number;
   /** How long one hash took. */
@@ -25,7 +25,7 @@ export interface HashFigures {
 }
 
 /** What becomes of login tokens that are shown. */
-export interface TokenFigures {
+export interface TokenMetrics {
   /** Known from before, so that no signature was verified. */
   readonly remembered: number;
   readonly verified: number;
@@ -46,15 +46,15 @@ function gauge(register: Registry, name: string, help: string, read: () => numbe
 /** @param isUp finds out whether the upstream, or the database behind the engine, answers */
 export function registerUpstream(
   register: Registry,
-  figures: UpstreamFigures,
+  metrics: UpstreamMetrics,
   isUp: () => Promise<boolean>,
 ): void {
   const prefix = "gatehouse_upstream";
   gauge(register, `${prefix}_connections_busy`, "Connections to the upstream in use", () => {
-    return figures.busy;
+    return metrics.busy;
   });
   gauge(register, `${prefix}_queries_waiting`, "Queries that wait for a connection", () => {
-    return figures.waiting;
+    return metrics.waiting;
   });
   new TimesHistogram(
     {
@@ -62,7 +62,7 @@ export function registerUpstream(
       help: "Time that queries waited for a connection, of those that had to",
       register,
     },
-    figures.waits,
+    metrics.waits,
   );
   new TimesHistogram(
     {
@@ -70,7 +70,7 @@ export function registerUpstream(
       help: "Time from sending a query up to the head of its answer",
       register,
     },
-    figures.answers,
+    metrics.answers,
   );
   new Counter({
     name: `${prefix}_answers_cut_total`,
@@ -78,7 +78,7 @@ export function registerUpstream(
     registers: [register],
     collect() {
       this.reset();
-      this.inc(figures.cut);
+      this.inc(metrics.cut);
     },
   });
   new Gauge({
@@ -92,25 +92,25 @@ export function registerUpstream(
   });
 }
 
-export function registerHashing(register: Registry, figures: HashFigures): void {
+export function registerHashing(register: Registry, metrics: HashMetrics): void {
   gauge(register, "gatehouse_hashes_running", "Logins that are being hashed for", () => {
-    return figures.running;
+    return metrics.running;
   });
   gauge(register, "gatehouse_hashes_waiting", "Logins that wait for their turn to hash", () => {
-    return figures.waiting;
+    return metrics.waiting;
   });
   const name = "gatehouse_hash_seconds";
-  new TimesHistogram({ name, help: "Time that one password hash took", register }, figures.times);
+  new TimesHistogram({ name, help: "Time that one password hash took", register }, metrics.times);
 }
 
-export function registerTokens(register: Registry, figures: TokenFigures): void {
+export function registerTokens(register: Registry, metrics: TokenMetrics): void {
   new Counter({
     name: "gatehouse_token_checks_total",
     help: "Login tokens that were shown, by what it took to tell whether they are good",
     labelNames: ["result"],
     registers: [register],
     collect() {
-      const { remembered, verified, refused } = figures;
+      const { remembered, verified, refused } = metrics;
       this.reset();
       for (const [result, count] of Object.entries({ remembered, verified, refused })) {
         this.inc({ result }, count);

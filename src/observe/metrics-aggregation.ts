@@ -1,23 +1,23 @@
 import { AggregatorRegistry, type Registry } from "prom-client";
-import type { Figures } from "./metrics.ts";
+import type { MetricValues } from "./metrics.ts";
 
-/** Kinds of figures that only grow, and must not fall when a process is gone. */
+/** Kinds of metrics that only grow, and must not fall when a process is gone. */
 const growing: ReadonlySet<string> = new Set(["counter", "histogram"]);
 
-function add(all: readonly Figures[]): Registry {
+function add(all: readonly MetricValues[]): Registry {
   return AggregatorRegistry.aggregate([...all]);
 }
 
-/** The figures of several processes as one: counts are added up, those of processes past included. */
-export class GatheredFigures {
+/** The metrics of several processes as one: counts are added up, those of processes past included. */
+export class MetricsAggregation {
   /** The latest of each process. */
-  readonly #latest = new Map<number, Figures>();
-  #past: Figures = [];
+  readonly #latest = new Map<number, MetricValues>();
+  #past: MetricValues = [];
   #retiring: Promise<void> = Promise.resolve();
 
-  /** Notes the figures of a process as they are now. */
-  note(process: number, figures: Figures): void {
-    this.#latest.set(process, figures);
+  /** Notes the metrics of a process as they are now. */
+  note(process: number, metrics: MetricValues): void {
+    this.#latest.set(process, metrics);
   }
 
   /** Keeps what a process that is gone had counted when it was last looked at. */

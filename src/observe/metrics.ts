@@ -1,22 +1,22 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
-import { type CertificateFigures, registerCertificate } from "./certificate-metrics.ts";
+import { type CertificateMetrics, registerCertificate } from "./certificate-metrics.ts";
 import {
-  type HashFigures,
+  type HashMetrics,
   registerHashing,
   registerTokens,
   registerUpstream,
-  type TokenFigures,
-  type UpstreamFigures,
+  type TokenMetrics,
+  type UpstreamMetrics,
 } from "./component-metrics.ts";
-import { type CountedRequest, RequestFigures } from "./request-metrics.ts";
-import { registerTargets, type TargetFigures } from "./target-metrics.ts";
+import { type CountedRequest, RequestMetrics } from "./request-metrics.ts";
+import { registerTargets, type TargetMetrics } from "./target-metrics.ts";
 
-/** The figures of one process at one moment. */
-export type Figures = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
+/** The metrics of one process at one moment. */
+export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
 
-/** The gateway's figures, as Prometheus reads them. */
+/** The gateway's metrics, as Prometheus reads them. */
 export interface Metrics {
   /** A request is served; to be followed by `end`. */
   begin(): void;
@@ -28,19 +28,19 @@ export interface Metrics {
   reloaded(version: string): void;
   reloadFailed(): void;
   /** Shows the certificate of TLS from now on, as what it returns is told. */
-  showCertificate(): CertificateFigures;
+  showCertificate(): CertificateMetrics;
   /** Notes whether the signing keys on disk are those in force. */
   keysReloaded(isGood: boolean): void;
   /** Shows what these tell from now on. @param isUp finds out whether the upstream is there */
-  showUpstream(figures: UpstreamFigures, isUp: () => Promise<boolean>): void;
+  showUpstream(metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void;
   /** Shows each of several targets. */
-  showTargets(targets: readonly TargetFigures[]): void;
-  showHashing(figures: HashFigures): void;
-  showTokens(figures: TokenFigures): void;
-  /** Serves the figures on `host:port`. */
+  showTargets(targets: readonly TargetMetrics[]): void;
+  showHashing(metrics: HashMetrics): void;
+  showTokens(metrics: TokenMetrics): void;
+  /** Serves the metrics on `host:port`. */
   listen(address: string): Promise<Server>;
-  /** The figures as they are now, to be added to those of other processes. */
-  figures(): Promise<Figures>;
+  /** The metrics as they are now, to be added to those of other processes. */
+  values(): Promise<MetricValues>;
 }
 
 /** Splits `host:port`, the host perhaps in brackets. */
@@ -52,17 +52,17 @@ function splitAddress(address: string): { host: string; port: number } {
   };
 }
 
-/** Serves figures on `host:port`, in the form that Prometheus reads. */
-export async function serveFigures(
+/** Serves metrics on `host:port`, in the form that Prometheus reads. */
+export async function serveMetrics(
   address: string,
-  figures: () => Promise<string>,
+  metrics: () => Promise<string>,
 ): Promise<Server> {
   const server = createServer((request, response) => {
     if (request.url !== "/metrics" || request.method !== "GET") {
       response.writeHead(404).end();
       return;
     }
-    figures().then(
+    metrics().then(
       (text) =>
         response.writeHead(200, { "content-type": Registry.PROMETHEUS_CONTENT_TYPE }).end(text),
       () => response.writeHead(500).end(),
@@ -111,11 +111,11 @@ function registerKeys(registers: Registry[]): Pick<Metrics, "keysReloaded"> {
   return { keysReloaded: (value) => isGood.set(value ? 1 : 0) };
 }
 
-/** Makes the figures; they cost next to nothing while nobody reads them. */
+/** Makes the metrics; they cost next to nothing while nobody reads them. */
 export function createMetrics(): Metrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
-  const requests = new RequestFigures(registry);
+  const requests = new RequestMetrics(registry);
   return {
     ...registerReloads([registry]),
     ...registerKeys([registry]),
@@ -124,18 +124,18 @@ export function createMetrics(): Metrics {
     request: (request) => requests.count(request),
     upstreamError: () => requests.upstreamError(),
     showCertificate: () => registerCertificate(registry),
-    showUpstream: (figures, isUp) => registerUpstream(registry, figures, isUp),
+    showUpstream: (metrics, isUp) => registerUpstream(registry, metrics, isUp),
     showTargets: (targets) => registerTargets(registry, targets),
-    showHashing: (figures) => registerHashing(registry, figures),
-    showTokens: (figures) => registerTokens(registry, figures),
-    listen: (address) => serveFigures(address, () => registry.metrics()),
-    figures: () => registry.getMetricsAsJSON(),
+    showHashing: (metrics) => registerHashing(registry, metrics),
+    showTokens: (metrics) => registerTokens(registry, metrics),
+    listen: (address) => serveMetrics(address, () => registry.metrics()),
+    values: () => registry.getMetricsAsJSON(),
   };
 }
 
-/** The figures of a process that answers no request, but hashes for those that do. */
-export function createHashMetrics(figures: HashFigures): Pick<Metrics, "figures"> {
+/** The metrics of a process that answers no request, but hashes for those that do. */
+export function createHashMetrics(metrics: HashMetrics): Pick<Metrics, "values"> {
   const registry = new Registry();
-  registerHashing(registry, figures);
-  return { figures: () => registry.getMetricsAsJSON() };
+  registerHashing(registry, metrics);
+  return { values: () => registry.getMetricsAsJSON() };
 }

@@ -35,8 +35,8 @@ export const upstreamFailures = [
 ] as const;
 const FAILURE_PREFIX = "upstream_";
 
-/** The figures of requests: plain numbers while nobody reads them. */
-export class RequestFigures {
+/** The metrics of requests: plain numbers while nobody reads them. */
+export class RequestMetrics {
   readonly #requests = new CountsByLabels("route", "status", "reason");
   readonly #decisions = new CountsByLabels("operation", "decision", "reason");
   readonly #failures = new Map<string, number>();

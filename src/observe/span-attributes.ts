@@ -23,7 +23,7 @@ export interface TracedOutcome {
   readonly decision: "allow" | "deny" | undefined;
   /** Why, as a stable code. */
   readonly reason: string | undefined;
-  /** What was asked for, as the figures tell it apart. */
+  /** What was asked for, as the metrics tell it apart. */
   readonly operation: string;
 }
 

@@ -1,7 +1,7 @@
 import { Gauge, type Registry } from "prom-client";
 
 /** What one target of the upstream tells of itself. */
-export interface TargetFigures {
+export interface TargetMetrics {
   /** As the configuration names it. */
   readonly name: string;
   /** Connections that carry a query. */
@@ -10,8 +10,8 @@ export interface TargetFigures {
   isUp(): Promise<boolean>;
 }
 
-/** Shows each target by its name; a single one is told of by the upstream's own figures. */
-export function registerTargets(register: Registry, targets: readonly TargetFigures[]): void {
+/** Shows each target by its name; a single one is told of by the upstream's own metrics. */
+export function registerTargets(register: Registry, targets: readonly TargetMetrics[]): void {
   if (targets.length < 2) return;
   const prefix = "gatehouse_upstream_target";
   new Gauge({
@@ -21,7 +21,7 @@ export function registerTargets(register: Registry, targets: readonly TargetFigu
     aggregator: "min",
     registers: [register],
     async collect() {
-      const set = async (target: TargetFigures) =>
+      const set = async (target: TargetMetrics) =>
         this.set({ target: target.name }, Number(await target.isUp()));
       await Promise.all(targets.map(set));
     },

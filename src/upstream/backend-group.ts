@@ -1,4 +1,4 @@
-import type { TargetFigures } from "../observe/target-metrics.ts";
+import type { TargetMetrics } from "../observe/target-metrics.ts";
 import { Refusal } from "../refusal.ts";
 import { Backend, type BackendOptions } from "./backend.ts";
 import { LoadBalancer } from "./load-balancer.ts";
@@ -10,7 +10,7 @@ import type { UpstreamTarget } from "./target.ts";
 export interface BackendGroup {
   readonly queries: QueryClient;
   readonly streams: StreamForwarder;
-  readonly targets: readonly TargetFigures[];
+  readonly targets: readonly TargetMetrics[];
   /** True if one of them can be used. */
   isUp(): Promise<boolean>;
   close(): void;

@@ -1,4 +1,4 @@
-import type { TargetFigures } from "../observe/target-metrics.ts";
+import type { TargetMetrics } from "../observe/target-metrics.ts";
 import type { Cancellation } from "./fair-limiter.ts";
 import { HealthCheck } from "./health-check.ts";
 import type { Candidate } from "./load-balancer.ts";
@@ -28,7 +28,7 @@ export interface BackendOptions extends Omit<QueryLinkOptions, "target"> {
  * by three connection failures in a row or a failed health check, and returns by a passed one, so
  * that its queries fail over to the others. A single one has nothing to fail over to.
  */
-export class Backend implements Candidate, TargetFigures {
+export class Backend implements Candidate, TargetMetrics {
   /** As the configuration names it: for the log and the metrics. */
   readonly name: string;
   readonly link: QueryLink;

@@ -1,4 +1,4 @@
-import type { TargetFigures } from "../observe/target-metrics.ts";
+import type { TargetMetrics } from "../observe/target-metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { BackendGroup } from "./backend-group.ts";
@@ -66,7 +66,7 @@ export class DatabaseRouting {
   }
 
   /** Every target of every place. */
-  get targets(): TargetFigures[] {
+  get targets(): TargetMetrics[] {
     return this.#groups.flatMap(({ targets }) => targets);
   }
 

@@ -1,9 +1,9 @@
-import type { UpstreamFigures } from "../observe/component-metrics.ts";
+import type { UpstreamMetrics } from "../observe/component-metrics.ts";
 import { Times } from "../observe/histogram.ts";
 import type { FairLimiter } from "./fair-limiter.ts";
 
 /** What is counted on the queries' ways to the upstream, all of them together. */
-export class QueryMetrics implements UpstreamFigures {
+export class QueryMetrics implements UpstreamMetrics {
   readonly waits = new Times();
   readonly answers = new Times();
   cut = 0;

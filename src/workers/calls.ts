@@ -9,7 +9,7 @@ import type { HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hash-queue.ts";
 import { type Call, type Channel, type ErrorCodec, messageCodec } from "../ipc/channel.ts";
 import type { AddressBounds } from "../oauth/server/address-limit.ts";
-import type { Figures } from "../observe/metrics.ts";
+import type { MetricValues } from "../observe/metrics.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 
@@ -64,7 +64,7 @@ export type MainCalls = {
   readonly refresh: Call<Nothing, void>;
   /** Puts a configuration in force, with this worker's share of what is bounded for all. */
   readonly configure: Call<Configuration, void>;
-  readonly figures: Call<Nothing, Figures>;
+  readonly metrics: Call<Nothing, MetricValues>;
   readonly stopListening: Call<Nothing, void>;
   /** Answered by the worker's end. */
   readonly drain: Call<Nothing, void>;

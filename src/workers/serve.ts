@@ -50,7 +50,7 @@ const main = openParentChannel<MainCalls, WorkerCalls, RefusalFailure>(
     reload: async (file) => (await running.promise).reload(file),
     refresh: async () => (await running.promise).refresh(),
     configure: async (configuration) => (await running.promise).configure(configuration),
-    figures: async () => (await running.promise).figures(),
+    metrics: async () => (await running.promise).metrics(),
     stopListening: async () => (await running.promise).stopListening(),
     async drain() {
       await (await running.promise).close();

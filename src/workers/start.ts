@@ -5,15 +5,15 @@ import { requireFree, requireFreeForFirstStart } from "../gateway/free-port.ts";
 import { openEngine } from "../gateway/open-upstream.ts";
 import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway, StartOptions } from "../gateway/start.ts";
-import { createHashMetrics, serveFigures } from "../observe/metrics.ts";
-import { GatheredFigures } from "../observe/metrics-aggregation.ts";
+import { createHashMetrics, serveMetrics } from "../observe/metrics.ts";
+import { MetricsAggregation } from "../observe/metrics-aggregation.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 import { configurationOf } from "./count.ts";
 import { type CommonCalls, countAddresses, openWorkerHandlers } from "./rpc-handlers.ts";
 import { Supervisor } from "./supervisor.ts";
 import { Worker } from "./worker.ts";
 
-/** Milliseconds that a worker has to tell its figures. */
+/** Milliseconds that a worker has to tell its metrics. */
 const FIGURES_MS = 2000;
 
 export interface WorkersOptions extends StartOptions {
@@ -23,7 +23,7 @@ export interface WorkersOptions extends StartOptions {
   readonly output: DestinationStream;
 }
 
-/** The main process among those with figures; workers are numbered from 1. */
+/** The main process among those with metrics; workers are numbered from 1. */
 const MAIN = 0;
 
 /** The one port of all workers, which the first that listens takes. */
@@ -59,21 +59,21 @@ class SharedPort {
   }
 }
 
-async function listenForFigures(
+async function listenForMetrics(
   address: string,
   supervisor: Supervisor,
-  gathered: GatheredFigures,
+  gathered: MetricsAggregation,
   { hashing }: SharedHere,
 ): Promise<{ close(): void }> {
-  const own = createHashMetrics(hashing.figures);
-  return serveFigures(address, async () => {
+  const own = createHashMetrics(hashing.metrics);
+  return serveMetrics(address, async () => {
     const answers = Array.from(supervisor.serving, async (worker) => {
-      gathered.note(worker.number, await worker.ask("figures", undefined));
+      gathered.note(worker.number, await worker.ask("metrics", undefined));
     });
     // Of one that does not answer now, what it said last is shown.
     const patience = delay(FIGURES_MS, undefined, { ref: false });
     await Promise.race([Promise.allSettled(answers), patience]);
-    gathered.note(MAIN, await own.figures());
+    gathered.note(MAIN, await own.values());
     return gathered.text();
   });
 }
@@ -90,7 +90,7 @@ async function open(
   const behindWorkers = opened.use(new AsyncDisposableStack());
   let engine: Promise<UpstreamTarget> | undefined;
   const port = new SharedPort(server);
-  const gathered = new GatheredFigures();
+  const gathered = new MetricsAggregation();
   const countAddress = countAddresses(shared);
 
   function commonCalls(number: number): CommonCalls {
@@ -124,7 +124,7 @@ async function open(
     throw port.failure ?? error;
   });
   if (metrics.listen !== undefined) {
-    const listener = await listenForFigures(metrics.listen, supervisor, gathered, shared);
+    const listener = await listenForMetrics(metrics.listen, supervisor, gathered, shared);
     opened.defer(() => listener.close());
   }
   return {

@@ -7,8 +7,8 @@ import * as z from "zod";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
 import { openCounted, stir } from "../observe/busy-gateway.ts";
-import { fetchFigures, readExposition, type ServedFigure } from "../observe/exposition.ts";
-import { figuresOfTls } from "../observe/tls-figures.ts";
+import { fetchMetrics, readExposition, type ServedFigure } from "../observe/exposition.ts";
+import { figuresOfTls } from "../observe/tls-metrics.ts";
 import { deployed, deployedPath, findProgram } from "./programs.ts";
 
 /** What Prometheus itself adds to each figure that it reads. */
@@ -28,7 +28,7 @@ const served = new Map<string, ServedFigure>([
 t.before(async () => {
   const setting = await openCounted(t, 1);
   await stir(setting);
-  const page = readExposition(await fetchFigures(setting.address));
+  const page = readExposition(await fetchMetrics(setting.address));
   for (const [name, figure] of page) served.set(name, figure);
   for (const [name, figure] of await figuresOfTls(t)) served.set(name, figure);
 });

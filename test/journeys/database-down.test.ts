@@ -8,7 +8,7 @@ import { startService } from "../engine/postgres/service.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
-import { fetchFigures } from "../observe/exposition.ts";
+import { fetchMetrics } from "../observe/exposition.ts";
 
 const select = { Select: { database: "main", from: "t", columns: ["*"] } };
 
@@ -20,7 +20,7 @@ async function scene(t: Test, upstream?: string) {
   const token = await gateway.login();
 
   async function figure(sample: string): Promise<number> {
-    const text = await fetchFigures(figures);
+    const text = await fetchMetrics(figures);
     const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
     return Number(line?.slice(sample.length));
   }

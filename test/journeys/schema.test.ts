@@ -11,7 +11,7 @@ import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
-import { fetchFigures } from "../observe/exposition.ts";
+import { fetchMetrics } from "../observe/exposition.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 
 const columns = [
@@ -165,12 +165,12 @@ t.test("questions about a schema take turns with queries, and show in the figure
   const answers = [ask(), ask(), ask()];
   await eventually("one is asked", () => held.length === 1);
   await eventually("the others wait", async () => {
-    const text = await fetchFigures(figures);
+    const text = await fetchMetrics(figures);
     return /upstream_queries_waiting 2/.test(text) && /connections_busy 1/.test(text);
   });
   const query = gateway.query(select, alice);
   await eventually("another user's query waits too", async () =>
-    /upstream_queries_waiting 3/.test(await fetchFigures(figures)),
+    /upstream_queries_waiting 3/.test(await fetchMetrics(figures)),
   );
   for (let at = 0; at < 4; at++) {
     await eventually("the next one goes up", () => held.length > at);

@@ -33,7 +33,7 @@ export function readExposition(text: string): Map<string, ServedFigure> {
 }
 
 /** The page of figures at `host:port`. */
-export async function fetchFigures(address: string): Promise<string> {
+export async function fetchMetrics(address: string): Promise<string> {
   const { status, body } = await ask(`http://${address}/metrics`);
   if (status !== 200) throw new Error(`figures: ${status}`);
   return body.toString();

@@ -8,8 +8,8 @@ import { NAMED_USERS, OTHER_USERS } from "../../src/observe/user-metrics.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { openCounted, stir } from "./busy-gateway.ts";
-import { fetchFigures, readExposition } from "./exposition.ts";
-import { figuresOfTls } from "./tls-figures.ts";
+import { fetchMetrics, readExposition } from "./exposition.ts";
+import { figuresOfTls } from "./tls-metrics.ts";
 
 const denied: CountedRequest = {
   ...{ route: "/query", status: 403, reason: "no_grant", decision: "deny", operation: "Select" },
@@ -29,7 +29,7 @@ t.test("figures are served in Prometheus's form on a listener of their own", asy
   metrics.request(denied);
   metrics.reloaded("abc");
   const address = await serve(t, metrics);
-  const text = await fetchFigures(address);
+  const text = await fetchMetrics(address);
   t.match(text, 'gatehouse_requests_total{route="/query",status="403",reason="no_grant"} 1');
   t.match(text, 'gatehouse_request_duration_seconds_bucket{le="0.001",route="/query"} 0');
   t.match(text, 'gatehouse_request_duration_seconds_bucket{le="0.0025",route="/query"} 1');
@@ -39,7 +39,7 @@ t.test("figures are served in Prometheus's form on a listener of their own", asy
   t.match(text, "gatehouse_access_file_last_reload_successful 1");
 
   metrics.reloadFailed();
-  const after = await fetchFigures(address);
+  const after = await fetchMetrics(address);
   t.match(after, "gatehouse_access_file_last_reload_successful 0");
   t.match(after, 'gatehouse_access_file_info{version="abc"} 1', "the last good one is in force");
   t.equal((await ask(`http://${address}/`)).status, 404);
@@ -51,7 +51,7 @@ t.test("counts go on from one look to the next", async (t) => {
   const address = await serve(t, metrics);
   for (const count of [1, 2]) {
     metrics.request(denied);
-    const text = await fetchFigures(address);
+    const text = await fetchMetrics(address);
     t.match(
       text,
       `gatehouse_decisions_total{operation="Select",decision="deny",reason="no_grant"} ${count}\n`,
@@ -66,21 +66,21 @@ t.test("however many users there are, a bounded number is named", async (t) => {
   const address = await serve(t, metrics);
   const count = NAMED_USERS + 50;
   for (let at = 0; at < count; at++) metrics.request({ ...denied, user: `user${at}` });
-  const users = readExposition(await fetchFigures(address)).get("gatehouse_user_requests_total");
+  const users = readExposition(await fetchMetrics(address)).get("gatehouse_user_requests_total");
   t.equal(users?.samples.length, NAMED_USERS + 1);
   const other = `gatehouse_user_requests_total{user="${OTHER_USERS}",decision="deny"} 50`;
   t.ok(users?.samples.includes(other));
   metrics.request({ ...denied, user: "user0" });
-  t.match(await fetchFigures(address), '{user="user0",decision="deny"} 2');
+  t.match(await fetchMetrics(address), '{user="user0",decision="deny"} 2');
 });
 
 for (const workers of [1, 2]) {
   t.test(`what requests come to is counted (processes: ${workers})`, async (t) => {
     const setting = await openCounted(t, workers);
     await stir(setting);
-    const isOver = async () => /_in_flight 0/.test(await fetchFigures(setting.address));
+    const isOver = async () => /_in_flight 0/.test(await fetchMetrics(setting.address));
     await eventually("all of it is over", isOver);
-    const text = await fetchFigures(setting.address);
+    const text = await fetchMetrics(setting.address);
     const value = (sample: string): number => {
       const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
       return Number(line?.slice(sample.length));
@@ -116,7 +116,7 @@ const page = readFileSync(path.join(import.meta.dirname, "../../docs/metrics.md"
 t.test("the page lists every figure with its kind and labels, and no other", async (t) => {
   const setting = await openCounted(t, 1);
   await stir(setting);
-  const served = readExposition(await fetchFigures(setting.address));
+  const served = readExposition(await fetchMetrics(setting.address));
   for (const [name, figure] of await figuresOfTls(t)) served.set(name, figure);
   const own = Array.from(served)
     .filter(([name]) => name.startsWith("gatehouse_"))

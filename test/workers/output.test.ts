@@ -2,7 +2,7 @@ import { PassThrough } from "node:stream";
 import { finished } from "node:stream/promises";
 import t from "tap";
 import { createMetrics } from "../../src/observe/metrics.ts";
-import { GatheredFigures } from "../../src/observe/metrics-aggregation.ts";
+import { MetricsAggregation } from "../../src/observe/metrics-aggregation.ts";
 import { passLinesOn } from "../../src/workers/worker.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {
@@ -28,9 +28,9 @@ t.test("figures of several processes are added up, and counts outlive their proc
   one.reloaded("abc");
   other.reloaded("abc");
   other.reloadFailed();
-  const gathered = new GatheredFigures();
-  gathered.note(1, await one.figures());
-  gathered.note(2, await other.figures());
+  const gathered = new MetricsAggregation();
+  gathered.note(1, await one.values());
+  gathered.note(2, await other.values());
   const text = await gathered.text();
   t.match(text, 'gatehouse_requests_total{route="/query",status="200",reason="allowed"} 3');
   t.match(text, 'gatehouse_request_duration_seconds_count{route="/query"} 3');
@@ -41,7 +41,7 @@ t.test("figures of several processes are added up, and counts outlive their proc
   const fresh = createMetrics();
   fresh.reloaded("abc");
   fresh.request(request);
-  gathered.note(2, await fresh.figures());
+  gathered.note(2, await fresh.values());
   const after = await gathered.text();
   t.match(after, 'gatehouse_requests_total{route="/query",status="200",reason="allowed"} 4');
   t.match(after, "gatehouse_access_file_last_reload_successful 1", "a state ends with its process");

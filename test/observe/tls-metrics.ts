@@ -3,7 +3,7 @@ import { makeCertificate } from "../kit/certificate.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { tlsSection, writePair } from "../kit/tls-files.ts";
-import { fetchFigures, readExposition, type ServedFigure } from "./exposition.ts";
+import { fetchMetrics, readExposition, type ServedFigure } from "./exposition.ts";
 
 /** The figures that a gateway has because it speaks TLS itself. */
 export async function figuresOfTls(t: Test): Promise<[name: string, figure: ServedFigure][]> {
@@ -12,6 +12,6 @@ export async function figuresOfTls(t: Test): Promise<[name: string, figure: Serv
   const address = `127.0.0.1:${await freePort()}`;
   const config = `${tlsSection}[metrics]\nlisten = "${address}"\n`;
   await startGateway(t, { home, config, upstream: "http://127.0.0.1:1" });
-  const served = readExposition(await fetchFigures(address));
+  const served = readExposition(await fetchMetrics(address));
   return [...served].filter(([name]) => name.startsWith("gatehouse_tls_"));
 }
