@@ -17,7 +17,7 @@ import { Connections } from "./connections.ts";
 import { corsHeaders } from "./cors.ts";
 import { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { refuseAmbiguousPaths } from "./handlers/configured.ts";
+import { refuseAmbiguousPaths } from "./path-spelling.ts";
 import { createPeerReader, loginOrigin } from "./peer.ts";
 import { handleRequest } from "./request-pipeline.ts";
 import { createRouter, type Router } from "./route.ts";
@@ -36,8 +36,8 @@ const CHECK_INTERVAL_MS = 1000;
 /** Bytes that a request's head may have. */
 const MAX_HEADER_BYTES = 16 * 1024;
 
-/** The gateway's front, while it listens. */
-export interface Front {
+/** The gateway's listener: its HTTP server, with limits and a graceful shutdown. */
+export interface Listener {
   readonly scheme: "http" | "https";
   /** The port that was taken. */
   readonly port: number;
@@ -47,7 +47,7 @@ export interface Front {
   originOf(request: IncomingMessage): LoginOrigin;
   /** Goes by the gateway's configuration as it is now. */
   configure(): void;
-  /** Takes no more connections, as the first part of a drain. */
+  /** Takes no more connections, as the first part of a graceful shutdown. */
   stopListening(): Promise<void>;
   /**
    * Takes no more connections and lets requests in flight finish.
@@ -90,7 +90,7 @@ function timeouts({ request_timeout: seconds }: Configuration["server"]) {
  *
  * @param port 0 takes any free one; where several processes serve, they share it
  */
-export async function openFront(gateway: Gateway, port: number): Promise<Front> {
+export async function openListener(gateway: Gateway, port: number): Promise<Listener> {
   const { server: settings } = gateway.configuration;
   let router = routerOf(gateway.configuration);
   const scheme = settings.tls.certificate === undefined ? "http" : "https";

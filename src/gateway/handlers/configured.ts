@@ -1,102 +1,23 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { decide } from "../../access/policy.ts";
-import { EVERY_DATABASE } from "../../access/roles.ts";
-import { requireAdministrator } from "../../access/standing.ts";
 import { foldHeader } from "../../config/headers.ts";
-import type { Configuration } from "../../config/schema.ts";
-import { isPlainName } from "../../query/names.ts";
-import { isPermissionClass, type PermissionClass } from "../../query/permissions.ts";
 import { Refusal } from "../../refusal.ts";
 import { gatewayHeaders, type Identity, streamHeaders } from "../../upstream/headers.ts";
 import type { StreamForwarder } from "../../upstream/reverse-proxy.ts";
 import { asWebSocket } from "../../upstream/web-socket.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
-import { subjectOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { requireOwnOrigin } from "../hosts.ts";
+import { isAmbiguous } from "../path-spelling.ts";
 import { traceUpward } from "../request-tracing.ts";
-import { databaseParameter, type Endpoint, type Router } from "../route.ts";
+import type { Endpoint } from "../route.ts";
+import {
+  authorize,
+  namesDatabase,
+  type RouteSettings,
+  readDatabase,
+} from "../route-authorization.ts";
 import { cutWhenStalled, guardStream } from "../stream-limits.ts";
-
-type RouteSettings = Configuration["routes"][number];
-
-/**
- * What an upstream might read as another path: empty and dot segments, parameters of segments, and
- * separators, dots, control characters and percent signs in their encoded form.
- */
-const ambiguous =
-  /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
-/** All that an upstream might take for the end of a path's first segment. */
-const separator = /[/;\\#]|%2f|%5c/i;
-
-/** True for a spelling of a path that an upstream might read as another path. */
-function isAmbiguous(path: string): boolean {
-  if (ambiguous.test(path)) return true;
-  try {
-    // Not every reader takes half an encoding, or one that is no UTF-8, for the same.
-    decodeURIComponent(path);
-    return false;
-  } catch {
-    return true;
-  }
-}
-
-/** True if each request on the route is about one database. */
-function namesDatabase({ path, database_header: header }: RouteSettings): boolean {
-  return header !== undefined || path.split("/").includes(":database");
-}
-
-/** The database that the request is about: of the path, or of the configured header. */
-function readDatabase(exchange: Exchange, { database_header: header }: RouteSettings): string {
-  if (header === undefined) return databaseParameter(exchange);
-  const name = exchange.request.headers[header.toLowerCase()];
-  if (typeof name === "string" && isPlainName(name)) return name;
-  const message = `The header ${header} must name a database: 1 to 63 of letters, digits, '_', '-'`;
-  throw new Refusal("invalid_database", { message });
-}
-
-function requireOnDatabase(
-  gateway: Gateway,
-  exchange: Exchange,
-  settings: RouteSettings,
-  permission: PermissionClass,
-): Identity | undefined {
-  const database = readDatabase(exchange, settings);
-  const subject = subjectOf(exchange);
-  if (subject === undefined) return undefined;
-  const { reason, role, entry } = decide(gateway.access.snapshot, subject, permission, database);
-  exchange.asked = {
-    operations: [{ operation: permission, database, tables: [], role, entry }],
-    count: 1,
-  };
-  if (reason !== "allowed") throw new Refusal(reason);
-  return { username: subject.username, roles: [role ?? ""], databases: [database] };
-}
-
-/** A token for one database opens a route about that one, and no route about anything else. */
-function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: string): void {
-  if (limit === EVERY_DATABASE) return;
-  if (!namesDatabase(settings) || readDatabase(exchange, settings) !== limit) {
-    throw new Refusal("token_database");
-  }
-}
-
-/** @throws Refusal if the caller may not use the route */
-function authorize(
-  gateway: Gateway,
-  exchange: Exchange,
-  settings: RouteSettings,
-): Identity | undefined {
-  const { access } = settings;
-  if (isPermissionClass(access)) return requireOnDatabase(gateway, exchange, settings, access);
-  const subject = subjectOf(exchange);
-  if (access === "public" || subject === undefined) return undefined;
-  const { username, tokenDatabase } = subject;
-  if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);
-  else requireTokenFor(exchange, settings, tokenDatabase);
-  return { username, roles: [], databases: [] };
-}
 
 /**
  * The client's headers with the one that names the database exactly as it was judged: not in
@@ -178,23 +99,6 @@ async function handle(
   exchange.forwardedAt = performance.now();
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
-}
-
-/**
- * Refuses odd spellings of paths below configured routes, also those that fit no route as they
- * stand: an upstream or a proxy might read them as one that does.
- *
- * @throws Refusal `path_not_canonical`, from the router that is returned
- */
-export function refuseAmbiguousPaths(router: Router, routes: Configuration["routes"]): Router {
-  const roots = new Set(routes.map(({ path }) => path.split("/")[1]));
-  return (path) => {
-    const match = router(path);
-    if (match !== undefined || !isAmbiguous(path)) return match;
-    const [root] = path.slice(1).split(separator);
-    if (roots.has(root)) throw new Refusal("path_not_canonical");
-    return undefined;
-  };
 }
 
 /** An endpoint from `[[routes]]`: judged by its settings, then streamed both ways. */

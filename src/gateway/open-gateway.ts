@@ -1,0 +1,166 @@
+import { watchClock } from "../clock.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import type { Configuration } from "../config/schema.ts";
+import { configuredCosts } from "../identity/costs.ts";
+import { keysDirectoryOf } from "../identity/key-file.ts";
+import { openPasswordRule, type PasswordRule } from "../identity/password-rule.ts";
+import { createAudit } from "../observe/audit.ts";
+import type { Log } from "../observe/log.ts";
+import { createMetrics, type Metrics } from "../observe/metrics.ts";
+import { openTracing } from "../observe/tracing.ts";
+import { createGrammar } from "../query/grammar.ts";
+import type { HeaderPolicy } from "../upstream/headers.ts";
+import { version } from "../version.ts";
+import { BodyBudget } from "./body-collector.ts";
+import { type FirstPassword, prepareServiceDirectory } from "./first-start.ts";
+import { requireFreeForFirstStart } from "./free-port.ts";
+import type { Gateway } from "./gateway.ts";
+import type { McpEndpoint } from "./mcp-endpoint.ts";
+import type { Membership } from "./member.ts";
+import { openAccess } from "./open-access.ts";
+import { openIdentity } from "./open-identity.ts";
+import { openEngine, openUpstream } from "./open-upstream.ts";
+import { accessInStep } from "./reload-propagation.ts";
+import { openSchema } from "./schema.ts";
+import { createShared, type Shared } from "./shared.ts";
+
+export interface StartOptions {
+  readonly log: Log;
+  /** `$GATEHOUSE_ADMIN_PASSWORD`. */
+  readonly chosenPassword: string | undefined;
+  /** True if there is a terminal on which a made-up password can be shown once. */
+  readonly hasTerminal: boolean;
+}
+
+export interface MemberOptions extends StartOptions {
+  /** Set if other processes serve the same gateway. */
+  readonly member?: Membership;
+}
+
+/** Opens what there is once, unless other processes share it. */
+function openShared(
+  loaded: LoadedConfiguration,
+  { member, log }: MemberOptions,
+  metrics: Metrics,
+  opened: AsyncDisposableStack,
+): Shared {
+  if (member !== undefined) return member.shared;
+  const shared = createShared(loaded, log, opened);
+  metrics.showHashing(shared.hashing.metrics);
+  return shared;
+}
+
+function headerPolicy({ upstream }: Configuration): HeaderPolicy {
+  return {
+    forwardHeaders: new Set(upstream.forward_headers.map((name) => name.toLowerCase())),
+    forwardAuthorization: upstream.forward_authorization,
+    authorization: upstream.authorization,
+  };
+}
+
+/** Seconds for which a browser is to remember that this name speaks TLS: a year. */
+const STRICT_TRANSPORT_AGE = 31_536_000;
+
+/**
+ * Strict-Transport-Security (RFC 6797) where the gateway speaks TLS itself: a front says it by
+ * itself. Only for a public name that is configured, since it counts for every port of the name.
+ */
+function transportHeaders({ server }: Configuration): readonly string[] {
+  const isStrict = server.tls.certificate !== undefined && server.public_url.startsWith("https:");
+  return isStrict ? ["Strict-Transport-Security", `max-age=${STRICT_TRANSPORT_AGE}`] : [];
+}
+
+/** Makes what a first start makes; undefined on every other start. */
+async function prepareFirstStart(
+  { configuration, serviceDirectory }: LoadedConfiguration,
+  { chosenPassword, hasTerminal, member }: MemberOptions,
+  passwordRule: PasswordRule,
+): Promise<FirstPassword | undefined> {
+  if (member?.isFirst === false) return undefined;
+  return prepareServiceDirectory({
+    serviceDirectory,
+    accessFile: configuration.auth.access_control_file,
+    keysDirectory: keysDirectoryOf(serviceDirectory),
+    costs: configuredCosts(configuration),
+    passwordRule,
+    chosenPassword,
+    hasTerminal,
+  });
+}
+
+/** Opens the ways to the databases, and what is told of them. */
+async function openDatabases(
+  loaded: LoadedConfiguration,
+  { log, member }: MemberOptions,
+  metrics: Metrics,
+  opened: AsyncDisposableStack,
+) {
+  const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
+  const upstream = await openUpstream(loaded, engine, log, opened);
+  const { routing, dataDirectory } = upstream;
+  metrics.showUpstream(upstream.metrics, () => routing.isUp());
+  metrics.showTargets(routing.targets);
+  const tracing = openTracing({ version, targets: routing.targets.map(({ name }) => name), log });
+  if (tracing !== undefined) opened.defer(() => tracing.flush());
+  return { routing, dataDirectory, tracing };
+}
+
+/** A gateway that does not listen yet. */
+export interface OpenedGateway {
+  /** With what changes while it runs: its URL is known once a port was taken. */
+  readonly gateway: Gateway & { configuration: Configuration; publicUrl: string };
+  /** Settled once what stands behind `/mcp` is there. */
+  readonly mcp: PromiseWithResolvers<McpEndpoint>;
+  readonly firstPassword: FirstPassword | undefined;
+  /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
+  readonly dataDirectory: string | undefined;
+  /** Reads the access file again, in this process alone. */
+  readonly reloadAccess: () => Promise<void>;
+}
+
+/** Opens files, keys, the upstream and all else that a request may need. */
+export async function openGateway(
+  loaded: LoadedConfiguration,
+  options: MemberOptions,
+  opened: AsyncDisposableStack,
+): Promise<OpenedGateway> {
+  const { log, member } = options;
+  const { configuration } = loaded;
+  const { server, query } = configuration;
+  const audit = createAudit(configuration.audit.file, log);
+  opened.defer(() => audit.close());
+  const metrics = createMetrics();
+  opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
+  if (member === undefined) await requireFreeForFirstStart(configuration);
+  const passwordRule = await openPasswordRule(configuration);
+  const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
+  const own = await openAccess(loaded, { log, audit, metrics }, opened);
+  const access = member === undefined ? own : accessInStep(own, member.tellOthers);
+  const shared = openShared(loaded, options, metrics, opened);
+  const identity = await openIdentity(loaded, { access, shared, log, metrics, member }, opened);
+  metrics.showTokens(identity.tokens.metrics);
+  const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
+  const mcp = Promise.withResolvers<McpEndpoint>();
+  const gateway = {
+    configuration,
+    publicUrl: server.public_url,
+    transportHeaders: transportHeaders(configuration),
+    access,
+    ...identity,
+    ...databases,
+    passwordRule,
+    get schema() {
+      return schema;
+    },
+    shared,
+    mcp: () => mcp.promise,
+    headers: headerPolicy(configuration),
+    grammar: createGrammar({ extraFields: query.extra_fields, operations: query.operations }),
+    budget: new BodyBudget(server.max_buffered_bytes),
+    log,
+    audit,
+    metrics,
+  };
+  const schema: Gateway["schema"] = openSchema(gateway);
+  return { gateway, mcp, firstPassword, dataDirectory, reloadAccess: () => own.reload() };
+}

@@ -1,0 +1,73 @@
+import { decide } from "../access/policy.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { requireAdministrator } from "../access/standing.ts";
+import type { Configuration } from "../config/schema.ts";
+import { isPlainName } from "../query/names.ts";
+import { isPermissionClass, type PermissionClass } from "../query/permissions.ts";
+import { Refusal } from "../refusal.ts";
+import type { Identity } from "../upstream/headers.ts";
+import { type Exchange, subjectOf } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { databaseParameter } from "./route.ts";
+
+/** A route of `[[routes]]`. */
+export type RouteSettings = Configuration["routes"][number];
+
+/** True if each request on the route is about one database. */
+export function namesDatabase({ path, database_header: header }: RouteSettings): boolean {
+  return header !== undefined || path.split("/").includes(":database");
+}
+
+/** The database that the request is about: of the path, or of the configured header. */
+export function readDatabase(
+  exchange: Exchange,
+  { database_header: header }: RouteSettings,
+): string {
+  if (header === undefined) return databaseParameter(exchange);
+  const name = exchange.request.headers[header.toLowerCase()];
+  if (typeof name === "string" && isPlainName(name)) return name;
+  const message = `The header ${header} must name a database: 1 to 63 of letters, digits, '_', '-'`;
+  throw new Refusal("invalid_database", { message });
+}
+
+function requireOnDatabase(
+  gateway: Gateway,
+  exchange: Exchange,
+  settings: RouteSettings,
+  permission: PermissionClass,
+): Identity | undefined {
+  const database = readDatabase(exchange, settings);
+  const subject = subjectOf(exchange);
+  if (subject === undefined) return undefined;
+  const { reason, role, entry } = decide(gateway.access.snapshot, subject, permission, database);
+  exchange.asked = {
+    operations: [{ operation: permission, database, tables: [], role, entry }],
+    count: 1,
+  };
+  if (reason !== "allowed") throw new Refusal(reason);
+  return { username: subject.username, roles: [role ?? ""], databases: [database] };
+}
+
+/** A token for one database opens a route about that one, and no route about anything else. */
+function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: string): void {
+  if (limit === EVERY_DATABASE) return;
+  if (!namesDatabase(settings) || readDatabase(exchange, settings) !== limit) {
+    throw new Refusal("token_database");
+  }
+}
+
+/** @throws Refusal if the caller may not use the route */
+export function authorize(
+  gateway: Gateway,
+  exchange: Exchange,
+  settings: RouteSettings,
+): Identity | undefined {
+  const { access } = settings;
+  if (isPermissionClass(access)) return requireOnDatabase(gateway, exchange, settings, access);
+  const subject = subjectOf(exchange);
+  if (access === "public" || subject === undefined) return undefined;
+  const { username, tokenDatabase } = subject;
+  if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);
+  else requireTokenFor(exchange, settings, tokenDatabase);
+  return { username, roles: [], databases: [] };
+}
