@@ -8,12 +8,14 @@ import { completeRequest } from "./policy.ts";
 /** Answers a request to one path. */
 export type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
-/** A path of the server: how it is recognised, with which methods, and who answers. */
+/** What a path of the server answers to, and who answers. */
 export interface EndpointRoute {
-  readonly path: RegExp;
   readonly methods: readonly string[];
   readonly endpoint: Endpoint;
 }
+
+/** The routes by their paths; those of something that has a name are `below` theirs. */
+export type EndpointRoutes = ReadonlyMap<string, EndpointRoute>;
 
 /** Authorization requests a minute: each one is kept until its user has answered. */
 const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 } as const;
@@ -29,14 +31,6 @@ export interface Endpoints {
   readonly applications: Endpoint;
   readonly registration: Endpoint;
   readonly revocation: Endpoint;
-}
-
-function exactly(path: string): RegExp {
-  return new RegExp(`^${RegExp.escape(path)}$`);
-}
-
-function below(path: string): RegExp {
-  return new RegExp(`^${RegExp.escape(path)}/[A-Za-z0-9_-]{1,64}$`);
 }
 
 /** Open to pages of every origin: what is asked and answered there is bound to no cookie. */
@@ -61,8 +55,15 @@ function page(endpoint: Endpoint): Endpoint {
   };
 }
 
+/** No path holds a space. */
+const below = " below";
+const reads = ["GET", "HEAD"];
+const readsAnywhere = [...reads, "OPTIONS"];
+const forms = [...reads, "POST"];
+const posts = ["POST", "OPTIONS"];
+
 /** The paths of the server. Those that are not here are not found, however they are spelled. */
-export function endpointRoutes(all: Endpoints): readonly EndpointRoute[] {
+export function endpointRoutes(all: Endpoints): EndpointRoutes {
   const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(all.issuer)));
   const limit = all.openLimit("authorizations", authorizationBounds);
   const authorization: Endpoint = async (request, response) => {
@@ -71,47 +72,30 @@ export function endpointRoutes(all: Endpoints): readonly EndpointRoute[] {
     request.url = completeRequest(request.url ?? "");
     await all.protocol(request, response);
   };
-  const get = ["GET", "HEAD"];
-  return [
-    ...metadataPaths.map((path) => ({
-      path: exactly(path),
-      methods: [...get, "OPTIONS"],
-      endpoint: metadata,
-    })),
-    { path: exactly(endpoints.authorization), methods: get, endpoint: page(authorization) },
-    { path: below(endpoints.authorization), methods: get, endpoint: page(all.protocol) },
-    {
-      path: below(endpoints.interaction),
-      methods: [...get, "POST"],
-      endpoint: page(all.interaction),
-    },
-    {
-      path: exactly(endpoints.applications),
-      methods: [...get, "POST"],
-      endpoint: page(all.applications),
-    },
-    { path: exactly(endpoints.token), methods: ["POST", "OPTIONS"], endpoint: all.protocol },
-    { path: exactly(endpoints.jwks), methods: [...get, "OPTIONS"], endpoint: all.protocol },
-    {
-      path: exactly(endpoints.registration),
-      methods: ["POST", "OPTIONS"],
-      endpoint: open(all.registration),
-    },
-    {
-      path: exactly(endpoints.revocation),
-      methods: ["POST", "OPTIONS"],
-      endpoint: open(all.revocation),
-    },
+  const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
+    ...metadataPaths.map((path): (typeof routes)[number] => [path, readsAnywhere, metadata]),
+    [endpoints.authorization, reads, page(authorization)],
+    [`${endpoints.authorization}${below}`, reads, page(all.protocol)],
+    [`${endpoints.interaction}${below}`, forms, page(all.interaction)],
+    [endpoints.applications, forms, page(all.applications)],
+    [endpoints.token, posts, all.protocol],
+    [endpoints.jwks, readsAnywhere, all.protocol],
+    [endpoints.registration, posts, open(all.registration)],
+    [endpoints.revocation, posts, open(all.revocation)],
   ];
+  return new Map(routes.map(([path, methods, endpoint]) => [path, { methods, endpoint }]));
 }
+
+/** The name of something, such as an interaction, behind the last slash. */
+const named = /\/[A-Za-z0-9_-]{1,64}$/;
 
 /** The route of a request. @throws OAuthProblem 404 or 405 */
 export function findRoute(
-  routes: readonly EndpointRoute[],
+  routes: EndpointRoutes,
   { url = "", method = "" }: IncomingMessage,
 ): EndpointRoute {
   const [path = ""] = url.split("?");
-  const route = routes.find((candidate) => candidate.path.test(path));
+  const route = routes.get(path) ?? routes.get(path.replace(named, below));
   if (route === undefined) throw new OAuthProblem(404, "not_found", "there is nothing here");
   if (route.methods.includes(method)) return route;
   const allow = route.methods.join(", ");
