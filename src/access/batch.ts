@@ -1,27 +1,15 @@
 import { type Change, usernameOf } from "./change.ts";
 import { Draft, isDrafted } from "./draft.ts";
 import type { ParsedAccess } from "./parse.ts";
+import type { ChangeOptions, Plan } from "./rules.ts";
 import type { Snapshot } from "./snapshot.ts";
-
-/**
- * Judges the file as it is under the lock and says what to change in it; throws a Refusal if the
- * change may not be made. No change at all is a fine answer.
- */
-export type Plan = (current: Snapshot) => readonly Change[];
-
-export interface ChangeOptions {
-  /** Also where the last Owner of a database or the last administrator would be lost. */
-  readonly force?: boolean;
-  /** An earlier reading of the file, so that only what has changed is parsed. */
-  readonly earlier?: ParsedAccess | undefined;
-  /** What must be on disk before the change is. If it fails, nothing is changed. */
-  readonly beforeWrite?: (() => Promise<void>) | undefined;
-}
 
 /** Somebody who waits for a change to be made. */
 export interface Writer {
   readonly plan: Plan;
   readonly options: ChangeOptions;
+  /** An earlier reading of the file, so that only what has changed is parsed. */
+  readonly earlier: ParsedAccess | undefined;
   resolve(written: ParsedAccess): void;
   reject(error: unknown): void;
 }

@@ -1,44 +1,19 @@
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
-import { type AccessDiff, diffSteps } from "./diff.ts";
+import { diffSteps } from "./diff.ts";
 import { AccessFileError, type ParsedAccess, readAgain } from "./parse.ts";
 import type { AccessProblem } from "./problems.ts";
 import { readAccessBytes } from "./read.ts";
-import { emptySnapshot, type Snapshot } from "./snapshot.ts";
+import type { AccessRules, ReloadEvent } from "./rules.ts";
+import { emptySnapshot } from "./snapshot.ts";
+import { changeAccessFile } from "./write.ts";
 
-/** What a reload came to. */
-export type ReloadEvent =
-  | {
-      readonly kind: "loaded";
-      readonly previous: Snapshot;
-      readonly snapshot: Snapshot;
-      readonly diff: AccessDiff;
-    }
-  | {
-      readonly kind: "failed";
-      readonly file: string;
-      /** All that is wrong, in the order of the file; at least one. */
-      readonly problems: readonly AccessProblem[];
-    };
-
-/** The access file as it is in force, kept up to date with the disk. */
-export interface LiveAccess {
-  /** The state in force: the last good one. */
-  readonly snapshot: Snapshot;
-  /** The last good reading, for whoever changes the file next. */
-  readonly parsed: ParsedAccess | undefined;
-  /** True while the file on disk is not what is in force. */
-  readonly stale: boolean;
-  /** Calls `listener` after each reload, whatever it came to. */
-  subscribe(listener: (event: ReloadEvent) => void): void;
-  /**
-   * Reads the file now; resolves when what is on disk is in force or was refused.
-   *
-   * @param expected what is likely to be found, so that it need not be parsed again
-   */
-  reload(expected?: ParsedAccess): Promise<void>;
-  close(): Promise<void>;
+export interface AccessFileOptions {
+  /** Also refuse a file that others may read. */
+  readonly checkRead: boolean;
+  /** Has the other processes read what was just written; done once they have. */
+  readonly tellOthers?: () => Promise<void>;
 }
 
 async function load(
@@ -62,15 +37,15 @@ function asFailure(file: string, error: unknown): ReloadEvent {
 }
 
 /**
- * Loads the access file and keeps the snapshot in step with it. Whatever is wrong with a later
+ * The rules of an access file. It is loaded, and read again whenever it changes. Whatever is wrong with a later
  * state of the file, the last good one stays in force.
  *
  * @throws AccessFileError, UnsafeFileError or the file system's error if the first load fails
  */
 export async function openAccessFile(
   file: string,
-  options: { checkRead: boolean },
-): Promise<LiveAccess> {
+  options: AccessFileOptions,
+): Promise<AccessRules> {
   let parsed: ParsedAccess | undefined;
   let snapshot = emptySnapshot;
   let stale = false;
@@ -130,14 +105,16 @@ export async function openAccessFile(
     get snapshot() {
       return snapshot;
     },
-    get parsed() {
-      return parsed;
-    },
     get stale() {
       return stale;
     },
     subscribe: (listener) => listeners.push(listener),
-    reload,
+    reload: () => reload(),
+    async change(plan, change) {
+      const written = await changeAccessFile(file, plan, change, parsed);
+      await Promise.all([reload(written), options.tellOthers?.()]);
+      return written.snapshot;
+    },
     async close() {
       await watch.close();
       await reloading;

@@ -6,13 +6,14 @@ import { replaceFile } from "../files/atomic.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
-import { type Batch, type ChangeOptions, gatherBatch, type Plan, type Writer } from "./batch.ts";
+import { type Batch, gatherBatch, type Writer } from "./batch.ts";
 import { applyChanges, type Change } from "./change.ts";
 import { editSteps } from "./edit.ts";
 import { requireSuccession } from "./guards.ts";
 import { digestSteps, type ParsedAccess, parseSteps, readAgain } from "./parse.ts";
 import { MAX_ACCESS_FILE_BYTES, readAccessBytes } from "./read.ts";
 import type { AccessRecords } from "./records.ts";
+import type { ChangeOptions, Plan } from "./rules.ts";
 import { UneditableError } from "./text-editor.ts";
 import { asWriteRefusal } from "./write-refusal.ts";
 
@@ -141,7 +142,7 @@ async function serve(target: Target): Promise<void> {
   while (queue.length > 0) {
     const [head] = queue;
     try {
-      latest = await serveHead(target, latest ?? head?.options.earlier);
+      latest = await serveHead(target, latest ?? head?.earlier);
     } catch (error) {
       // Who has not got the lock in time has kept everybody waiting.
       const failed = queue.splice(0, error instanceof LockTimeoutError ? queue.length : 1);
@@ -158,6 +159,7 @@ async function serve(target: Target): Promise<void> {
  * process are served in order, and share a write where they can. A symlink is followed to the real
  * file. When this resolves, the new content is on disk.
  *
+ * @param earlier an earlier reading of the file, so that only what has changed is parsed
  * @returns what is now on disk
  * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
  *   `access_file_read_only`, `access_file_invalid` or `busy`
@@ -166,9 +168,10 @@ export function changeAccessFile(
   file: string,
   plan: Plan,
   options: ChangeOptions = {},
+  earlier?: ParsedAccess,
 ): Promise<ParsedAccess> {
   const { promise, resolve, reject } = Promise.withResolvers<ParsedAccess>();
-  const writer = { plan, options, resolve, reject };
+  const writer = { plan, options, earlier, resolve, reject };
   const known = targets.get(file);
   if (known !== undefined) known.queue.push(writer);
   else {

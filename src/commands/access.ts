@@ -4,7 +4,6 @@ import { isDatabaseOrEvery, isExternalUsername } from "../access/names.ts";
 import { type Decision, decide } from "../access/policy.ts";
 import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
-import { changeAccessFile } from "../access/write.ts";
 import type { Configuration } from "../config/schema.ts";
 import { definitions } from "../query/operations.ts";
 import {
@@ -14,7 +13,13 @@ import {
 } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
-import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import {
+  type CommonOptions,
+  changeAccess,
+  loadFor,
+  readAccess,
+  withCommonOptions,
+} from "./files.ts";
 import { namingUser } from "./naming.ts";
 import { FAILURE, print, printJson, printTable, UsageError } from "./outcome.ts";
 import { withHouseStyle } from "./style.ts";
@@ -29,11 +34,11 @@ async function grant(
   role: Role,
   options: CommonOptions & { force?: true },
 ): Promise<void> {
-  const { configuration } = loadFor(options);
+  const loaded = loadFor(options);
   requireDatabase(database);
   await namingUser(username, () =>
-    changeAccessFile(
-      configuration.auth.access_control_file,
+    changeAccess(
+      loaded,
       (current) => planGrant(current, "operator", { username, database, role }),
       { force: options.force ?? false },
     ),
@@ -46,16 +51,14 @@ async function revoke(
   database: string,
   options: CommonOptions & { force?: true },
 ): Promise<void> {
-  const { configuration } = loadFor(options);
+  const loaded = loadFor(options);
   requireDatabase(database);
-  const { snapshot } = await namingUser(
+  const snapshot = await namingUser(
     username,
     () =>
-      changeAccessFile(
-        configuration.auth.access_control_file,
-        (current) => planRevoke(current, "operator", username, database),
-        { force: options.force ?? false },
-      ),
+      changeAccess(loaded, (current) => planRevoke(current, "operator", username, database), {
+        force: options.force ?? false,
+      }),
     database,
   );
   const rest = accessList(snapshot, username).map((entry) => `${entry.database}:${entry.role}`);

@@ -1,7 +1,9 @@
 import type { Command } from "commander";
 import { AccessFileError, readAgain } from "../access/parse.ts";
 import { readAccessBytes } from "../access/read.ts";
+import type { ChangeOptions, Plan } from "../access/rules.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import { changeAccessFile } from "../access/write.ts";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
 import { invocation } from "../invocation.ts";
 
@@ -31,6 +33,20 @@ export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
   const loaded = loadConfiguration(searchOf(options));
   for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
   return loaded;
+}
+
+/**
+ * Changes users and grants as the operator.
+ *
+ * @returns the state as written
+ * @throws Refusal as of `AccessRules.change`
+ */
+export async function changeAccess(
+  { configuration: { auth } }: LoadedConfiguration,
+  plan: Plan,
+  options?: ChangeOptions,
+): Promise<Snapshot> {
+  return (await changeAccessFile(auth.access_control_file, plan, options)).snapshot;
 }
 
 /**

@@ -4,14 +4,13 @@ import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { createAccessFile } from "../access/create.ts";
 import { isEmail, isExternalUsername, isUsername } from "../access/names.ts";
 import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
-import { changeAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { invocation } from "../invocation.ts";
 import { Refusal } from "../refusal.ts";
-import { type CommonOptions, loadFor, readAccess } from "./files.ts";
+import { type CommonOptions, changeAccess, loadFor, readAccess } from "./files.ts";
 import { hintDatabase } from "./hint-database.ts";
 import { namingUser, refusalOf } from "./naming.ts";
 import { print } from "./outcome.ts";
@@ -35,7 +34,7 @@ async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boole
     const changes = planAddUser(emptySnapshot, "operator", user, grant);
     if ((await createAccessFile(file, changes)) !== undefined) return;
   }
-  await changeAccessFile(file, (current) => planAddUser(current, "operator", user, grant));
+  await changeAccess(loaded, (current) => planAddUser(current, "operator", user, grant));
 }
 
 /**

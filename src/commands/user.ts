@@ -1,12 +1,17 @@
 import { Command, Option } from "commander";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
-import { changeAccessFile } from "../access/write.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { revokeTokensOf } from "../identity/revocations.ts";
-import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import {
+  type CommonOptions,
+  changeAccess,
+  loadFor,
+  readAccess,
+  withCommonOptions,
+} from "./files.ts";
 import { namingUser, refusalOf } from "./naming.ts";
 import { plainly, print, printJson, printTable } from "./outcome.ts";
 import { readNewPassword } from "./password.ts";
@@ -50,23 +55,21 @@ async function setPassword(
   );
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
   await namingUser(username, () =>
-    changeAccessFile(
-      configuration.auth.access_control_file,
-      (current) => planSetPassword(current, username, passwordHash),
-      { beforeWrite: () => endTokens(configuration, username) },
-    ),
+    changeAccess(loaded, (current) => planSetPassword(current, username, passwordHash), {
+      beforeWrite: () => endTokens(configuration, username),
+    }),
   );
   print(`Set a new password for ${username}; every token of the old one has stopped working.`);
 }
 
 async function remove(username: string, options: CommonOptions & { force?: true }): Promise<void> {
-  const { configuration } = loadFor(options);
+  const loaded = loadFor(options);
+  const { configuration } = loaded;
   await namingUser(username, () =>
-    changeAccessFile(
-      configuration.auth.access_control_file,
-      (current) => planRemoveUser(current, "operator", username),
-      { force: options.force ?? false, beforeWrite: () => endTokens(configuration, username) },
-    ),
+    changeAccess(loaded, (current) => planRemoveUser(current, "operator", username), {
+      force: options.force ?? false,
+      beforeWrite: () => endTokens(configuration, username),
+    }),
   );
   print(`Removed ${username} and all its grants.`);
 }
@@ -76,13 +79,11 @@ async function setDisabled(
   disabled: boolean,
   options: CommonOptions & { force?: true },
 ): Promise<void> {
-  const { configuration } = loadFor(options);
+  const loaded = loadFor(options);
   await namingUser(username, () =>
-    changeAccessFile(
-      configuration.auth.access_control_file,
-      (current) => planPatchUser(current, "operator", username, { disabled }),
-      { force: options.force ?? false },
-    ),
+    changeAccess(loaded, (current) => planPatchUser(current, "operator", username, { disabled }), {
+      force: options.force ?? false,
+    }),
   );
   print(
     disabled

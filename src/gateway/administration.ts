@@ -1,7 +1,6 @@
 import type { Change } from "../access/change.ts";
 import type { Subject } from "../access/policy.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { changeAccessFile } from "../access/write.ts";
 import { type Caller, identify } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
@@ -37,18 +36,15 @@ export async function changeAccess(
   endsTokensOf?: string,
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
-  const file = gateway.configuration.auth.access_control_file;
   const planAsCaller = (current: Snapshot) => {
     identify(current, gateway.revocations, caller.token);
     return plan(current, actor);
   };
-  const written = await changeAccessFile(file, planAsCaller, {
-    earlier: gateway.access.parsed,
+  const written = await gateway.access.change(planAsCaller, {
     ...(endsTokensOf === undefined
       ? {}
       : { beforeWrite: () => gateway.revocations.revokeUser(endsTokensOf) }),
   });
-  await gateway.access.reload(written);
-  exchange.allow();
-  return written.snapshot;
+  exchange.decision = "allow";
+  return written;
 }

@@ -1,4 +1,4 @@
-import type { LiveAccess } from "../access/live.ts";
+import type { AccessRules } from "../access/rules.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { LiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
@@ -26,7 +26,7 @@ export interface Gateway {
   readonly publicUrl: string;
   /** What every answer says of the transport: names and values in turn. */
   readonly transportHeaders: readonly string[];
-  readonly access: LiveAccess;
+  readonly access: AccessRules;
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;
   readonly tokens: TokenAuthority;

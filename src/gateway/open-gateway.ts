@@ -20,7 +20,6 @@ import type { Membership } from "./member.ts";
 import { openAccess } from "./open-access.ts";
 import { openIdentity } from "./open-identity.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
-import { accessInStep } from "./reload-propagation.ts";
 import { openSchema } from "./schema.ts";
 import { createShared, type Shared } from "./shared.ts";
 
@@ -114,8 +113,6 @@ export interface OpenedGateway {
   readonly firstPassword: FirstPassword | undefined;
   /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
   readonly dataDirectory: string | undefined;
-  /** Reads the access file again, in this process alone. */
-  readonly reloadAccess: () => Promise<void>;
 }
 
 /** Opens files, keys, the upstream and all else that a request may need. */
@@ -134,8 +131,7 @@ export async function openGateway(
   if (member === undefined) await requireFreeForFirstStart(configuration);
   const passwordRule = await openPasswordRule(configuration);
   const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
-  const own = await openAccess(loaded, { log, audit, metrics }, opened);
-  const access = member === undefined ? own : accessInStep(own, member.tellOthers);
+  const access = await openAccess(loaded, { log, audit, metrics }, member, opened);
   const shared = openShared(loaded, options, metrics, opened);
   const identity = await openIdentity(loaded, { access, shared, log, metrics, member }, opened);
   metrics.showTokens(identity.tokens.metrics);
@@ -162,5 +158,5 @@ export async function openGateway(
     metrics,
   };
   const schema: Gateway["schema"] = openSchema(gateway);
-  return { gateway, mcp, firstPassword, dataDirectory, reloadAccess: () => own.reload() };
+  return { gateway, mcp, firstPassword, dataDirectory };
 }

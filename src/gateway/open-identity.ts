@@ -1,4 +1,4 @@
-import type { LiveAccess } from "../access/live.ts";
+import type { AccessRules } from "../access/rules.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/costs.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
@@ -28,7 +28,7 @@ function reasonOf(error: unknown): string {
 
 /** What identity rests on. */
 export interface IdentityBase {
-  readonly access: LiveAccess;
+  readonly access: AccessRules;
   readonly shared: Shared;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -90,7 +90,7 @@ export async function openIdentity(
   const login: LoginContext = {
     snapshot: () => access.snapshot,
     revocations,
-    accessFile: auth.access_control_file,
+    change: (plan) => access.change(plan),
     tokens,
     throttle: shared.throttle,
     hashing: shared.hashing,

@@ -67,16 +67,16 @@ async function open(
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningMember, "close">> {
   const openedGateway = await openGateway(loaded, options, opened);
-  const { gateway, reloadAccess, firstPassword, dataDirectory } = openedGateway;
+  const { gateway, firstPassword, dataDirectory } = openedGateway;
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
-  const { publicUrl, revocations } = gateway;
+  const { publicUrl, access, revocations } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
   const facts = { url, publicUrl, firstPassword, dataDirectory, isUpstreamUp };
   return {
-    facts: { ...facts, ...accessFacts(gateway.access.snapshot) },
+    facts: { ...facts, ...accessFacts(access.snapshot) },
     async refresh() {
       gateway.audit.reopen();
-      await Promise.all([reloadAccess(), revocations.reload(), listener.reloadCertificate()]);
+      await Promise.all([access.reload(), revocations.reload(), listener.reloadCertificate()]);
     },
     async configure(next) {
       gateway.configuration = next;
@@ -84,7 +84,7 @@ async function open(
       gateway.shared.configure(next);
       listener.configure();
     },
-    reload: (file) => (file === "access" ? reloadAccess() : revocations.reload()),
+    reload: (file) => (file === "access" ? access.reload() : revocations.reload()),
     metrics: () => gateway.metrics.values(),
     stopListening: () => listener.stopListening(),
   };

@@ -1,4 +1,4 @@
-import type { LiveAccess, ReloadEvent } from "../access/live.ts";
+import type { AccessRules, ReloadEvent } from "../access/rules.ts";
 import type { User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { credentialOf } from "./credential.ts";
@@ -40,7 +40,7 @@ function endedBy(event: ReloadEvent): User[] {
  * @returns ends the watching
  */
 export function makeHandEditsLast(
-  access: LiveAccess,
+  access: AccessRules,
   revocations: LiveRevocations,
   { turn = 1, onFailure }: HandEditOptions,
 ): () => void {

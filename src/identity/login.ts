@@ -1,7 +1,7 @@
 import type { HashCosts } from "../access/password-hash.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import type { AccessRules } from "../access/rules.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
-import { changeAccessFile } from "../access/write.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf } from "./credential.ts";
 import { costsOnFile } from "./hash-costs.ts";
@@ -31,7 +31,7 @@ export interface IssuedToken {
 export interface LoginContext {
   readonly snapshot: () => Snapshot;
   readonly revocations: Pick<LiveRevocations, "earliestIssue">;
-  readonly accessFile: string;
+  readonly change: AccessRules["change"];
   readonly tokens: TokenAuthority;
   readonly throttle: LoginThrottle;
   readonly hashing: Hashing;
@@ -97,7 +97,7 @@ async function upgradeHash(
       hashClientOf(origin, user.username),
       (derive) => strengthenHash(password, passwordHash, context.costs, derive),
     );
-    await changeAccessFile(context.accessFile, ({ users }) =>
+    await context.change(({ users }) =>
       users.get(user.username)?.passwordHash === passwordHash
         ? [{ kind: "update-user", username: user.username, update: { passwordHash: stronger } }]
         : [],

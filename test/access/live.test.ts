@@ -2,6 +2,7 @@ import { mkdir, open, rename, rm, symlink, utimes, writeFile } from "node:fs/pro
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
+import { openAccessFile } from "../../src/access/live.ts";
 import { accessFile, temporaryDirectory } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 
@@ -148,3 +149,23 @@ t.test("a reload that is asked for is in force when it is done", async (t) => {
   await delay(700);
   t.equal(access.events.length, 1, "and is told once");
 });
+
+t.test(
+  "a change made through the rules is in force, here and elsewhere, when it is done",
+  async (t) => {
+    const file = accessFile(t, holding("ReadOnly"));
+    const elsewhere = await openAccessFile(file, { checkRead: true });
+    t.teardown(() => elsewhere.close());
+    const rules = await openAccessFile(file, {
+      checkRead: true,
+      tellOthers: () => elsewhere.reload(),
+    });
+    t.teardown(() => rules.close());
+    const owner = { username: "alice", database: "main", role: "Owner" } as const;
+    const written = await rules.change(() => [{ kind: "set-grant", grant: owner }]);
+    for (const { snapshot } of [rules, elsewhere]) {
+      t.equal(snapshot.grants.get("alice")?.get("main")?.role, "Owner");
+      t.equal(snapshot.version, written.version);
+    }
+  },
+);

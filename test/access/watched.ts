@@ -1,6 +1,7 @@
 /** The access file in force while a test changes it on disk. */
 import type { Test } from "tap";
-import { type LiveAccess, openAccessFile, type ReloadEvent } from "../../src/access/live.ts";
+import { openAccessFile } from "../../src/access/live.ts";
+import type { AccessRules, ReloadEvent } from "../../src/access/rules.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { grant, user } from "./kit.ts";
 
@@ -11,11 +12,11 @@ export function holding(role: string): string {
 
 /** The access file in force, and what was told of it. */
 export class Watched {
-  readonly live: LiveAccess;
+  readonly live: AccessRules;
   readonly events: ReloadEvent[];
   readonly #heard: EventTarget;
 
-  constructor(live: LiveAccess, events: ReloadEvent[], heard: EventTarget) {
+  constructor(live: AccessRules, events: ReloadEvent[], heard: EventTarget) {
     this.live = live;
     this.events = events;
     this.#heard = heard;

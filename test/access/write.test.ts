@@ -19,8 +19,8 @@ import {
 import path from "node:path";
 import t from "tap";
 import { planAddUser, planGrant, planRemoveUser } from "../../src/access/administration.ts";
-import type { Plan } from "../../src/access/batch.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
+import type { Plan } from "../../src/access/rules.ts";
 import type { Actor } from "../../src/access/standing.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
 import { Refusal } from "../../src/refusal.ts";

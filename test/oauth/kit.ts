@@ -107,7 +107,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
     throttle,
     hashing,
     costs,
-    accessFile: "",
+    change: () => Promise.resolve(snapshot),
     tokens: { issue: unused, verify: unused },
     tokenLifetime: 60,
     onUpgradeFailed: unused,
