@@ -5,7 +5,7 @@ import { engineCommand } from "./commands/engine.ts";
 import { hashPasswordCommand } from "./commands/hash-password.ts";
 import { keyCommand } from "./commands/key.ts";
 import { mcpCommand } from "./commands/mcp.ts";
-import { reportFailure, USAGE } from "./commands/outcome.ts";
+import { reportFailure, USAGE } from "./commands/output.ts";
 import { serveCommand } from "./commands/serve.ts";
 import { withHouseStyle } from "./commands/style.ts";
 import { tokenCommand } from "./commands/token.ts";

@@ -20,8 +20,8 @@ import {
   readAccess,
   withCommonOptions,
 } from "./files.ts";
-import { namingUser } from "./naming.ts";
-import { FAILURE, print, printJson, printTable, UsageError } from "./outcome.ts";
+import { FAILURE, print, printJson, printTable, UsageError } from "./output.ts";
+import { namingUser } from "./refusal-names.ts";
 import { withHouseStyle } from "./style.ts";
 
 function requireDatabase(database: string): void {

@@ -9,7 +9,7 @@ import { knownDatabases } from "../gateway/known-databases.ts";
 import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { readRevocations } from "../identity/revocation-file.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
-import { print } from "./outcome.ts";
+import { print } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
 import { writeProblems } from "./writable.ts";
 

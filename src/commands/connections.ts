@@ -12,7 +12,7 @@ import {
 import { directoryOf, stateFileIn } from "../oauth/server/load.ts";
 import { StateStore } from "../oauth/server/store.ts";
 import { type CommonOptions, loadFor, readAccess } from "./files.ts";
-import { plainly, print, printJson, printTable } from "./outcome.ts";
+import { plainly, print, printJson, printTable } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
 async function withState<Result>(

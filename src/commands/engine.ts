@@ -2,10 +2,10 @@ import path from "node:path";
 import { Command, InvalidArgumentError, Option } from "commander";
 import type { PostgresDatabases } from "../engine/postgres/open.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
-import { endWithErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
+import { endWithErrors } from "../observe/uncaught-errors.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
-import { UsageError } from "./outcome.ts";
+import { UsageError } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
 
 interface EngineOptions extends CommonOptions {

@@ -2,7 +2,7 @@ import { Command } from "commander";
 import { configuredCosts } from "../identity/costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
-import { print } from "./outcome.ts";
+import { print } from "./output.ts";
 import { readNewPassword } from "./password.ts";
 import { withHouseStyle } from "./style.ts";
 

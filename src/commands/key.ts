@@ -3,7 +3,7 @@ import { epochSeconds } from "../clock.ts";
 import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
-import { print, printJson, printTable } from "./outcome.ts";
+import { print, printJson, printTable } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
 
 function moment(seconds: number | undefined): string {

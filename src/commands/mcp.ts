@@ -3,7 +3,7 @@ import { isLoopback } from "../config/addresses.ts";
 import { invocation } from "../invocation.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
-import { failureLabel, UsageError } from "./outcome.ts";
+import { failureLabel, UsageError } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
 
 interface McpOptions extends CommonOptions {

@@ -2,7 +2,7 @@ import type { Key } from "node:readline";
 import { text } from "node:stream/consumers";
 import type { Configuration } from "../config/schema.ts";
 import { openPasswordRule, type PasswordRule } from "../identity/password-rule.ts";
-import { Cancelled, UsageError } from "./outcome.ts";
+import { Cancelled, UsageError } from "./output.ts";
 
 /** The first line of standard input. */
 async function readFromStandardInput(): Promise<string> {

@@ -3,21 +3,42 @@ import type { DestinationStream } from "pino";
 import { isLoopback, isUnspecified } from "../config/addresses.ts";
 import type { LiveConfiguration } from "../config/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { configurationSchema } from "../config/schema.ts";
+import { type Configuration, configurationSchema } from "../config/schema.ts";
 import { withoutPassword } from "../config/urls.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { RunningGateway } from "../gateway/start.ts";
-import { outliveErrors } from "../observe/last-resort.ts";
 import { createLog, type Log, openLogStream } from "../observe/log.ts";
+import { outliveErrors } from "../observe/uncaught-errors.ts";
 import { version } from "../version.ts";
 import { workerCount } from "../workers/count.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type ConfigurationOptions, loadFor, searchOf, withCommonOptions } from "./files.ts";
 import { greet } from "./greeting.ts";
-import { explainListenFailure } from "./listen-failure.ts";
-import { FAILURE } from "./outcome.ts";
+import { FAILURE } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
+
+/** Why the system lets nobody listen at an address, by its error code. */
+const reasons = new Map([
+  ["EADDRINUSE", "is taken by another process"],
+  ["EACCES", "may not be listened on by this user"],
+  ["EADDRNOTAVAIL", "is no address of this machine"],
+]);
+
+/**
+ * A start that failed because an address cannot be listened on, told in a sentence that names the
+ * address and what chooses another; any other error as it is.
+ */
+function explainListenFailure(error: unknown, { server }: Configuration): unknown {
+  if (!(error instanceof Error && "code" in error && "port" in error)) return error;
+  const reason = reasons.get(String(error.code));
+  if (reason === undefined || !("syscall" in error && error.syscall === "listen")) return error;
+  const isFront = error.port === server.port;
+  const host = isFront || !("address" in error) ? server.host : String(error.address);
+  const place = `${host.includes(":") ? `[${host}]` : host}:${error.port}`;
+  const remedy = isFront ? "--port (or server.port)" : "metrics.listen";
+  return new Error(`${place} ${reason}: choose another one with ${remedy}`, { cause: error });
+}
 
 /** Reads a number; which numbers are ports, the configuration's own rule says. */
 function readPort(text: string): number {

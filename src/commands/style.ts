@@ -1,6 +1,6 @@
 import { type Command, Help } from "commander";
 import { invocation } from "../invocation.ts";
-import { failureLabel } from "./outcome.ts";
+import { failureLabel } from "./output.ts";
 
 const plainHelp = new Help();
 

@@ -12,9 +12,9 @@ import { invocation } from "../invocation.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, changeAccess, loadFor, readAccess } from "./files.ts";
 import { hintDatabase } from "./hint-database.ts";
-import { namingUser, refusalOf } from "./naming.ts";
-import { print } from "./outcome.ts";
+import { print } from "./output.ts";
 import { readNewPassword } from "./password.ts";
+import { namingUser, refusalOf } from "./refusal-names.ts";
 
 /** What `user add` is given. */
 interface AddOptions extends CommonOptions {

@@ -12,9 +12,9 @@ import {
   readAccess,
   withCommonOptions,
 } from "./files.ts";
-import { namingUser, refusalOf } from "./naming.ts";
-import { plainly, print, printJson, printTable } from "./outcome.ts";
+import { plainly, print, printJson, printTable } from "./output.ts";
 import { readNewPassword } from "./password.ts";
+import { namingUser, refusalOf } from "./refusal-names.ts";
 import { withHouseStyle } from "./style.ts";
 import { addUser } from "./user-add.ts";
 

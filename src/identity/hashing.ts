@@ -1,7 +1,7 @@
 import { availableParallelism } from "node:os";
 import type { HashCosts } from "../access/password-hash.ts";
 import type { HashMetrics } from "../observe/component-metrics.ts";
-import { Times } from "../observe/histogram.ts";
+import { Times } from "../observe/time-histogram.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 import { HashProcess } from "./hash-process.ts";
 import { type HashBounds, type HashClient, HashQueue } from "./hash-queue.ts";

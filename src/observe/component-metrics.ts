@@ -1,6 +1,76 @@
 /** Metrics that others keep for themselves, as plain numbers, and that are read from them. */
 import { Counter, Gauge, type Registry } from "prom-client";
-import { type Times, TimesHistogram } from "./histogram.ts";
+import { type Times, TimesHistogram } from "./time-histogram.ts";
+
+/** What is told of the certificate that TLS is spoken with. */
+export interface CertificateMetrics {
+  /** One was put in force. */
+  onLoad(certificate: { readonly expires: Date }): void;
+  /** The files could not be used. */
+  onFailure(): void;
+}
+
+export function registerCertificate(register: Registry): CertificateMetrics {
+  const registers = [register];
+  const expiry = new Gauge({
+    name: "gatehouse_tls_certificate_expiry_seconds",
+    help: "When the TLS certificate in force expires, in seconds since 1970",
+    aggregator: "min",
+    registers,
+  });
+  const isGood = new Gauge({
+    name: "gatehouse_tls_certificate_last_reload_successful",
+    help: "1 if the TLS certificate on disk is the one in force, 0 if the last good one is kept",
+    aggregator: "min",
+    registers,
+  });
+  return {
+    onLoad({ expires }) {
+      expiry.set(expires.getTime() / 1000);
+      isGood.set(1);
+    },
+    onFailure() {
+      isGood.set(0);
+    },
+  };
+}
+
+/** What one target of the upstream tells of itself. */
+export interface TargetMetrics {
+  /** As the configuration names it. */
+  readonly name: string;
+  /** Connections that carry a query. */
+  readonly busy: number;
+  /** True if queries go to it. */
+  isUp(): Promise<boolean>;
+}
+
+/** Shows each target by its name; a single one is told of by the upstream's own metrics. */
+export function registerTargets(register: Registry, targets: readonly TargetMetrics[]): void {
+  if (targets.length < 2) return;
+  const prefix = "gatehouse_upstream_target";
+  new Gauge({
+    name: `${prefix}_up`,
+    help: "1 if the target of the upstream can be used, else 0",
+    labelNames: ["target"],
+    aggregator: "min",
+    registers: [register],
+    async collect() {
+      const set = async (target: TargetMetrics) =>
+        this.set({ target: target.name }, Number(await target.isUp()));
+      await Promise.all(targets.map(set));
+    },
+  });
+  new Gauge({
+    name: `${prefix}_connections_busy`,
+    help: "Connections to the target of the upstream in use",
+    labelNames: ["target"],
+    registers: [register],
+    collect() {
+      for (const { name, busy } of targets) this.set({ target: name }, busy);
+    },
+  });
+}
 
 /** What the way to the upstream tells of itself. */
 export interface UpstreamMetrics {

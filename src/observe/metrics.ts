@@ -1,17 +1,19 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
-import { type CertificateMetrics, registerCertificate } from "./certificate-metrics.ts";
 import {
+  type CertificateMetrics,
   type HashMetrics,
+  registerCertificate,
   registerHashing,
+  registerTargets,
   registerTokens,
   registerUpstream,
+  type TargetMetrics,
   type TokenMetrics,
   type UpstreamMetrics,
 } from "./component-metrics.ts";
 import { type CountedRequest, RequestMetrics } from "./request-metrics.ts";
-import { registerTargets, type TargetMetrics } from "./target-metrics.ts";
 
 /** The metrics of one process at one moment. */
 export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;

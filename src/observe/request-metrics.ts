@@ -1,7 +1,6 @@
 import { Counter, Gauge, type Registry } from "prom-client";
-import { TimesByLabel, TimesHistogram } from "./histogram.ts";
-import { CountsByLabels } from "./labelled-counts.ts";
-import { UserCounts } from "./user-metrics.ts";
+import { CountsByLabels, UserCounts } from "./request-counts.ts";
+import { TimesByLabel, TimesHistogram } from "./time-histogram.ts";
 
 /** What is counted of a request that was answered. */
 export interface CountedRequest {

@@ -1,7 +1,6 @@
 import type { DestinationStream } from "pino";
 import pretty from "pino-pretty";
-import { type Colors, eventLine, type LogLine } from "./terminal-event.ts";
-import { requestLine } from "./terminal-request.ts";
+import { type Colors, eventLine, type LogLine, requestLine } from "./terminal-line.ts";
 
 export interface TerminalOptions {
   readonly hasColors: boolean;

@@ -1,4 +1,4 @@
-import type { TargetMetrics } from "../observe/target-metrics.ts";
+import type { TargetMetrics } from "../observe/component-metrics.ts";
 import { Refusal } from "../refusal.ts";
 import { Backend, type BackendOptions } from "./backend.ts";
 import { LoadBalancer } from "./load-balancer.ts";

@@ -1,4 +1,4 @@
-import type { TargetMetrics } from "../observe/target-metrics.ts";
+import type { TargetMetrics } from "../observe/component-metrics.ts";
 import type { Cancellation } from "./fair-limiter.ts";
 import { HealthCheck } from "./health-check.ts";
 import type { Candidate } from "./load-balancer.ts";

@@ -1,4 +1,4 @@
-import type { TargetMetrics } from "../observe/target-metrics.ts";
+import type { TargetMetrics } from "../observe/component-metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { BackendGroup } from "./backend-group.ts";

@@ -1,5 +1,5 @@
 import type { UpstreamMetrics } from "../observe/component-metrics.ts";
-import { Times } from "../observe/histogram.ts";
+import { Times } from "../observe/time-histogram.ts";
 import type { FairLimiter } from "./fair-limiter.ts";
 
 /** What is counted on the queries' ways to the upstream, all of them together. */

@@ -2,8 +2,8 @@
 import type { Membership } from "../gateway/member.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
 import { openParentChannel } from "../ipc/parent.ts";
-import { outliveErrors } from "../observe/last-resort.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
+import { outliveErrors } from "../observe/uncaught-errors.ts";
 import {
   type MainCalls,
   type RefusalFailure,
