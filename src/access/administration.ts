@@ -1,8 +1,4 @@
 import { Refusal } from "../refusal.ts";
-import type { Change } from "./change.ts";
-import { isExternalUsername } from "./names.ts";
-import type { Role } from "./roles.ts";
-import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 import {
   type Actor,
   requireAdministrator,
@@ -11,7 +7,11 @@ import {
   requireMayRevoke,
   requireSelfOrAdministrator,
   requireUnlimitedToken,
-} from "./standing.ts";
+} from "./administration-rights.ts";
+import type { Change } from "./change.ts";
+import { isExternalUsername } from "./names.ts";
+import type { Role } from "./roles.ts";
+import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 
 /** Each function judges an intention against the file as it is, and says what to change. */
 

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { configuredCosts } from "../identity/costs.ts";
+import { configuredCosts } from "../identity/hash-costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { print } from "./output.ts";

@@ -6,7 +6,7 @@ import { isEmail, isExternalUsername, isUsername } from "../access/names.ts";
 import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { configuredCosts } from "../identity/costs.ts";
+import { configuredCosts } from "../identity/hash-costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { invocation } from "../invocation.ts";
 import { Refusal } from "../refusal.ts";

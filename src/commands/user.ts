@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
-import { configuredCosts } from "../identity/costs.ts";
+import { configuredCosts } from "../identity/hash-costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { revokeTokensOf } from "../identity/revocations.ts";
 import {

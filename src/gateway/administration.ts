@@ -6,7 +6,7 @@ import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
-/** The caller, and the standing in which it acts. */
+/** The caller, and the rights by which it acts. */
 export interface ActingCaller {
   readonly caller: Caller;
   readonly actor: Subject;
@@ -21,7 +21,7 @@ export function requireCaller({ caller }: Exchange): ActingCaller {
 
 /**
  * Changes the access file for the caller. The caller itself is looked up again in what is read
- * under the lock, so that one who has just lost its standing changes nothing. When this resolves,
+ * under the lock, so that one who has just lost its rights changes nothing. When this resolves,
  * the gateway decides by the new state.
  *
  * @param endsTokensOf a user whose tokens end with the change, for good: also should an older access

@@ -1,7 +1,7 @@
 import { watchClock } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import { configuredCosts } from "../identity/costs.ts";
+import { configuredCosts } from "../identity/hash-costs.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { openPasswordRule, type PasswordRule } from "../identity/password-rule.ts";
 import { createAudit } from "../observe/audit.ts";

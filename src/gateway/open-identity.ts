@@ -1,7 +1,7 @@
 import type { AccessRules } from "../access/rules.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { configuredCosts } from "../identity/costs.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
+import { configuredCosts } from "../identity/hash-costs.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";

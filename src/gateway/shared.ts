@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import { configuredCosts } from "../identity/costs.ts";
+import { configuredCosts } from "../identity/hash-costs.ts";
 import { type Hashing, type HashingHere, openHashing } from "../identity/hashing.ts";
 import { RecentLogins } from "../identity/recent-logins.ts";
 import {

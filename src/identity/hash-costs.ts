@@ -1,6 +1,16 @@
 import { formatPasswordHash, type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import type { Configuration } from "../config/schema.ts";
 import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
+
+/** The configured costs of a new hash. */
+export function configuredCosts({ auth }: Configuration): HashCosts {
+  return {
+    memory: auth.argon2_memory_cost,
+    time: auth.argon2_time_cost,
+    parallelism: auth.argon2_parallelism,
+  };
+}
 
 /** The part of a hash that tells its costs, each spelling of them once. */
 function* spellings({ users }: Snapshot): Steps<Map<string, string>> {

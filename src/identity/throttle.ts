@@ -26,7 +26,7 @@ export interface Attempt {
   settle(outcome: Outcome): Promise<void>;
 }
 
-/** Counts failed logins per user and address, and per address. */
+/** The rate limit on failed logins: counts them per user and address, and per address. */
 export interface LoginThrottle {
   /** @throws Refusal `too_many_attempts` with the seconds to wait, or `login_busy` */
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;

@@ -1,8 +1,8 @@
 import * as z from "zod";
 import { planSetPassword } from "../../access/administration.ts";
+import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
 import type { Subject } from "../../access/policy.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
-import { requireSelfOrAdministrator } from "../../access/standing.ts";
 import { credentialOf } from "../../identity/credential.ts";
 import { checkPassword, hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";

@@ -1,7 +1,7 @@
+import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
 import { isExternalUsername } from "../../access/names.ts";
 import type { Subject } from "../../access/policy.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
-import { requireSelfOrAdministrator } from "../../access/standing.ts";
 import { Refusal } from "../../refusal.ts";
 import { requireCaller } from "../administration.ts";
 import { sendSuccess } from "../answer.ts";

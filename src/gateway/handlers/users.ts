@@ -1,5 +1,6 @@
 import * as z from "zod";
 import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
+import { maySeeGrants, requireManager } from "../../access/administration-rights.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/names.ts";
 import { firstNames } from "../../access/page.ts";
 import type { Subject } from "../../access/policy.ts";
@@ -12,7 +13,6 @@ import {
   type UserView,
   viewUser,
 } from "../../access/snapshot.ts";
-import { maySeeGrants, requireManager } from "../../access/standing.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";

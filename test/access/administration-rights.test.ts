@@ -1,12 +1,12 @@
 import t from "tap";
 import { planGrant } from "../../src/access/administration.ts";
-import { type Role, roles } from "../../src/access/roles.ts";
 import {
   type Actor,
   requireAdministrator,
   requireMayGrant,
   requireUnlimitedToken,
-} from "../../src/access/standing.ts";
+} from "../../src/access/administration-rights.ts";
+import { type Role, roles } from "../../src/access/roles.ts";
 import { refusalOf, snapshotOf } from "./kit.ts";
 
 /** What comes of `actor` giving the target each role in turn, widest first: `+` is allowed. */

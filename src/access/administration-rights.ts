@@ -4,7 +4,7 @@ import { EVERY_DATABASE, mayGrant, outranks, type Role } from "./roles.ts";
 import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
 
 /**
- * Who changes the access file: a caller with a standing of its own, or the operator at the
+ * Who changes the access file: a caller with administration rights of its own, or the operator at the
  * command line, who could as well edit the file by hand.
  */
 export type Actor = Subject | "operator";

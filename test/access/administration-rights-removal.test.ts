@@ -1,6 +1,6 @@
 import t from "tap";
 import { planRemoveUser } from "../../src/access/administration.ts";
-import { type Actor, requireMayRevoke } from "../../src/access/standing.ts";
+import { type Actor, requireMayRevoke } from "../../src/access/administration-rights.ts";
 import { refusalOf, snapshotOf } from "./kit.ts";
 
 const staff = [
