@@ -10,7 +10,6 @@ import { type CountingTokenAuthority, createTokenAuthority } from "../identity/t
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Membership } from "./member.ts";
-import { revocationsInStep } from "./reload-propagation.ts";
 import type { Shared } from "./shared.ts";
 
 /** All that tells who is calling. */
@@ -64,8 +63,9 @@ export async function openIdentity(
   });
   metrics.keysReloaded(true);
   opened.defer(() => keys.close());
-  const own = await openRevocations(auth.revocations_file, {
+  const revocations = await openRevocations(auth.revocations_file, {
     ...checkRead,
+    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("revocations") }),
     onFailure: (error) =>
       log.error(
         { reason: reasonOf(error) },
@@ -77,8 +77,7 @@ export async function openIdentity(
         "the revocations file lacks what is in force: it stays so and is written back",
       ),
   });
-  opened.defer(() => own.close());
-  const revocations = member === undefined ? own : revocationsInStep(own, member.tellOthers);
+  opened.defer(() => revocations.close());
   const stop = makeHandEditsLast(access, revocations, {
     turn: member?.number,
     onFailure: (user, error) =>

@@ -10,7 +10,10 @@ import {
 } from "./revocation-file.ts";
 import type { TokenClaims } from "./token.ts";
 
-/** The revocations as they are in force, kept up to date with the disk. */
+/**
+ * The revocations in force, wherever they are held: the revocations file is one such place. A
+ * revocation is made when it is held for good and in force in every process of the gateway.
+ */
 export interface LiveRevocations {
   isRevoked(token: Pick<TokenClaims, "tokenId" | "username" | "issuedAt">): boolean;
   /** The least `iat`, in epoch seconds, that a token of this user may have. */
@@ -43,6 +46,8 @@ export interface RevocationOptions {
   readonly onFailure: (error: unknown) => void;
   /** Told how many revocations the file has lost, before they are written back. */
   readonly onLost: (count: number) => void;
+  /** Has the other processes read what was just added; done once they have. */
+  readonly tellOthers?: () => Promise<void>;
 }
 
 interface Index {
@@ -170,7 +175,7 @@ export async function openRevocations(
 
   async function add(revocation: Revocation): Promise<void> {
     await revoke(file, revocation, ...lost);
-    await reload();
+    await Promise.all([reload(), options.tellOthers?.()]);
   }
 
   const watch = watchFile(file, reload);
