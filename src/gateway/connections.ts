@@ -39,7 +39,7 @@ class ClientConnection {
 }
 
 /**
- * The connections of the front. The requests of one are served one after the other: each is judged
+ * The connections of the listener, and their graceful shutdown. The requests of one are served one after the other: each is judged
  * by what is in force when the answers before it are out, and a connection never costs more than
  * one request does.
  */

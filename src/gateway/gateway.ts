@@ -5,6 +5,8 @@ import type { LoginContext } from "../identity/login.ts";
 import type { PasswordRule } from "../identity/password-rule.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
+import type { PrincipalSources } from "../mcp/authenticate.ts";
+import type { AuthorizationServer } from "../oauth/server/options.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -15,8 +17,18 @@ import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body-collector.ts";
 import type { Exchange } from "./exchange.ts";
-import type { McpEndpoint } from "./mcp-endpoint.ts";
 import type { Shared } from "./shared.ts";
+
+/** The protected resource `/mcp`, once the gateway knows its own URL. */
+export interface McpEndpoint {
+  readonly sources: PrincipalSources;
+  /** The embedded authorization server; undefined where external ones are configured. */
+  readonly authorizationServer: AuthorizationServer | undefined;
+  /** The issuers that the resource's metadata names. */
+  readonly issuers: readonly string[];
+  /** Answers an authenticated request. @param body undefined for GET and DELETE */
+  handle(exchange: Exchange, body: Buffer | undefined): Promise<void>;
+}
 
 /** All that a request may need on its way: what lives as long as the gateway does. */
 export interface Gateway {

@@ -14,8 +14,7 @@ import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
 import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
-import type { Gateway } from "./gateway.ts";
-import type { McpEndpoint } from "./mcp-endpoint.ts";
+import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { requireRight, rightsOf } from "./mcp-rights.ts";
 import { ask } from "./query-flow.ts";
 

@@ -130,14 +130,14 @@ export function createPeerReader(
   };
 }
 
-const departures = new WeakMap<Socket, AbortSignal>();
+const disconnects = new WeakMap<Socket, AbortSignal>();
 
 /** Aborted when the connection has closed; one signal for each, however many requests it brings. */
-function departureOf(socket: Socket): AbortSignal {
-  const known = departures.get(socket);
+function disconnectOf(socket: Socket): AbortSignal {
+  const known = disconnects.get(socket);
   if (known !== undefined) return known;
   const controller = new AbortController();
-  departures.set(socket, controller.signal);
+  disconnects.set(socket, controller.signal);
   if (socket.destroyed) controller.abort();
   else socket.once("close", () => controller.abort());
   return controller.signal;
@@ -148,5 +148,5 @@ export function loginOrigin(
   { address, isUntrustedFront }: Peer,
   { socket }: IncomingMessage,
 ): LoginOrigin {
-  return { address, isShared: isUntrustedFront, signal: departureOf(socket) };
+  return { address, isShared: isUntrustedFront, signal: disconnectOf(socket) };
 }
