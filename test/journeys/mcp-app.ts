@@ -1,6 +1,7 @@
 /** What apps do on their way to `/mcp`, and their users in a browser. */
 import type { Browser } from "playwright-core";
 import type { Test } from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
 import type { Notebook } from "../oauth/notebook.ts";
 import { passwordOf, staffedHome, tokenOf } from "./staff.ts";
@@ -35,6 +36,7 @@ export async function letIn(
   { database, reach, sees = [] }: Permission,
 ): Promise<URLSearchParams> {
   const context = await browser.newContext();
+  context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
   await page.goto(notebook.sentTo?.href ?? "");
   await page.getByLabel("Username").fill("alice");

@@ -1,7 +1,14 @@
+import { execFile } from "node:child_process";
+import { existsSync, mkdtempSync, renameSync, rmSync, statSync } from "node:fs";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { promisify } from "node:util";
 import sparticuz from "@sparticuz/chromium";
 import { type Browser, chromium } from "playwright-core";
 import type { Test } from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
+import { nodeCommand } from "../kit/node.ts";
 
 /** A site of a test's own that shows this page at every path: its origin. */
 export async function openSite(t: Test, page: string): Promise<string> {
@@ -27,10 +34,36 @@ export async function openCallback(t: Test): Promise<string> {
 /** What the browser must not be spared: the rules that pages rely on. */
 const unwanted = ["--disable-web-security", "--allow-running-insecure-content", "--single-process"];
 
+/**
+ * The browser, unpacked once on a machine. The library unpacks file by file into the directory for
+ * temporary files and takes what is there already: one test would start what another is still
+ * writing, or what one that was ended has left. So it has a directory of its own for that.
+ */
+async function unpack(): Promise<string> {
+  const library = import.meta.resolve("@sparticuz/chromium");
+  const { size } = statSync(new URL("../bin/chromium.br", library));
+  const directory = path.join(tmpdir(), `gatehouse-chromium-${size}`);
+  const file = path.join(directory, "chromium");
+  if (existsSync(file)) return file;
+  const own = mkdtempSync(`${directory}-`);
+  const code = `import library from ${JSON.stringify(library)}; await library.executablePath();`;
+  const [program, flags] = nodeCommand(["--input-type=module", "--eval", code]);
+  await promisify(execFile)(program, flags, { env: { ...process.env, TMPDIR: own } });
+  try {
+    renameSync(own, directory);
+  } catch (error) {
+    rmSync(own, { recursive: true });
+    // Another test was faster.
+    if (!existsSync(file)) throw error;
+  }
+  return file;
+}
+
 /** Starts a headless browser; it ends with the test. */
 export async function launch(t: Test): Promise<Browser> {
   const browser = await chromium.launch({
-    executablePath: await sparticuz.executablePath(),
+    executablePath: await unpack(),
+    timeout: PATIENCE_MS,
     args: sparticuz.args.filter((argument) => !unwanted.includes(argument)),
   });
   t.teardown(() => browser.close());
