@@ -1,8 +1,10 @@
 import { chmodSync, cpSync, mkdtempSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import type { Certificate } from "../../test/kit/certificate.ts";
 import { freePort } from "../../test/kit/free-port.ts";
 import { cleanEnvironment } from "../../test/kit/process.ts";
+import { tlsSection, writePair } from "../../test/kit/tls-files.ts";
 import { Program } from "../rig/program.ts";
 import { GATEWAY_CORE, MEGABYTE, type System } from "./system.ts";
 import type { World } from "./world.ts";
@@ -17,10 +19,13 @@ export interface GatehouseOptions {
   readonly nodeFlags?: readonly string[];
   /** Whether it is kept to a core; by default it is. */
   readonly isPinned?: boolean;
+  /** By which it speaks TLS itself. */
+  readonly certificate?: Certificate;
 }
 
 /** A gateway of ours and where its metrics are. */
 export interface Gatehouse extends System {
+  readonly program: Program;
   readonly metricsPort: number;
 }
 
@@ -34,17 +39,20 @@ export async function startGatehouse(
     name = "Gatehouse",
     nodeFlags = [],
     isPinned = true,
+    certificate,
   }: GatehouseOptions = {},
 ): Promise<Gatehouse> {
   const home = mkdtempSync(path.join(world.directory, "home-"));
   chmodSync(home, 0o700);
   const metricsPort = await freePort();
   writeFileSync(path.join(home, "access_control.toml"), world.accessFile(users), { mode: 0o600 });
+  if (certificate !== undefined) writePair(home, certificate);
   writeFileSync(
     path.join(home, "gateway.toml"),
     `[server]
 port = 0
 workers = ${workers}
+${certificate === undefined ? "" : tlsSection}
 [upstream]
 url = "http://127.0.0.1:${upstreamPort}"
 [audit]
@@ -59,10 +67,11 @@ enabled = false
   const core = isPinned ? GATEWAY_CORE : undefined;
   const flags = [...nodeFlags, program, "serve"];
   const running = new Program(process.execPath, flags, core, cleanEnvironment(home));
-  const port = Number(await running.printed(/"url":"http:\/\/127\.0\.0\.1:(\d+)/));
+  const port = Number(await running.printed(/"url":"https?:\/\/127\.0\.0\.1:(\d+)/));
   await world.adoptKey(home);
   return {
     ...{ name, port, program: running, metricsPort },
+    scheme: certificate === undefined ? "http" : "https",
     ...{ algorithm: "ES256", largestBody: 10 * MEGABYTE },
   };
 }

@@ -39,11 +39,12 @@ async function sampleOf(
   world: World,
   seconds: number,
 ): Promise<Sample> {
-  const { port, program, algorithm = "ES256" } = system;
+  const { port, scheme, program, algorithm = "ES256" } = system;
   const tokens = await tokenFile(world, algorithm, scenario.tokens, FRESH_PER_SECOND * seconds);
   const files = { tokenFile: tokens, bodyFile: bodyFile(world, scenario) };
-  const { connections } = scenario;
-  const sample = await load(program, { port, connections, seconds, ...files, core: LOAD_CORE });
+  const { connections, isClosing } = scenario;
+  const asked = { port, scheme, connections, isClosing, seconds, ...files, core: LOAD_CORE };
+  const sample = await load(program, asked);
   requireAnswers(system, scenario, sample);
   return sample;
 }

@@ -10,6 +10,8 @@ export interface Scenario {
   readonly body: number;
   readonly answer: AnswerSize;
   readonly connections: number;
+  /** True for a connection of its own for each request. */
+  readonly isClosing?: boolean;
   /** `repeated`: a few in turn; `fresh`: each one once; `denied`: of a user without the right. */
   readonly tokens: "repeated" | "fresh" | "denied";
 }

@@ -5,7 +5,9 @@ import type { Algorithm } from "./world.ts";
 export interface System {
   readonly name: string;
   readonly port: number;
-  readonly program: Program;
+  /** By default `http`. */
+  readonly scheme?: "http" | "https";
+  readonly program: Pick<Program, "cpuSeconds" | "stop">;
   /** Which signature its tokens carry; undefined for a forward that looks at none. */
   readonly algorithm: Algorithm | undefined;
   /** Bytes of the largest body that it can look into. */

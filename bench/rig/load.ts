@@ -17,6 +17,10 @@ const resultShape = z.object({
 /** What `wrk` is to send, and for how long. */
 export interface Load {
   readonly port: number;
+  /** By default `http`; a certificate is not verified. */
+  readonly scheme?: "http" | "https" | undefined;
+  /** True for a connection of its own for each request. */
+  readonly isClosing?: boolean | undefined;
   readonly connections: number;
   readonly seconds: number;
   readonly tokenFile: string;
@@ -36,12 +40,14 @@ export interface Sample {
 }
 
 /** Loads a port in a closed loop and looks at what that costs `measured`. */
-export async function load(measured: Program, options: Load): Promise<Sample> {
-  const { port, connections, seconds, tokenFile, bodyFile, core } = options;
+export async function load(measured: Pick<Program, "cpuSeconds">, options: Load): Promise<Sample> {
+  const { port, scheme = "http", connections, seconds, tokenFile, bodyFile, core } = options;
+  const closing = options.isClosing ? ["close"] : [];
   const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];
   const [command = "", ...flags] = [
     ...[...pinned, "wrk", "-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "20s"],
-    ...["-s", script, `http://127.0.0.1:${port}/query`, "--", tokenFile, bodyFile],
+    ...["-s", script, `${scheme}://127.0.0.1:${port}/query`, "--", tokenFile, bodyFile],
+    ...closing,
   ];
   const before = measured.cpuSeconds();
   const child = spawn(command, flags, { stdio: ["ignore", "pipe", "inherit"] });

@@ -1,4 +1,5 @@
--- Sends the same body with one token after the other. Arguments: file of tokens, file of the body.
+-- Sends the same body with one token after the other. Arguments: file of tokens, file of the body,
+-- and "close" for a connection for each request.
 local requests = {}
 local at = 0
 
@@ -8,6 +9,7 @@ function init(args)
   file:close()
   for token in io.lines(args[1]) do
     local headers = { ["Content-Type"] = "application/json", ["Authorization"] = "Bearer " .. token }
+    if args[3] == "close" then headers["Connection"] = "close" end
     requests[#requests + 1] = wrk.format("POST", "/query", headers, body)
   end
 end
