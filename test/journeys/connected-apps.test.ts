@@ -7,9 +7,9 @@ import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { obtainTokens, refresh } from "../oauth/flow.ts";
 import { registered } from "../oauth/kit.ts";
-import { servedBy } from "./crew.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 import { passwordOf, staffedHome } from "./staff.ts";
+import { servedBy } from "./supervised.ts";
 
 /** Requests on connections of their own after which each worker has had one, all but surely. */
 const MANY = 16;

@@ -7,8 +7,8 @@ import { freePort } from "../kit/free-port.ts";
 import { startGateway, TestGateway } from "../kit/gateway.ts";
 import { Service } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { servedBy, workersOf } from "./crew.ts";
 import { askUntilRefused } from "./load.ts";
+import { servedBy, workersOf } from "./supervised.ts";
 
 const upstream = await new RecordingUpstream().listen();
 t.teardown(() => upstream.close());

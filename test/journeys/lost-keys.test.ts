@@ -7,8 +7,8 @@ import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
-import { workersOf } from "./crew.ts";
 import { insertRefusal, openStaffed, tokenOf } from "./staff.ts";
+import { workersOf } from "./supervised.ts";
 
 const grants = ["root * Owner", "bob main ReadWrite"];
 

@@ -8,8 +8,8 @@ import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { REDIRECT } from "../oauth/kit.ts";
 import { Notebook } from "../oauth/notebook.ts";
-import { servedBy } from "./crew.ts";
 import { passwordOf, staffedHome } from "./staff.ts";
+import { servedBy } from "./supervised.ts";
 
 const AT_ONCE = 8;
 const ROUNDS = 3;

@@ -2,9 +2,9 @@ import t from "tap";
 import { startGateway } from "../kit/gateway.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize } from "../mcp/messages.ts";
-import { servedBy } from "./crew.ts";
 import { send } from "./mcp.ts";
 import { staffedHome, tokenOf } from "./staff.ts";
+import { servedBy } from "./supervised.ts";
 
 const fixture = new FixtureServer();
 const url = await fixture.listen();

@@ -13,9 +13,9 @@ import {
   SocketClient,
 } from "../kit/web-socket.ts";
 import { Wire } from "../kit/wire.ts";
-import { servedBy } from "./crew.ts";
 import { type Way, ways } from "./losses.ts";
 import { openStaffed, soon, succeed, tokenOf } from "./staff.ts";
+import { servedBy } from "./supervised.ts";
 
 const config = `
 [[routes]]

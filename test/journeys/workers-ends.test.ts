@@ -9,9 +9,9 @@ import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire } from "../kit/wire.ts";
-import { servedBy, workerOf, workersOf } from "./crew.ts";
 import { KeptConnection } from "./kept-connection.ts";
 import { askUntilRefused } from "./load.ts";
+import { servedBy, workerOf, workersOf } from "./supervised.ts";
 
 const COUNT = 2;
 

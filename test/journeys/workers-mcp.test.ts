@@ -7,9 +7,9 @@ import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { obtainTokens, refresh } from "../oauth/flow.ts";
 import { postForm, register } from "../oauth/kit.ts";
-import { servedBy, workerOf } from "./crew.ts";
 import { refusalOf, send } from "./mcp.ts";
 import { passwordOf, staffedHome, tokenOf } from "./staff.ts";
+import { servedBy, workerOf } from "./supervised.ts";
 
 const COUNT = 3;
 const grants = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];

@@ -6,9 +6,9 @@ import { eventually } from "../kit/eventually.ts";
 import { runCommand } from "../kit/process.ts";
 import { insert, select } from "../kit/queries.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { connectToEach, servedBy, workerOf } from "./crew.ts";
 import type { KeptConnection } from "./kept-connection.ts";
 import { openStaffed, passwordOf, soon, tokenOf } from "./staff.ts";
+import { connectToEach, servedBy, workerOf } from "./supervised.ts";
 
 const names = ["ivy", "ann", "ben", "cid", "dan", "eve", "fay", "gus", "hal"];
 const grants = ["root * Owner", "rita main ReadOnly", ...names.map((name) => `${name} main Owner`)];

@@ -2,6 +2,9 @@ import type { SpooledAnswer } from "../spool.ts";
 import type { Task } from "./protocol.ts";
 import { WorkerProcess } from "./worker-process.ts";
 
+/** How long an idle worker may take to close its files, in milliseconds. */
+const closeTime = 5000;
+
 /** How many workers there are at most; more of them than one database is read by at a time. */
 const workerLimit = 6;
 
@@ -41,7 +44,7 @@ export class WorkerPool {
 
   /** Ends all workers, which must be idle. */
   async close(): Promise<void> {
-    await Promise.all(Array.from(this.#workers, (worker) => worker.close()));
+    await Promise.all(Array.from(this.#workers, (worker) => worker.close(closeTime)));
   }
 
   /** The worker that was used last is taken first: its files are open and its memory is warm. */
