@@ -82,7 +82,9 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
   }
 
   const embedded = createEmbeddedMcp<Caller>({
-    grammar: gateway.grammar,
+    get grammar() {
+      return gateway.grammar;
+    },
     requireRight: ({ exchange }, asked) => requireRight(gateway, exchange, asked),
     ask: ({ exchange }, body, options) => ask(gateway, exchange, body, options),
     schema: askedBy(gateway.schema),

@@ -163,7 +163,7 @@ function concernsSchema(
 export function createEmbeddedMcp<Caller extends Principal>(
   options: EmbeddedMcpOptions<Caller>,
 ): EmbeddedMcp<Caller> {
-  const tools = toolsOf(options);
+  const toolsNow = toolsOf(options);
   const handler = createMcpHandler(({ requestInfo }) => {
     const server = requestInfo instanceof WebRequest ? requestInfo.createServer?.() : undefined;
     if (server === undefined) throw new Error("A request without its caller");
@@ -176,6 +176,7 @@ export function createEmbeddedMcp<Caller extends Principal>(
     principal: Caller,
     signal: AbortSignal,
   ): Promise<Omit<Call<Caller>, "answering" | "slot">> {
+    const tools = toolsNow();
     // Where it cannot be said, whoever asks for more learns why.
     const hasSchema =
       concernsSchema(tools, message) &&

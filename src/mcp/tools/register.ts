@@ -3,6 +3,7 @@ import type {
   McpServer,
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
+import { memoizeLast } from "../../memoize.ts";
 import type { Grammar } from "../../query/grammar.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { OperationName } from "../../query/operations.ts";
@@ -21,9 +22,9 @@ import {
 } from "./call-arguments.ts";
 import { type QueryTool, queryTools, schemaTools, type ToolDefinition } from "./definitions.ts";
 import {
+  doneOf,
   LONGEST_MESSAGE,
   listResult,
-  messageOf,
   type QueryAnswer,
   resultOf,
   rowsOf,
@@ -105,7 +106,7 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
       requireRight(principal, { operation, permission, database, tables });
       if (!reads) {
         const query = queryOf(operation, args);
-        return messageOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
+        return doneOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
       }
       // Read for each call: they may have changed.
       const { rowLimit, resultBytes } = context;
@@ -154,12 +155,14 @@ function fromSchema<Caller>(
   return tools.map((tool) => ({ ...tool, isOfSchema: true }));
 }
 
-/** Every tool. */
-export function toolsOf<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
-  return [
-    ...fromSchema(context.schema, context),
-    ...queryTools(context.grammar).map((definition) => fromQuery(context, definition)),
-  ];
+/** Gives the tools that there are now: others once the grammar is another one. */
+export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly Tool<Caller>[] {
+  const ofSchema = fromSchema(context.schema, context);
+  const toolsFor = memoizeLast((grammar: Grammar) => [
+    ...ofSchema,
+    ...queryTools(grammar).map((definition) => fromQuery(context, definition)),
+  ]);
+  return () => toolsFor(context.grammar);
 }
 
 /** Takes the result of the call of this request. */

@@ -39,7 +39,13 @@ function joined(one: Schema, other: Schema): Schema | undefined {
   return { ...one, properties: Object.fromEntries(properties) };
 }
 
-/** Alternatives, those of the same fields as one, and no text beside any text. */
+/** True if the other one says all that this one does: any text for a word, or a list of such. */
+function isCovered(schema: Schema, other: Schema): boolean {
+  if (typeof schema.const === "string" && isDeepStrictEqual(other, { type: "string" })) return true;
+  return other.type === "array" && isDeepStrictEqual(other.items, schema);
+}
+
+/** Alternatives, those of the same fields as one, and none that another one covers. */
 function fewer(alternatives: readonly Schema[]): Schema {
   const kept: Schema[] = [];
   for (const schema of alternatives) {
@@ -47,8 +53,7 @@ function fewer(alternatives: readonly Schema[]): Schema {
     if (at < 0) kept.push(schema);
     else kept[at] = joined(kept[at] ?? {}, schema) ?? schema;
   }
-  const hasText = kept.some((schema) => isDeepStrictEqual(schema, { type: "string" }));
-  const oneOf = kept.filter(({ const: text }) => !hasText || typeof text !== "string");
+  const oneOf = kept.filter((schema) => !kept.some((other) => isCovered(schema, other)));
   return oneOf.length === 1 ? (oneOf[0] ?? {}) : { oneOf };
 }
 
@@ -57,14 +62,23 @@ function short(schema: Schema): Schema {
   const { oneOf, ...others } = schema;
   const entries = Object.entries(others).flatMap(([keyword, value]): [string, unknown][] => {
     if (bounds.has(keyword)) return [];
-    if (keyword !== "properties") return [[keyword, isSchema(value) ? short(value) : value]];
+    if (keyword !== "properties") return [[keyword, isSchema(value) ? shorter(value) : value]];
     const fields = Object.entries(isSchema(value) ? value : {});
     return [
-      [keyword, Object.fromEntries(fields.map(([name, of]) => [name, isSchema(of) && short(of)]))],
+      [
+        keyword,
+        Object.fromEntries(fields.map(([name, of]) => [name, isSchema(of) && shorter(of)])),
+      ],
     ];
   });
-  const alternatives = Array.isArray(oneOf) ? fewer(oneOf.filter(isSchema).map(short)) : {};
+  const alternatives = Array.isArray(oneOf) ? fewer(oneOf.filter(isSchema).map(shorter)) : {};
   return { ...alternatives, ...Object.fromEntries(entries) };
+}
+
+/** As `short`, below the arguments themselves: what else may not stand there, a complaint says. */
+function shorter(schema: Schema): Schema {
+  const { additionalProperties, ...others } = short(schema);
+  return additionalProperties === false ? others : short(schema);
 }
 
 /** Writes a named schema where it is asked for; one that holds itself stands in `definitions`. */
@@ -82,7 +96,8 @@ function inlining(definitions: Map<string, Schema>): Reference {
     const schema = make(reference);
     open.delete(name);
     if (!recursive.has(name)) return schema;
-    definitions.set(name, short(schema));
+    const { description: _, ...unnamed } = shorter(schema);
+    definitions.set(name, unnamed);
     return known;
   };
   return reference;
@@ -95,7 +110,7 @@ export function inputSchema(fields: Fields<OperationDraft>): Schema {
   return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
 }
 
-const truncated = { type: "boolean", description: "True if there are more than are listed." };
+const truncated = { type: "boolean" };
 
 function listOf(key: string, items: Schema, more: Schema = {}): Schema {
   const properties = { [key]: { type: "array", items }, truncated, ...more };
@@ -117,7 +132,10 @@ export const outputSchemas = {
       },
     },
   ),
-  done: { type: "object", properties: { message: { type: "string" } }, required: ["message"] },
+  done: {
+    type: "object",
+    properties: { message: { type: "string" }, affected: { type: "integer" } },
+  },
   databases: listOf("databases", { type: "string" }),
   tables: listOf("tables", { type: "string" }),
   columns: listOf("columns", {
