@@ -22,9 +22,9 @@ import {
 } from "./call-arguments.ts";
 import { type QueryTool, queryTools, schemaTools, type ToolDefinition } from "./definitions.ts";
 import {
-  doneOf,
   LONGEST_MESSAGE,
   listResult,
+  messageOf,
   type QueryAnswer,
   resultOf,
   rowsOf,
@@ -106,7 +106,7 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
       requireRight(principal, { operation, permission, database, tables });
       if (!reads) {
         const query = queryOf(operation, args);
-        return doneOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
+        return messageOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
       }
       // Read for each call: they may have changed.
       const { rowLimit, resultBytes } = context;

@@ -1,6 +1,6 @@
 import { runAtOnce, runCooperatively } from "../../cooperative-scheduling.ts";
-import { JsonRefused, readMembers, readText, writeMembers } from "../strict-json.ts";
-import { plainJson, type Rows, rowsIn } from "./rows.ts";
+import { JsonRefused, readMembers, readText } from "../strict-json.ts";
+import { type Rows, rowsIn } from "./rows.ts";
 import { ToolFailure } from "./tool-failure.ts";
 
 /** What a tool has done, written as it goes out. */
@@ -101,21 +101,25 @@ export interface QueryAnswer {
 /** Bytes of an answer that says what was done, or why not. */
 export const LONGEST_MESSAGE = 16 * 1024;
 
-function membersIn(body: Buffer): Map<string, Buffer> {
-  if (body.length > LONGEST_MESSAGE) return new Map();
+interface Message {
+  readonly message?: string | undefined;
+  readonly code?: string | undefined;
+}
+
+function messageIn(body: Buffer): Message {
+  if (body.length > LONGEST_MESSAGE) return {};
   try {
-    return runAtOnce(readMembers(body));
+    const members = runAtOnce(readMembers(body));
+    return { message: readText(members.get("message")), code: readText(members.get("code")) };
   } catch (error) {
-    if (error instanceof JsonRefused) return new Map();
+    if (error instanceof JsonRefused) return {};
     throw error;
   }
 }
 
 function requireSuccess({ status, body }: QueryAnswer): void {
   if (status >= 200 && status < 300) return;
-  const members = membersIn(body);
-  const message = readText(members.get("message")) ?? "The database gave no reason";
-  const code = readText(members.get("code")) ?? `status ${status}`;
+  const { message = "The database gave no reason", code = `status ${status}` } = messageIn(body);
   throw new ToolFailure(`${status === 403 ? "Denied" : "Failed"}: ${message} (${code})`);
 }
 
@@ -129,15 +133,8 @@ export async function rowsOf(answer: QueryAnswer, limits: PageLimits): Promise<T
   return listResult("rows", rows, limits);
 }
 
-/** What an answer says was done, with the rows that it returns. @throws ToolFailure */
-export function doneOf(answer: QueryAnswer): ToolResult {
+/** What an answer says was done. @throws ToolFailure */
+export function messageOf(answer: QueryAnswer): ToolResult {
   requireSuccess(answer);
-  if (answer.isCut) {
-    return resultOf({ message: "Done; what it returns is more than this tool's result may hold" });
-  }
-  const members = membersIn(answer.body);
-  members.delete("status");
-  if (members.size === 0) return resultOf({ message: "Done" });
-  const structured = plainJson(writeMembers(members));
-  return { text: structured.toString(), structured };
+  return resultOf({ message: messageIn(answer.body).message ?? "Done" });
 }

@@ -60,15 +60,6 @@ function rowAt(bytes: Buffer, start: number, end: number, rounded: readonly numb
   return Buffer.concat([...pieces, bytes.subarray(from, end)]);
 }
 
-/** A JSON value as rows are: with such numbers as strings, and without line breaks. */
-export function plainJson(value: Buffer): Buffer {
-  const reader = new NumberReader(value);
-  reader.skipValue();
-  const plain = rowAt(value, 0, value.length, reader.rounded);
-  eraseLineBreaks(plain);
-  return plain;
-}
-
 /** Line breaks of JSON stand between its tokens alone; in an event stream they would end a line. */
 function eraseLineBreaks(row: Buffer): void {
   if (!row.includes(lineFeed) && !row.includes(carriageReturn)) return;

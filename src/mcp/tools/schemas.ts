@@ -132,10 +132,7 @@ export const outputSchemas = {
       },
     },
   ),
-  done: {
-    type: "object",
-    properties: { message: { type: "string" }, affected: { type: "integer" } },
-  },
+  done: { type: "object", properties: { message: { type: "string" } }, required: ["message"] },
   databases: listOf("databases", { type: "string" }),
   tables: listOf("tables", { type: "string" }),
   columns: listOf("columns", {
