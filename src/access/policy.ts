@@ -1,5 +1,5 @@
 import type { PermissionClass } from "../query/permissions.ts";
-import type { Access, Query } from "../query/query.ts";
+import type { Query } from "../query/query.ts";
 import { EVERY_DATABASE, type Role, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
@@ -86,13 +86,25 @@ export interface QueryDecision {
 export function decideQuery(snapshot: Snapshot, subject: Subject, query: Query): QueryDecision {
   const decisions: Decision[] = [];
   for (const access of query.accesses) {
-    const decision = decideAccess(snapshot, subject, access);
+    const { permissions, database } = access;
+    const decision = decideAll(snapshot, subject, permissions, database);
     decisions.push(decision);
     if (!decision.allowed) return { allowed: false, decisions };
   }
   return { allowed: decisions.length > 0, decisions };
 }
 
-function decideAccess(snapshot: Snapshot, subject: Subject, access: Access): Decision {
-  return decide(snapshot, subject, access.permission, access.database);
+/** Decides on several rights on one database: the first denial, or the last permission. */
+export function decideAll(
+  snapshot: Snapshot,
+  subject: Subject,
+  permissions: readonly PermissionClass[],
+  database: string,
+): Decision {
+  let decision = deny("no_grant");
+  for (const permission of permissions) {
+    decision = decide(snapshot, subject, permission, database);
+    if (!decision.allowed) break;
+  }
+  return decision;
 }

@@ -1,7 +1,7 @@
 import { Argument, Command, InvalidArgumentError } from "commander";
 import { planGrant, planRevoke } from "../access/administration.ts";
 import { isDatabaseOrEvery, isExternalUsername } from "../access/names.ts";
-import { type Decision, decide } from "../access/policy.ts";
+import { type Decision, decideAll } from "../access/policy.ts";
 import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -86,21 +86,22 @@ function readRole(text: string): Role {
   throw new InvalidArgumentError(message);
 }
 
-/** The right that an operation needs, by its key in a query or by the right's own name. */
-function permissionOf(operation: string, { query }: Configuration): PermissionClass {
-  const own = Object.entries(definitions).map(([name, { permission }]) => [name, permission]);
-  const known: Record<string, PermissionClass> = {
-    ...Object.fromEntries(own),
-    ...query.operations,
-  };
+/** The rights that an operation needs, by its key in a query or by a right's own name. */
+function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
+  const own = Object.entries(definitions).map(([name, { permissions }]) => [name, permissions]);
+  const configured = Object.entries(query.operations).map(([name, right]) => [name, [right]]);
+  const known = new Map<string, readonly PermissionClass[]>(
+    Object.entries(Object.fromEntries([...own, ...configured])),
+  );
   const wanted = operation.toLowerCase();
-  const key = Object.keys(known).find((name) => name.toLowerCase() === wanted);
-  const permission = key === undefined ? operation.toUpperCase() : known[key];
-  if (permission !== undefined && isPermissionClass(permission)) return permission;
-  const allowed = [...Object.keys(known), ...permissionClasses].join(", ");
-  const meant = didYouMean(operation, [...Object.keys(known), ...permissionClasses]);
-  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${allowed}${meant}`;
-  throw new UsageError(problem);
+  const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
+  const permissions = known.get(key ?? "");
+  if (permissions !== undefined) return permissions;
+  const permission = operation.toUpperCase();
+  if (isPermissionClass(permission)) return [permission];
+  const all = [...known.keys(), ...permissionClasses];
+  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
+  throw new UsageError(problem + didYouMean(operation, all));
 }
 
 /** Why a user may or may not do something: what the decision says, or the user's own state. */
@@ -138,10 +139,11 @@ async function check(
 ): Promise<void> {
   const loaded = loadFor(options);
   requireDatabase(database);
-  const permission = permissionOf(operation, loaded.configuration);
+  const permissions = permissionsOf(operation, loaded.configuration);
+  const permission = permissions.join(" and ");
   const snapshot = await readAccess(loaded);
   const subject = { username, tokenDatabase: EVERY_DATABASE };
-  const decision = decide(snapshot, subject, permission, database);
+  const decision = decideAll(snapshot, subject, permissions, database);
   const reason = answerFor(snapshot, username, decision);
   const allowed = reason === "allowed";
   const explanation = explain(reason, decision);

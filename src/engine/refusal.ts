@@ -9,6 +9,7 @@ export const refusalStatuses = {
   invalid_type: 400,
   invalid_value: 400,
   number_out_of_range: 400,
+  order_not_unique: 400,
   query_too_complex: 400,
   self_join: 400,
   too_many_databases: 400,

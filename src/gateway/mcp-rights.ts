@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
-import { type Decision, decide, mayUseAnywhere } from "../access/policy.ts";
+import { type Decision, decide, decideAll, mayUseAnywhere } from "../access/policy.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import type { AskedRight } from "../mcp/tools/register.ts";
+import type { PermissionClass } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -56,15 +57,17 @@ export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Prin
 export function requireRight(
   gateway: Gateway,
   exchange: Exchange,
-  { operation, permission, database, tables }: AskedRight,
+  { operation, permissions, database, tables }: AskedRight,
 ): void {
   const { configuration, access } = gateway;
   const { principal } = exchange;
   if (!configuration.auth.enabled || principal === undefined) return;
   const { subject } = principal;
   const decided =
-    database === undefined ? undefined : decide(access.snapshot, subject, permission, database);
-  const isAllowed = decided?.allowed ?? mayUseAnywhere(access.snapshot, subject, permission);
+    database === undefined ? undefined : decideAll(access.snapshot, subject, permissions, database);
+  const mayUse = (permission: PermissionClass) =>
+    mayUseAnywhere(access.snapshot, subject, permission);
+  const isAllowed = decided?.allowed ?? permissions.every(mayUse);
   if (isAllowed) return;
   const { reason = "no_grant", role, entry } = decided ?? {};
   exchange.asked = {

@@ -71,7 +71,9 @@ function visibleTools<Caller>(
   { tools, message, principal }: Call<Caller>,
 ): readonly Tool<Caller>[] {
   if (message?.method === "tools/call") return tools;
-  return tools.filter(({ definition }) => mayUse(principal, definition.permission));
+  return tools.filter(({ definition }) =>
+    definition.permissions.every((permission) => mayUse(principal, permission)),
+  );
 }
 
 function createServer<Caller extends Principal>(

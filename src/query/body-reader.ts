@@ -8,6 +8,13 @@ import { type BodyLocation, type QueryRefusalCode, QueryRefused } from "./refusa
 export class BodyReader extends JsonReader {
   /** The fields and indices that lead to what is being read; kept by those who know the grammar. */
   readonly path: (string | number)[] = [];
+  /** Whether all of the grammar is read, or its core alone. */
+  readonly isFull: boolean;
+
+  constructor(bytes: Buffer, isFull: boolean) {
+    super(bytes);
+    this.isFull = isFull;
+  }
 
   /** The error for a fault here, or at another byte offset of the same place in the grammar. */
   refusal(code: QueryRefusalCode, problem: string, offset = this.position): QueryRefused {

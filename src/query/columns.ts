@@ -8,11 +8,12 @@ import {
   columnNamePattern,
   columnNameRule,
   isColumnName,
+  isPlainText,
   joinSidePattern,
   longestColumnBytes,
   qualifiedColumnPattern,
 } from "./names.ts";
-import type { OperationDraft } from "./operation-draft.ts";
+import { mostGroups, type OperationDraft } from "./operation-draft.ts";
 import { type MakeSchema, named } from "./schema.ts";
 
 const dot = 0x2e;
@@ -52,6 +53,15 @@ export const selectedColumn: Kind<string> = {
   schema: (reference) => ({ oneOf: [{ const: "*" }, columnSchema(reference)] }),
 };
 
+/** A column of the operation's own table, without a table before it. */
+export const ownColumn: Kind<string> = {
+  read(reader, draft) {
+    draft.use(readColumnName(reader));
+    return undefined;
+  },
+  schema: newColumnSchema,
+};
+
 /** The `on` of a join: `table.column = table.column`, both tables of the Select. */
 export const joinColumns: Kind<string> = {
   read: readJoinColumns,
@@ -67,12 +77,14 @@ function readColumn(reader: BodyReader, draft: OperationDraft): undefined {
 }
 
 function readSelectedColumn(reader: BodyReader, draft: OperationDraft): undefined {
-  if (reader.skipToken(asteriskToken)) return;
   const start = reader.position;
-  reader.expect("a string");
-  const text = reader.readString();
-  const everything = text.end - text.start === 1 && text.bytes[text.start] === asterisk;
-  if (!everything) noteColumn(text, reader, draft, start);
+  if (!reader.skipToken(asteriskToken)) {
+    reader.expect("a string");
+    const text = reader.readString();
+    const everything = text.end - text.start === 1 && text.bytes[text.start] === asterisk;
+    if (!everything) return noteColumn(text, reader, draft, start);
+  }
+  draft.use("*");
 }
 
 function noteColumn(
@@ -80,7 +92,9 @@ function noteColumn(
   reader: BodyReader,
   draft: OperationDraft,
   start: number,
-): void {
+): undefined {
+  draft.use(text);
+  if (draft.position === "having") noteCondition(text, draft);
   if (isColumnName(text)) return;
   const table = tableOf(text);
   if (table === undefined) {
@@ -89,6 +103,29 @@ function noteColumn(
     throw reader.refusal("invalid_column", problem, start);
   }
   draft.refer(table, reader, start);
+}
+
+/** Names of a `having` that are kept: one more than can be right, so that a wrong one is found. */
+const mostConditions = 2 * mostGroups + 1;
+
+function noteCondition(text: ByteText, draft: OperationDraft): void {
+  const { conditions } = draft.summarize();
+  if (conditions.size < mostConditions) conditions.add(text.toString());
+}
+
+/** A column of any table: `table.column`. */
+export function readForeignColumn(reader: BodyReader, draft: OperationDraft): undefined {
+  const start = reader.position;
+  reader.expect("a string");
+  const text = reader.readString();
+  const table = tableOf(text);
+  if (table === undefined || !isPlainText(table)) {
+    const problem = `${quoteName(text.toString())} is no column of a table; allowed: table.column`;
+    throw reader.refusal("invalid_column", problem, start);
+  }
+  draft.use(text);
+  draft.referenced ??= [];
+  draft.referenced.push(table.toString());
 }
 
 /** What stands before the dot of `table.column`; undefined if the text is not of that form. */
@@ -120,6 +157,8 @@ function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
     const problem = `${quoteName(text.toString())} joins no two columns; allowed: ${allowed}`;
     throw reader.refusal("invalid_column", problem, start);
   }
+  for (const side of sides) draft.use(side);
   draft.refer(left, reader, start);
   draft.refer(right, reader, start);
+  draft.joinedBy(left.toString(), right.toString());
 }

@@ -25,10 +25,23 @@ const demands = {
     isMet: ({ valueKind }) => valueKind === "a string",
     schema: { type: "string" },
   },
+  ILIKE: {
+    words: "a string",
+    isMet: ({ valueKind }) => valueKind === "a string",
+    schema: { type: "string" },
+    isFull: true,
+  },
   IN: {
     words: "an array",
     isMet: ({ valueKind }) => valueKind === "an array",
     schema: { type: "array" },
+  },
+  "NOT IN": {
+    words: "an array without null",
+    isMet: ({ valueKind, valueStart }, reader) =>
+      valueKind === "an array" && !hasNull(reader, valueStart),
+    schema: { type: "array", items: { not: { type: "null" } } },
+    isFull: true,
   },
   BETWEEN: {
     words: "an array of two",
@@ -40,8 +53,10 @@ const demands = {
 /** What an operator demands of its value. */
 interface Demand {
   readonly words: string;
-  readonly isMet: (draft: ComparisonDraft) => boolean;
+  readonly isMet: (draft: ComparisonDraft, reader: BodyReader) => boolean;
   readonly schema: Schema;
+  /** Set for an operator of the full grammar alone. */
+  readonly isFull?: true;
 }
 
 /** The operators of comparisons. */
@@ -52,6 +67,11 @@ function isComparison(text: string): text is Comparison {
 }
 
 const comparisons = Object.keys(demands).filter(isComparison);
+const coreComparisons = comparisons.filter((cmp) => demandOf(cmp)?.isFull !== true);
+
+function demandOf(comparison: Comparison): Demand | undefined {
+  return demands[comparison];
+}
 
 /** How most comparisons begin. */
 const columnToken = tokenOf("column");
@@ -63,28 +83,36 @@ interface ComparisonDraft {
   valueKind: ValueKind | undefined;
   /** The number of the value's elements, if it is an array. */
   elements: number;
+  /** Where the value begins. */
+  valueStart: number;
 }
 
 const value: Kind<CellValue, ComparisonDraft> = {
   read(reader, draft) {
     draft.valueKind = reader.kind();
+    const start = reader.position;
     const rest = reader.skipValue();
-    if (rest !== undefined) return andThen(rest, () => noteElements(reader, draft));
-    return noteElements(reader, draft);
+    if (rest !== undefined) return andThen(rest, () => noteElements(reader, draft, start));
+    return noteElements(reader, draft, start);
   },
   schema: () => ({}),
 };
+
+const noteComparison = (draft: ComparisonDraft, word: Comparison): void => {
+  draft.comparison = word;
+};
+const ofAll = oneOf(comparisons, noteComparison);
+const ofCore = oneOf(coreComparisons, noteComparison);
 
 const comparisonFields = {
   column: required<string, ComparisonDraft>({
     read: (reader, draft) => column.read(reader, draft.operation),
     schema: column.schema,
   }),
-  cmp: required(
-    oneOf(comparisons, (draft: ComparisonDraft, word) => {
-      draft.comparison = word;
-    }),
-  ),
+  cmp: required<Comparison, ComparisonDraft>({
+    read: (reader, draft) => (reader.isFull ? ofAll : ofCore).read(reader, draft),
+    schema: () => ({ enum: comparisons }),
+  }),
   value: required(value),
 };
 
@@ -100,8 +128,22 @@ const comparisonShape = new ObjectShape<ComparisonDraft>(
   "; or one of and, or, not alone",
 );
 
-function noteElements(reader: BodyReader, draft: ComparisonDraft): undefined {
+function noteElements(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
   draft.elements = reader.elements;
+  draft.valueStart = start;
+}
+
+/** Whether the array at an offset, which was read before, has an element that is null. */
+function hasNull(reader: BodyReader, offset: number): boolean {
+  const { position } = reader;
+  reader.position = offset;
+  let found = false;
+  for (let more = reader.openArray(); more; more = reader.nextElement()) {
+    found ||= reader.kind() === "null";
+    reader.skipValue();
+  }
+  reader.position = position;
+  return found;
 }
 
 /** A comparison, or a combination of conditions. */
@@ -172,6 +214,7 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
     comparison: undefined,
     valueKind: undefined,
     elements: 0,
+    valueStart: 0,
   };
   const rest = comparisonShape.read(reader, draft);
   if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
@@ -180,8 +223,8 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
 
 function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
   const { comparison } = draft;
-  const demand: Demand | undefined = comparison && demands[comparison];
-  if (demand === undefined || demand.isMet(draft)) return;
+  const demand = comparison && demandOf(comparison);
+  if (demand === undefined || demand.isMet(draft, reader)) return;
   const problem = `the value does not fit ${comparison}, which compares with ${demand.words}`;
   throw reader.refusal("invalid_value", problem, start);
 }

@@ -3,11 +3,16 @@
 import { tokenOf } from "../json/byte-text.ts";
 import { quoteName } from "../json/fault.ts";
 import { skipUniqueKeys } from "../json/unique-keys.ts";
-import { type Fields, type Kind, optional } from "./kind.ts";
+import { type Fields, type Kind, type Level, optional } from "./kind.ts";
 import { isPlainName, plainNameRule } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { configuredFields, definitions, operationNames } from "./operations.ts";
+import {
+  configuredFields,
+  definitions,
+  type OperationDefinition,
+  operationNames,
+} from "./operations.ts";
 import type { PermissionClass } from "./permissions.ts";
 
 /** The rights that a configured operation can be mapped to. */
@@ -19,6 +24,8 @@ export interface GrammarOptions {
   readonly extraFields: readonly string[];
   /** Further operation keys, each with the right it needs. */
   readonly operations: Readonly<Record<string, ConfigurablePermission>>;
+  /** `full` unless it says otherwise. */
+  readonly level?: Level;
 }
 
 /** An operation key of the grammar. */
@@ -26,15 +33,17 @@ export interface Operation {
   readonly name: string;
   /** The key as it is nearly always written in a body. */
   readonly token: Uint8Array;
-  readonly permission: PermissionClass;
+  readonly permissions: readonly PermissionClass[];
   readonly reads: boolean;
   /** Whether it may be an element of a Batch. */
   readonly inBatch: boolean;
   readonly shape: ObjectShape<OperationDraft>;
+  readonly judge: OperationDefinition["judge"];
 }
 
 /** What the scanner accepts; made by `createGrammar`, once for a configuration. */
 export interface Grammar {
+  readonly level: Level;
   readonly operations: ReadonlyMap<string, Operation>;
   /** The same ones, the likeliest first. */
   readonly inOrder: readonly Operation[];
@@ -58,29 +67,41 @@ const anyValue: Kind<unknown, unknown> = { read: skipUniqueKeys, schema: () => (
  * upstream may read `Database` as `database`.
  */
 export function createGrammar(options: GrammarOptions): Grammar {
-  const { extraFields, operations } = options;
+  const { extraFields, operations, level = "full" } = options;
   requireNewNames("extra field", extraFields, [...operationKeys, ...fieldNames]);
   requireNewNames("operation", Object.keys(operations), operationKeys);
   const extra = Object.fromEntries(extraFields.map((name) => [name, optional(anyValue)]));
   const shapeOf = (fields: Fields<OperationDraft>) => new ObjectShape({ ...fields, ...extra });
-  const known = operationNames.map((name): Operation => {
-    const { permission, effect, inBatch, fields } = definitions[name];
-    const reads = effect === "reads";
-    return { name, token: tokenOf(name), permission, reads, inBatch, shape: shapeOf(fields) };
-  });
+  const known = operationNames
+    .map((name) => ({ name, ...definitions[name] }))
+    .filter((definition) => level === "full" || definition.level !== "full")
+    .map(({ name, permissions, effect, inBatch, fields, judge }): Operation => {
+      const reads = effect === "reads";
+      return {
+        name,
+        token: tokenOf(name),
+        permissions,
+        reads,
+        inBatch,
+        shape: shapeOf(fields),
+        judge,
+      };
+    });
   const configured = Object.entries(operations).map(
     ([name, permission]): Operation => ({
       name,
       token: tokenOf(name),
-      permission,
+      permissions: [permission],
       // What it does nobody here knows: it is never sent twice, nor put into a Batch.
       reads: false,
       inBatch: false,
       shape: shapeOf(configuredFields),
+      judge: undefined,
     }),
   );
   const all = [...known, ...configured];
   return {
+    level,
     operations: new Map(all.map((operation) => [operation.name, operation])),
     inOrder: all,
   };

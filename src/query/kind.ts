@@ -20,7 +20,12 @@ export interface Field<Value, Draft, Required extends boolean = boolean>
   readonly required: Required;
   /** One sentence for whoever writes the field. */
   readonly description: string | undefined;
+  /** The least level of the grammar that has the field. */
+  readonly level: Level;
 }
+
+/** How much of the grammar there is: `core` is what every database that speaks it must know. */
+export type Level = "core" | "full";
 
 /** The fields of a closed object, in the order in which they are usually written. */
 export type Fields<Draft> = Readonly<Record<string, Field<unknown, Draft>>>;
@@ -40,7 +45,7 @@ export function required<Value, Draft>(
   { read, schema }: Kind<Value, Draft>,
   description?: string,
 ): Field<Value, Draft, true> {
-  return { read, schema, required: true, description };
+  return { read, schema, required: true, description, level: "core" };
 }
 
 /** A field that may be left out. */
@@ -48,7 +53,15 @@ export function optional<Value, Draft>(
   { read, schema }: Kind<Value, Draft>,
   description?: string,
 ): Field<Value, Draft, false> {
-  return { read, schema, required: false, description };
+  return { read, schema, required: false, description, level: "core" };
+}
+
+/** A field that may be left out, and is of the full grammar alone. */
+export function extra<Value, Draft>(
+  kind: Kind<Value, Draft>,
+  description?: string,
+): Field<Value, Draft, false> {
+  return { ...optional(kind, description), level: "full" };
 }
 
 /** The schema of an object with these fields and no other. */

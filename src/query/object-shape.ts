@@ -27,6 +27,8 @@ export class ObjectShape<Draft> {
   readonly #fields: readonly KnownField<Draft>[];
   readonly #allowed: string;
   readonly #needed: string;
+  /** The same without what is of the full grammar alone. */
+  readonly #core: ObjectShape<Draft>;
 
   /** `alternative` says, for messages, what may stand here instead of these fields. */
   constructor(fields: Fields<Draft>, alternative = "") {
@@ -36,10 +38,17 @@ export class ObjectShape<Draft> {
     });
     this.#allowed = namesOf(this.#fields) + alternative;
     this.#needed = namesOf(this.#fields.filter((field) => field.required)) + alternative;
+    const core = Object.entries(fields).filter(([, { level }]) => level === "core");
+    if (core.length === this.#fields.length) this.#core = this;
+    else this.#core = new ObjectShape(Object.fromEntries(core), alternative);
   }
 
   /** Reads an object of this shape into the draft. Throws `QueryRefused`. */
   read(reader: BodyReader, draft: Draft): Rest {
+    return (reader.isFull ? this : this.#core).#read(reader, draft);
+  }
+
+  #read(reader: BodyReader, draft: Draft): Rest {
     const start = reader.position;
     const seen = new FieldsSeen();
     for (let more = reader.openObject(); more; more = reader.nextMember()) {

@@ -6,8 +6,33 @@ import type { BodyReader } from "./body-reader.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import type { RowReader } from "./row-reader.ts";
 
-// An operation has two tables at most, so among three different names one is foreign.
-const namesThatDecide = 3;
+/** Tables that a Select joins at the most. */
+export const mostJoins = 4;
+/** Columns that a Select groups by, and aggregates that it asks for, each at the most. */
+export const mostGroups = 64;
+
+// An operation has a few tables at most, so among one name more one is foreign.
+const namesThatDecide = mostJoins + 2;
+
+/** Where in an operation a column stands. */
+export type Position =
+  | "columns"
+  | "where"
+  | "on"
+  | "group_by"
+  | "aggregate"
+  | "having"
+  | "order_by"
+  | "values"
+  | "set"
+  | "add"
+  | "on_conflict"
+  | "update"
+  | "returning"
+  | "references";
+
+/** The columns that an operation names, each as `*`, `column` or `table.column`, by position. */
+export type ColumnUses = ReadonlyMap<Position, ReadonlySet<string>>;
 
 /** A table that a column names, and where it was named first. */
 interface TableReference {
@@ -20,19 +45,55 @@ interface RowsOfBody {
   readonly rows: RowReader;
 }
 
-/** The database and tables of one operation, and the tables that its columns name. */
+/** What a Select says beyond rows of tables. */
+export interface Summary {
+  /** The names of `group_by`, as they were written. */
+  readonly groups: string[];
+  /** The names that aggregates give to their results. */
+  readonly aliases: string[];
+  /** Names under `having`; more than can be right are not kept. */
+  readonly conditions: Set<string>;
+}
+
+/** The database and tables of one operation, and what its fields have to agree on. */
 export class OperationDraft {
   /** Empty, which names no database, until it is read; every operation's fields require it. */
   database = "";
   table: string | undefined;
-  joinedTable: string | undefined;
+  /** The tables that a Select joins, in their order. */
+  joined: string[] | undefined;
+  /** The tables that each join's `on` names, in the order of the joins. */
+  ons: (readonly [string, string])[] | undefined;
+  /** Tables of the database that a new table refers to. */
+  referenced: string[] | undefined;
+  /** Where the columns stand that are read now. */
+  position: Position = "columns";
+  /** The columns named so far; undefined unless somebody wants to know. */
+  readonly uses: Map<Position, Set<string>> | undefined;
+  /** Set by `group_by`, `aggregate` and `having`. */
+  summary: Summary | undefined;
+  /** Where a Select's `columns`, `order_by` and `after` begin; 0 for one that is left out. */
+  columnsStart = 0;
+  orderStart = 0;
+  afterStart = 0;
+  aggregateStart = 0;
+  /** How many values `after` has, and columns `order_by`. */
+  afterCount = 0;
+  orderCount = 0;
+  /** Which fields were given that others have to agree with. */
+  hasOffset = false;
+  isDistinct = false;
+  changesColumns = false;
+  /** The operation under a Preview; undefined until it is read. */
+  previewed: string | undefined;
   readonly #body: RowsOfBody;
   #references: TableReference[] | undefined = undefined;
   #columnStart = 0;
   #columnEnd = 0;
 
-  constructor(body: RowsOfBody) {
+  constructor(body: RowsOfBody, collects: boolean) {
     this.#body = body;
+    this.uses = collects ? new Map() : undefined;
   }
 
   /** Shared by all operations of a body, since their rows tend to be alike. */
@@ -40,10 +101,37 @@ export class OperationDraft {
     return this.#body.rows;
   }
 
-  /** The operation's tables as far as they are known, `from` before the joined one. */
+  /** The operation's tables as far as they are known, `from` before the joined ones. */
   get tables(): string[] {
     if (this.table === undefined) return [];
-    return this.joinedTable === undefined ? [this.table] : [this.table, this.joinedTable];
+    return this.joined === undefined ? [this.table] : [this.table, ...this.joined];
+  }
+
+  /** Says where the columns stand that are read next. */
+  enter(position: Position): void {
+    this.position = position;
+    this.#columnEnd = 0;
+  }
+
+  /** Notes that a column is named here; only if somebody wants to know. */
+  use(column: { toString(): string }): void {
+    if (this.uses === undefined) return;
+    const name = column.toString();
+    const known = this.uses.get(this.position);
+    if (known === undefined) this.uses.set(this.position, new Set([name]));
+    else known.add(name);
+  }
+
+  /** Notes the tables that a join's `on` names. */
+  joinedBy(left: string, right: string): void {
+    this.ons ??= [];
+    this.ons.push([left, right]);
+  }
+
+  /** What a Select says beyond rows of tables; made when first wanted. */
+  summarize(): Summary {
+    this.summary ??= { groups: [], aliases: [], conditions: new Set() };
+    return this.summary;
   }
 
   /** Notes that the string token between two offsets is a good column. */
@@ -73,10 +161,18 @@ export class OperationDraft {
     const { tables } = this;
     for (const { table, location } of this.#references) {
       const name = table.toString();
-      if (tables.includes(name)) continue;
-      const allowed = tables.map((own) => quoteName(own)).join(" and ");
-      const problem = `a column of the table ${quoteName(name)} is named; allowed: ${allowed}`;
-      throw new QueryRefused("invalid_column", problem, location);
+      if (!tables.includes(name)) throw foreignTable(name, tables, location);
     }
   }
+}
+
+/** The refusal of a column whose table may not be named here. */
+export function foreignTable(
+  name: string,
+  tables: readonly string[],
+  location: BodyLocation,
+): QueryRefused {
+  const allowed = tables.map((own) => quoteName(own)).join(" and ");
+  const problem = `a column of the table ${quoteName(name)} is named; allowed: ${allowed}`;
+  return new QueryRefused("invalid_column", problem, location);
 }

@@ -12,6 +12,7 @@ import {
   type Operation,
 } from "./grammar.ts";
 import { OperationDraft } from "./operation-draft.ts";
+import { permissionsOf } from "./operations.ts";
 import type { Access, Query } from "./query.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import { RowReader } from "./row-reader.ts";
@@ -21,13 +22,16 @@ import { readElements } from "./values.ts";
 export class QueryReader {
   readonly #reader: BodyReader;
   readonly #grammar: Grammar;
+  readonly #collects: boolean;
   readonly #accesses: Access[] = [];
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
 
-  constructor(reader: BodyReader, grammar: Grammar) {
+  /** `collects`: whether the columns that are named are to be told. */
+  constructor(reader: BodyReader, grammar: Grammar, collects: boolean) {
     this.#reader = reader;
     this.#grammar = grammar;
+    this.#collects = collects;
   }
 
   /** The reader of the rows of all operations. */
@@ -127,20 +131,32 @@ export class QueryReader {
   #readOperation(operation: Operation): Rest {
     const reader = this.#reader;
     const start = reader.position;
-    const draft = new OperationDraft(this);
+    const draft = new OperationDraft(this, this.#collects);
     reader.path.push(operation.name);
     const rest = operation.shape.read(reader, draft);
     if (rest !== undefined) return andThen(rest, () => this.#note(operation, draft, start));
     return this.#note(operation, draft, start);
   }
 
-  #note({ name, permission, reads }: Operation, draft: OperationDraft, start: number): undefined {
+  #note(operation: Operation, draft: OperationDraft, start: number): undefined {
     const reader = this.#reader;
+    const { name, reads } = operation;
     draft.judgeReferences();
+    operation.judge?.(draft, reader, start);
     reader.path.pop();
-    const { database, tables } = draft;
+    const { database, tables, uses } = draft;
+    const permissions = permissionsOf(operation.permissions, draft);
     const end = reader.position;
-    this.#accesses.push({ operation: name, permission, reads, database, tables, start, end });
+    this.#accesses.push({
+      operation: name,
+      permissions,
+      reads,
+      database,
+      tables,
+      start,
+      end,
+      ...(uses === undefined ? {} : { uses }),
+    });
   }
 
   #allowedKeys(): string {

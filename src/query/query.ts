@@ -1,12 +1,14 @@
 /** What a query body asks for, as far as access control is concerned. */
 
+import type { ColumnUses } from "./operation-draft.ts";
 import type { PermissionClass } from "./permissions.ts";
 
 /** One thing that a query does. */
 export interface Access {
   /** The operation key as it stands in the body, such as `Select` or a configured one. */
   readonly operation: string;
-  readonly permission: PermissionClass;
+  /** The rights that it needs, all of them. */
+  readonly permissions: readonly PermissionClass[];
   /** True for an operation of the grammar that changes nothing. */
   readonly reads: boolean;
   readonly database: string;
@@ -16,6 +18,8 @@ export interface Access {
   readonly start: number;
   /** Byte offset after the inner object. */
   readonly end: number;
+  /** The columns that it names, if the scan was asked for them. */
+  readonly uses?: ColumnUses;
 }
 
 /** What a query body asks for, in the order in which it asks. */

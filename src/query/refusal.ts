@@ -16,6 +16,8 @@ export const queryRefusals = {
   invalid_name: "A database or table name is not a plain name.",
   invalid_column:
     "A column name breaks the rules for columns, is repeated, or is of a foreign table.",
+  duplicate_column:
+    'A column is named twice where each stands once, or an "as" of an aggregate is taken.',
   invalid_type: "A column type is not a word with an optional length or precision.",
 } as const satisfies Record<string, string>;
 export type QueryRefusalCode = keyof typeof queryRefusals;

@@ -8,6 +8,7 @@ import { hashKey } from "../json/key-hash.ts";
 import type { Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
+import type { OperationDraft } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
 import { RowKey, RowKeys } from "./row-keys.ts";
 
@@ -31,14 +32,16 @@ export class RowReader {
   #previous = this.#origin;
   #others: DistinctKeys | undefined = undefined;
   #row = 0;
+  #listener: OperationDraft | undefined = undefined;
 
   constructor(reader: BodyReader) {
     this.#reader = reader;
   }
 
-  /** Reads a row. Throws `QueryRefused`. */
-  read(): Rest {
+  /** Reads a row, and tells the draft of its columns if that wants to know. Throws `QueryRefused`. */
+  read(draft: OperationDraft): Rest {
     const reader = this.#reader;
+    this.#listener = draft.uses === undefined ? undefined : draft;
     if (this.#known.isFull) this.#forget();
     this.#others?.forgetBefore(reader.position);
     this.#previous = this.#origin;
@@ -76,6 +79,7 @@ export class RowReader {
     const start = this.#reader.position;
     const key = this.#repeatKey(this.#previous) ?? this.#lookUpKey();
     if (key === undefined) return;
+    this.#listener?.use(key.text);
     if (key.row === this.#row) throw this.#givenTwice(key.text, start);
     key.row = this.#row;
     this.#previous = key;
@@ -113,6 +117,7 @@ export class RowReader {
   }
 
   #noteOther(text: ByteText, hash: number, start: number): undefined {
+    this.#listener?.use(text);
     if (this.#others === undefined) this.#others = new DistinctKeys(this.#reader);
     if (!this.#others.add(start, hash)) throw this.#givenTwice(text, start);
   }

@@ -14,14 +14,16 @@ export const longBody = 512 * 1024;
  * Reads a query body in one pass, without building its rows, and gives the databases and tables it
  * touches.
  *
+ * @param collects whether each access is to tell the columns that it names (`Access.uses`)
+ *
  * Throws `QueryRefused` for every body that is not of the grammar, and for every one that two JSON
  * parsers could read differently.
  */
-export function scan(body: Buffer, grammar: Grammar): Query {
-  const reader = new BodyReader(body);
+export function scan(body: Buffer, grammar: Grammar, collects = false): Query {
+  const reader = new BodyReader(body, grammar.level === "full");
   try {
     requireUtf8(body);
-    const queryReader = new QueryReader(reader, grammar);
+    const queryReader = new QueryReader(reader, grammar, collects);
     queryReader.read();
     requireEnd(reader);
     return queryReader.query;
@@ -36,12 +38,12 @@ export function* scanInSteps(
   grammar: Grammar,
   bytesPerStep = 32 * 1024,
 ): Steps<Query> {
-  const reader = new BodyReader(body);
+  const reader = new BodyReader(body, grammar.level === "full");
   try {
     requireUtf8(body);
     yield;
     reader.pauseEvery(bytesPerStep);
-    const queryReader = new QueryReader(reader, grammar);
+    const queryReader = new QueryReader(reader, grammar, false);
     const rest = queryReader.read();
     if (rest !== undefined) yield* rest;
     requireEnd(reader);

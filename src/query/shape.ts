@@ -9,10 +9,14 @@ import type {
 
 export type { CellValue, Row } from "./cells.ts";
 export type { Comparison, Condition } from "./conditions.ts";
+export type { Aggregate } from "./select-fields.ts";
 export type { ColumnDefinition } from "./table-columns.ts";
 
 export type Select = OperationFields["Select"];
-export type Join = NonNullable<Select["join"]>;
+/** One of a value or many. */
+type One<Value> = Exclude<Value, undefined | readonly unknown[]>;
+export type Join = One<Select["join"]>;
+export type Order = One<Select["order_by"]>;
 export type Insert = OperationFields["Insert"];
 export type Update = OperationFields["Update"];
 export type Delete = OperationFields["Delete"];

@@ -4,14 +4,17 @@ import { DistinctKeys } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
 import { hashKey } from "../json/key-hash.ts";
 import type { BodyReader } from "./body-reader.ts";
-import { newColumnSchema, readColumnName } from "./columns.ts";
-import { type Kind, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
+import { newColumnSchema, readColumnName, readForeignColumn } from "./columns.ts";
+import { extra, type Kind, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
+import { qualifiedColumnPattern } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";
+import type { OperationDraft } from "./operation-draft.ts";
 import { named } from "./schema.ts";
-import { flag, list } from "./values.ts";
+import { flag, list, literal } from "./values.ts";
 
 /** The columns of a table, as far as they have been read. */
 interface TableColumns {
+  readonly operation: OperationDraft;
   readonly names: DistinctKeys;
   /** Byte offsets of the type that was read last; columns tend to repeat it. */
   typeStart: number;
@@ -33,6 +36,17 @@ const definitionFields = {
   primary_key: optional(flag),
   unique: optional(flag),
   nullable: optional(flag, "True unless it says otherwise or the column is the primary key."),
+  default: extra(literal, "What a row holds that leaves the column out."),
+  references: extra<string, TableColumns>(
+    {
+      read(reader, { operation }) {
+        operation.enter("references");
+        return readForeignColumn(reader, operation);
+      },
+      schema: () => ({ type: "string", pattern: `^${qualifiedColumnPattern}$` }),
+    },
+    "table.column whose values it may hold.",
+  ),
 };
 
 /** A column of a CreateTable, once parsed. */
@@ -45,9 +59,14 @@ const definitions = list<ColumnDefinition, TableColumns>({
 });
 
 /** The `columns` of a CreateTable, each with a name of its own. */
-export const columnDefinitions: Kind<ColumnDefinition[], unknown> = {
-  read: (reader) =>
-    definitions.read(reader, { names: new DistinctKeys(reader), typeStart: 0, typeEnd: 0 }),
+export const columnDefinitions: Kind<ColumnDefinition[]> = {
+  read: (reader, operation) =>
+    definitions.read(reader, {
+      operation,
+      names: new DistinctKeys(reader),
+      typeStart: 0,
+      typeEnd: 0,
+    }),
   schema: definitions.schema,
 };
 

@@ -122,22 +122,78 @@ function readCount(reader: BodyReader): undefined {
   throw reader.refusal("invalid_value", problem, start);
 }
 
-/** An array of at least one element. */
-export function list<Value, Draft>(kind: Kind<Value, Draft>): Kind<Value[], Draft> {
+/** How many elements an array has. */
+export interface ListBounds {
+  /** 1 unless it says otherwise. */
+  readonly least?: 0 | 1;
+  readonly most?: number;
+}
+
+/** An array of one or more elements, within bounds. */
+export function list<Value, Draft>(
+  kind: Kind<Value, Draft>,
+  bounds: ListBounds = {},
+): Kind<Value[], Draft> {
+  const { least = 1, most } = bounds;
   return {
-    read: (reader, draft) => readList(reader, () => kind.read(reader, draft)),
-    schema: (reference) => ({ type: "array", items: kind.schema(reference), minItems: 1 }),
+    read: (reader, draft) => readList(reader, () => kind.read(reader, draft), bounds),
+    schema: (reference) => ({
+      type: "array",
+      items: kind.schema(reference),
+      ...(least === 0 ? {} : { minItems: least }),
+      ...(most === undefined ? {} : { maxItems: most }),
+    }),
   };
 }
 
-/** Reads an array of at least one element, each by `readElement`, and keeps the path. */
-export function readList(reader: BodyReader, readElement: () => Rest): Rest {
+/** A value, or in the full grammar an array of up to so many. */
+export function oneOrMany<Value, Draft>(
+  kind: Kind<Value, Draft>,
+  most: number,
+): Kind<Value | Value[], Draft> {
+  const many = list(kind, { most });
+  return {
+    read: (reader, draft) =>
+      reader.isFull && reader.kind() === "an array"
+        ? many.read(reader, draft)
+        : kind.read(reader, draft),
+    schema: (reference) => ({ oneOf: [kind.schema(reference), many.schema(reference)] }),
+  };
+}
+
+/** A value that is neither array nor object. */
+export const literal: Kind<Literal, unknown> = {
+  read(reader) {
+    const kind = reader.kind();
+    if (kind !== "an array" && kind !== "an object") return reader.skipValue();
+    const problem = `a text, a number, true, false or null is expected, ${kind} was found`;
+    throw reader.refusal("wrong_type", problem);
+  },
+  schema: () => ({ type: ["string", "number", "boolean", "null"] }),
+};
+
+/** A `literal`, once parsed. */
+export type Literal = null | boolean | number | bigint | string;
+
+/** Reads an array within bounds, each element by `readElement`, and keeps the path. */
+function readList(
+  reader: BodyReader,
+  readElement: () => Rest,
+  { least = 1, most }: ListBounds,
+): Rest {
   const start = reader.position;
   if (!reader.openArray()) {
+    if (least === 0) return undefined;
     const problem = "the array is empty; at least one element is needed";
     throw reader.refusal("invalid_value", problem, start);
   }
-  return readElements(reader, readElement);
+  if (most === undefined) return readElements(reader, readElement);
+  let left = most;
+  return readElements(reader, () => {
+    if (left-- > 0) return readElement();
+    const problem = `the array is too long; at most ${most} elements are allowed`;
+    throw reader.refusal("invalid_value", problem, start);
+  });
 }
 
 /** Reads the elements of an array that was entered and has some, and keeps the path. */

@@ -97,7 +97,15 @@ t.test("a token opens its own database alone, whatever the file grants", (t) => 
 });
 
 function access(permission: PermissionClass, database: string): Access {
-  return { operation: "X", permission, reads: false, database, tables: [], start: 0, end: 0 };
+  return {
+    operation: "X",
+    permissions: [permission],
+    reads: false,
+    database,
+    tables: [],
+    start: 0,
+    end: 0,
+  };
 }
 
 t.test("a query is allowed only if every access in it is", (t) => {

@@ -121,9 +121,9 @@ t.test("the guide lists every operation with its right and its fields", async (t
     session.matchAll(/^\| \[`(\w+)`\]\(#\S+\) \| ([A-Z ]+) \| (.*) \|$/gm),
     ([, operation, right, fields]) => [operation, right, fields],
   );
-  const expected = Object.entries(definitions).map(([operation, { permission, fields }]) => [
+  const expected = Object.entries(definitions).map(([operation, { permissions, fields }]) => [
     operation,
-    permission,
+    permissions.join(" "),
     Object.entries(fields)
       .map(([name, { required }]) => `\`${name}\`${required ? "" : "?"}`)
       .join(", "),

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
-import { type Decision, decide, decideQuery } from "../../src/access/policy.ts";
+import { type Decision, decideAll, decideQuery } from "../../src/access/policy.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Answering } from "../../src/mcp/answering.ts";
@@ -158,9 +158,9 @@ function deniedBy(decision: Decision | undefined): Refusal {
 
 /** Judges a right ahead of the arguments, where they name a database. */
 export function requireRightBy(snapshot: Snapshot) {
-  return ({ subject }: Principal, { database, permission }: AskedRight): void => {
+  return ({ subject }: Principal, { database, permissions }: AskedRight): void => {
     if (database === undefined) return;
-    const decision = decide(snapshot, subject, permission, database);
+    const decision = decideAll(snapshot, subject, permissions, database);
     if (!decision.allowed) throw deniedBy(decision);
   };
 }

@@ -42,8 +42,8 @@ export function verdict(body: unknown, grammar = plain): string {
 }
 
 /** An access without the offsets, for comparison. */
-export function gist({ operation, permission, database, tables }: Access) {
-  return { operation, permission, database, tables };
+export function gist({ operation, permissions, database, tables }: Access) {
+  return { operation, permission: permissions.join(" "), database, tables };
 }
 
 /** An Insert of one row with one cell, whose JSON text is given. */

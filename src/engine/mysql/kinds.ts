@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import type { Fragment } from "../sql/fragment.ts";
-import { likeBackslash } from "../sql/like.ts";
-import type { ColumnKind } from "../sql/scope.ts";
+import { foldAscii, likeBackslash } from "../sql/like.ts";
+import type { ColumnKind, Measure } from "../sql/scope.ts";
 import type { Codec } from "./codec.ts";
 import { booleans, bytes, formed, nativeDocuments } from "./codecs.ts";
 import { bits, decimals, doubles, floats, integers, years } from "./number-codecs.ts";
@@ -37,13 +37,44 @@ export function kindOf(type: TypeDescription): MysqlKind {
     store: codec.store,
     compare: codec.compare ?? codec.store,
     encode: codec.encode,
-    like: isText(type.dataType) ? likeBackslash : like,
+    like: isText(type.dataType) ? likeText : like,
+    measure: isMeasured(codec, type) ? measures.get(type.dataType) : undefined,
   };
 }
 
+/** Neither booleans nor JSON, which MySQL has as numbers and text, amount to anything. */
+function isMeasured(codec: Codec, { mark }: TypeDescription): boolean {
+  return codec !== booleans && mark !== "json";
+}
+
+/** What values of a type amount to; `char` and its like also those of a mark, such as UUIDs. */
+const measures: ReadonlyMap<string, Measure> = new Map([
+  ...["tinyint", "smallint", "mediumint", "int", "bigint", "year"].map(
+    (name) => [name, "integer"] as const,
+  ),
+  ["decimal", "decimal"],
+  ...["float", "double"].map((name) => [name, "double"] as const),
+  ...["date", "time", "datetime", "timestamp"].map((name) => [name, "moment"] as const),
+  ...["char", "varchar", "tinytext", "text", "mediumtext", "longtext"].map(
+    (name) => [name, "text"] as const,
+  ),
+]);
+
 /** A pattern meets other values as MySQL writes them. */
-function like(column: Fragment, pattern: string): Fragment {
-  return likeBackslash(sql`cast(${column} as char)`, pattern);
+function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {
+  return likeText(sql`cast(${column} as char)`, pattern, foldsCase);
+}
+
+/** MySQL's `lower` folds more than ASCII; `replace` looks at each letter exactly. */
+function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment {
+  if (!foldsCase) return likeBackslash(text, pattern);
+  const exact = sql`convert(${text} using utf8mb4) collate utf8mb4_bin`;
+  const folded = [..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].reduce<Fragment>(
+    (folding, letter) =>
+      sql`replace(${folding}, ${sql.lit(letter)}, ${sql.lit(letter.toLowerCase())})`,
+    exact,
+  );
+  return likeBackslash(folded, foldAscii(pattern));
 }
 
 function isText(dataType: string): boolean {

@@ -1,23 +1,67 @@
 import { sql } from "kysely";
 import type { Select } from "../../query/shape.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
+import type { AggregateDialect } from "../sql/aggregates.ts";
 import { createRowEncoder } from "../sql/encode.ts";
-import { columnSql } from "../sql/scope.ts";
-import { type SelectDialect, selectedColumns, selectSql, tablesOf } from "../sql/select.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { isIntegerText } from "../sql/numbers.ts";
+import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import { kindOf, type MysqlKind } from "./kinds.ts";
 import type { MysqlPlace } from "./place.ts";
-import { type MysqlColumn, type MysqlTable, readTable } from "./tables.ts";
+import { type MysqlTable, readTable } from "./tables.ts";
 import { unsigned } from "./typed.ts";
 
 /** MySQL has no offset without a limit; this is its word for none. */
 const everyRow = 2n ** 64n - 1n;
 
-/** MySQL puts nulls first by itself. */
-const dialect: SelectDialect<MysqlColumn> = {
-  order: (reference, direction) =>
-    sql`${columnSql(reference)} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
-  limit: (limit, offset) =>
-    sql` limit ${countOf(limit ?? everyRow)} offset ${countOf(offset ?? 0)}`,
+const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
+const bigint = kindOf({ ...plain, dataType: "bigint", columnType: "bigint" });
+const double = kindOf({ ...plain, dataType: "double", columnType: "double" });
+const decimal = kindOf({ ...plain, dataType: "decimal", columnType: "decimal(65)" });
+
+/** A sum of whole numbers, which MySQL adds up as decimals. */
+const total: MysqlKind = {
+  ...decimal,
+  encode(raw) {
+    const text = String(raw);
+    if (isIntegerText(text)) return text;
+    throw new EngineRefusal(...refused.outOfRange);
+  },
 };
+
+const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
+  count: bigint,
+  double,
+  sum(column, measure, kind) {
+    if (measure === "double") {
+      return { expression: sql`sum(cast(${column} as double))`, kind: double };
+    }
+    if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
+    return { expression: sql`sum(${column})`, kind: total };
+  },
+  average: (sum, count) => sql`(cast(${sum} as double) / ${count})`,
+};
+
+/** MySQL puts nulls first by itself, and reads all of a table for `(a, b) > (1, 2)`. */
+function dialectOf(collation: string): SelectDialect<MysqlKind> {
+  const ofText = (fn: string, column: Fragment): Fragment => {
+    const bytes = sql`cast(convert(${column} using utf8mb4) as binary)`;
+    return sql`(convert(${sql.raw(fn)}(${bytes}) using utf8mb4) collate ${sql.raw(collation)})`;
+  };
+  return {
+    aggregates: {
+      ...aggregates,
+      extreme: (fn, column, measure) =>
+        measure === "text" ? ofText(fn, column) : sql`${sql.raw(fn)}(${column})`,
+    },
+    comparesRows: false,
+    order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
+    limit: (limit, offset) =>
+      sql`limit ${countOf(limit ?? everyRow)} offset ${countOf(offset ?? 0)}`,
+  };
+}
 
 /**
  * Carries out a Select and writes its rows to the spool as one JSON array. Rows are written as they
@@ -26,17 +70,33 @@ const dialect: SelectDialect<MysqlColumn> = {
  * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
  */
 export async function select(place: MysqlPlace, query: Select, spool: Spool): Promise<void> {
-  const scope: MysqlTable[] = [];
-  for (const name of tablesOf(query)) scope.push(await readTable(place, name));
-  const columns = selectedColumns(scope, query.columns);
+  const tables: SelectedTable<MysqlKind>[] = [];
+  for (const name of tablesOf(query)) tables.push(withKeys(await readTable(place, name)));
+  const dialect = dialectOf(place.session.server.collation);
+  const { columns, statement } = planSelect(place.schema, tables, query, dialect);
   const encode = createRowEncoder(columns);
-  const statement = selectSql(place.schema, scope, columns, query, dialect);
   let separator = "[";
   for await (const row of place.session.stream(statement)) {
     spool.write(separator + encode(row));
     separator = ",";
   }
   spool.write(separator === "[" ? "[]" : "]");
+}
+
+function withKeys({ name, columns }: MysqlTable): SelectedTable<MysqlKind> {
+  const all = [...columns.values()];
+  return {
+    name,
+    columns,
+    keys: {
+      primary: all.filter(({ isKey }) => isKey).map((column) => column.name),
+      unique: new Set(
+        all
+          .filter(({ isUnique, isNullable }) => isUnique && !isNullable)
+          .map((column) => column.name),
+      ),
+    },
+  };
 }
 
 function countOf(count: number | bigint): unknown {

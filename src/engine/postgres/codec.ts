@@ -26,7 +26,8 @@ export const decimals: Codec = { write: writeNumber, read: readNumber };
 /** Doubles; a whole number that one would round is refused. */
 export const doubles: Codec = {
   write: (value) => (isRoundedInteger(value) ? undefined : writeNumber(value)),
-  read: readNumber,
+  // Digits as JSON writers of doubles put them, whichever database they come from.
+  read: (text) => (notNumbers.has(text) ? JSON.stringify(text) : String(Number(text))),
 };
 
 /** Strings; PostgreSQL has no character U+0000. */

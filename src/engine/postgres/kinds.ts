@@ -1,8 +1,8 @@
 import { sql } from "kysely";
 import type { Fragment } from "../sql/fragment.ts";
-import { likeBackslash } from "../sql/like.ts";
+import { foldAscii, likeBackslash } from "../sql/like.ts";
 import { numberText, placesOf } from "../sql/numbers.ts";
-import type { ColumnKind, PresentValue } from "../sql/scope.ts";
+import type { ColumnKind, Measure, PresentValue } from "../sql/scope.ts";
 import { arraysOf } from "./arrays.ts";
 import {
   booleans,
@@ -37,6 +37,8 @@ export interface TypeDescription {
   readonly scale: number | undefined;
 }
 
+const uuid = 2950;
+
 /** The numbers of PostgreSQL's own types, which servers of its protocol share. */
 const codecs: ReadonlyMap<number, Codec> = new Map([
   [16, booleans],
@@ -53,9 +55,11 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
   [1114, localTimes],
   [1184, instants],
   [1700, decimals],
-  [2950, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)],
+  [uuid, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)],
   [3802, documents],
 ]);
+
+const moments: ReadonlySet<Codec> = new Set([dates, times, localTimes, instants]);
 
 /** `text`, `varchar`, `char` and `name`, which are compared with a pattern as they are. */
 const textTypes = new Set([19, 25, 1042, 1043]);
@@ -65,8 +69,9 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const codec = codecOf(type);
   const plain = (value: PresentValue): Fragment | undefined =>
     castOf(codec.write(value), type.sqlName);
-  const kind: PostgresKind = { store: plain, compare: plain, encode: codec.read, like };
-  if (textTypes.has(type.id)) return { ...kind, like: likeBackslash };
+  const measure = measureOf(codec, type);
+  const kind: PostgresKind = { store: plain, compare: plain, encode: codec.read, like, measure };
+  if (textTypes.has(type.id)) return { ...kind, like: likeText };
   if (codec === integers) return { ...kind, compare: (value) => compareInteger(plain, value) };
   if (codec === documents) return comparedAsBinary(kind, codec);
   if (codec === decimals) return { ...kind, store: (value) => storeDecimal(type, plain, value) };
@@ -112,6 +117,24 @@ function storeDecimal(
   return plain(value);
 }
 
-function like(column: Fragment, pattern: string): Fragment {
-  return likeBackslash(sql`cast(${column} as text)`, pattern);
+function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {
+  return likeText(sql`cast(${column} as text)`, pattern, foldsCase);
+}
+
+const upperCase = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/** `lower` would fold by the column's collation. */
+function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment {
+  if (!foldsCase) return likeBackslash(text, pattern);
+  const folded = sql`pg_catalog.translate(${text}, ${upperCase}, ${upperCase.toLowerCase()})`;
+  return likeBackslash(folded, foldAscii(pattern));
+}
+
+/** What values of a type amount to. PostgreSQL orders UUIDs, and has no smallest one of them. */
+function measureOf(codec: Codec, { id }: TypeDescription): Measure | undefined {
+  if (codec === integers) return "integer";
+  if (codec === decimals) return "decimal";
+  if (codec === doubles) return "double";
+  if (textTypes.has(id) || id === uuid) return "text";
+  return moments.has(codec) ? "moment" : undefined;
 }

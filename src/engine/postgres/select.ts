@@ -1,12 +1,16 @@
 import { sql } from "kysely";
 import type { Select } from "../../query/shape.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
+import type { AggregateDialect } from "../sql/aggregates.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { columnSql } from "../sql/scope.ts";
-import { type SelectDialect, selectedColumns, selectSql, tablesOf } from "../sql/select.ts";
+import { isIntegerText } from "../sql/numbers.ts";
+import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./place.ts";
-import { type PostgresColumn, type PostgresTable, readTable } from "./tables.ts";
+import { type PostgresTable, readTable, readUniqueColumns } from "./tables.ts";
 
 /** Characters of an answer that are asked for at a time. */
 const chunkLength = 256 * 1024;
@@ -15,19 +19,46 @@ const chunkLength = 256 * 1024;
 const firstRows = 16;
 const mostRows = 2000;
 
+const bigint = kindOf({ id: 20, elementId: 0, sqlName: "bigint", scale: undefined });
+const double = kindOf({ id: 701, elementId: 0, sqlName: "double precision", scale: undefined });
+const numeric = kindOf({ id: 1700, elementId: 0, sqlName: "numeric", scale: undefined });
+
+/** A sum of whole numbers, which PostgreSQL adds up without bounds. */
+const total: PostgresKind = {
+  ...numeric,
+  encode(text) {
+    if (isIntegerText(text)) return text;
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+const aggregates: AggregateDialect<PostgresKind> = {
+  count: bigint,
+  double,
+  sum(column, measure, kind) {
+    if (measure === "double") {
+      return { expression: sql`sum(cast(${column} as double precision))`, kind: double };
+    }
+    if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
+    return { expression: sql`sum(cast(${column} as numeric))`, kind: total };
+  },
+  average: (sum, count) => sql`(cast(${sum} as double precision) / nullif(${count}, 0))`,
+  extreme: (fn, column, measure) =>
+    measure === "text"
+      ? sql`${sql.raw(fn)}(cast(${column} as text) collate "C")`
+      : sql`${sql.raw(fn)}(${column})`,
+};
+
 /** Where there can be no nulls, nothing is said of them, so that any index serves the order. */
-function dialectOf({ join }: Select): SelectDialect<PostgresColumn> {
-  const addsNulls = join !== undefined && join.join_type !== "INNER";
-  return {
-    order(reference, direction) {
-      const column = columnSql(reference);
-      const hasNulls = addsNulls || reference.column.isNullable;
-      if (direction === "DESC") return sql`${column} desc${hasNulls ? sql` nulls last` : sql``}`;
-      return sql`${column} asc${hasNulls ? sql` nulls first` : sql``}`;
-    },
-    limit: (limit, offset) => sql` limit ${limitSql(limit)} offset ${bigintSql(offset ?? 0)}`,
-  };
-}
+const dialect: SelectDialect<PostgresKind> = {
+  aggregates,
+  comparesRows: true,
+  order(column, direction, hasNulls) {
+    if (direction === "DESC") return sql`${column} desc${hasNulls ? sql` nulls last` : sql``}`;
+    return sql`${column} asc${hasNulls ? sql` nulls first` : sql``}`;
+  },
+  limit: (limit, offset) => sql`limit ${limitSql(limit)} offset ${bigintSql(offset ?? 0)}`,
+};
 
 /**
  * Carries out a Select and writes its rows to the spool as one JSON array. Rows are fetched as
@@ -36,11 +67,13 @@ function dialectOf({ join }: Select): SelectDialect<PostgresColumn> {
  * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
  */
 export async function select(place: PostgresPlace, query: Select, spool: Spool): Promise<void> {
-  const scope: PostgresTable[] = [];
-  for (const name of tablesOf(query)) scope.push(await readTable(place, name));
-  const columns = selectedColumns(scope, query.columns);
+  const tables: SelectedTable<PostgresKind>[] = [];
+  for (const name of tablesOf(query)) {
+    const table = await readTable(place, name);
+    tables.push(query.after === undefined ? table : await withKeys(place, table));
+  }
+  const { columns, statement } = planSelect(place.schema, tables, query, dialect);
   const encode = createRowEncoder(columns);
-  const statement = selectSql(place.schema, scope, columns, query, dialectOf(query));
   const cursor = place.session.open(statement);
   let separator = "[";
   let count = firstRows;
@@ -57,6 +90,22 @@ export async function select(place: PostgresPlace, query: Select, spool: Spool):
     count = Math.min(mostRows, Math.max(1, Math.floor((chunkLength * count) / length)));
   }
   spool.write(separator === "[" ? "[]" : "]");
+}
+
+async function withKeys(
+  place: PostgresPlace,
+  table: PostgresTable,
+): Promise<SelectedTable<PostgresKind>> {
+  const columns = [...table.columns.values()];
+  const unique = await readUniqueColumns(place, table.name);
+  return {
+    name: table.name,
+    columns: table.columns,
+    keys: {
+      primary: columns.filter(({ isKey }) => isKey).map(({ name }) => name),
+      unique: new Set(unique.filter((name) => table.columns.get(name)?.isNullable === false)),
+    },
+  };
 }
 
 function limitSql(limit: number | undefined): Fragment {

@@ -2,11 +2,13 @@ import { sql } from "kysely";
 import type { CellValue, Condition } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
+import { foldAscii } from "./like.ts";
 import {
   type ColumnReference,
   columnSql,
+  columnsOf,
   comparedValue,
-  resolveColumn,
+  type Resolve,
   type Scope,
 } from "./scope.ts";
 
@@ -28,29 +30,30 @@ const orderings = {
  */
 export function whereSql(scope: Scope, condition: Condition | null | undefined): Fragment {
   if (condition === null || condition === undefined) return sql``;
-  return sql` where ${conditionSql(scope, condition)}`;
+  return sql` where ${conditionSql(columnsOf(scope), condition)}`;
 }
 
-function conditionSql(scope: Scope, condition: Condition): Fragment {
-  if ("and" in condition) return joined(scope, condition.and, sql`and`, sql`true`);
-  if ("or" in condition) return joined(scope, condition.or, sql`or`, sql`false`);
-  if ("not" in condition) return sql`not (${conditionSql(scope, condition.not)})`;
-  return comparisonSql(resolveColumn(scope, condition.column), condition);
+/** A condition, its names as `resolve` finds them. Throws as `whereSql` does. */
+export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
+  if ("and" in condition) return joined(resolve, condition.and, sql`and`, sql`true`);
+  if ("or" in condition) return joined(resolve, condition.or, sql`or`, sql`false`);
+  if ("not" in condition) return sql`not (${conditionSql(resolve, condition.not)})`;
+  return comparisonSql(resolve(condition.column), condition);
 }
 
 /** Halved again and again, since a long row of operands passes a database's limit on depth. */
 function joined(
-  scope: Scope,
+  resolve: Resolve,
   conditions: readonly Condition[],
   operator: Fragment,
   ofNone: Fragment,
 ): Fragment {
   const [first, second] = conditions;
   if (first === undefined) return ofNone;
-  if (second === undefined) return conditionSql(scope, first);
+  if (second === undefined) return conditionSql(resolve, first);
   const middle = conditions.length >> 1;
-  const left = joined(scope, conditions.slice(0, middle), operator, ofNone);
-  const right = joined(scope, conditions.slice(middle), operator, ofNone);
+  const left = joined(resolve, conditions.slice(0, middle), operator, ofNone);
+  const right = joined(resolve, conditions.slice(middle), operator, ofNone);
   return sql`(${left} ${operator} ${right})`;
 }
 
@@ -65,11 +68,14 @@ function comparisonSql(reference: ColumnReference, { cmp, value }: Comparison): 
         throw listRefused(reference, cmp);
       return sql`${left} between ${comparedValue(reference.column, low)} and ${comparedValue(reference.column, high)}`;
     }
+    case "NOT IN":
+      return exclusionSql(reference, listOf(reference, cmp, value));
     case "LIKE":
-      if (typeof value === "string") return likeSql(reference, value);
+    case "ILIKE":
+      if (typeof value === "string") return likeSql(reference, cmp, value);
       throw new EngineRefusal(
         "invalid_value",
-        `Column "${reference.column.name}": LIKE takes text`,
+        `Column "${reference.column.name}": ${cmp} takes text`,
       );
     case "=":
       if (value === null) return sql`${left} is null`;
@@ -86,9 +92,14 @@ function comparandSql(reference: ColumnReference): Fragment {
   return reference.column.kind.compared?.(column) ?? column;
 }
 
-function likeSql(reference: ColumnReference, pattern: string): Fragment {
+function likeSql(reference: ColumnReference, cmp: "LIKE" | "ILIKE", pattern: string): Fragment {
   const column = columnSql(reference);
-  return reference.column.kind.like?.(column, pattern) ?? sql`${column} like ${pattern}`;
+  const foldsCase = cmp === "ILIKE";
+  const own = reference.column.kind.like?.(column, pattern, foldsCase);
+  if (own !== undefined) return own;
+  // SQLite's `lower` folds ASCII letters and no others.
+  if (foldsCase) return sql`lower(${column}) like ${foldAscii(pattern)}`;
+  return sql`${column} like ${pattern}`;
 }
 
 /** A null in the list matches nulls, as `=` with null does; an empty list matches nothing. */
@@ -98,6 +109,13 @@ function membershipSql(reference: ColumnReference, values: readonly CellValue[])
   const compared = present.map((value) => comparedValue(reference.column, value));
   const among = compared.length === 0 ? sql`false` : sql`${left} in (${sql.join(compared)})`;
   return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
+}
+
+/** No null is outside of a list, as none is unequal to a value; outside an empty one is everything. */
+function exclusionSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
+  if (values.length === 0) return sql`true`;
+  const compared = values.map((value) => comparedValue(reference.column, value));
+  return sql`${comparandSql(reference)} not in (${sql.join(compared)})`;
 }
 
 function listOf(reference: ColumnReference, cmp: string, value: CellValue): CellValue[] {

@@ -5,3 +5,8 @@ import type { Fragment } from "./fragment.ts";
 export function likeBackslash(column: Fragment, pattern: string): Fragment {
   return sql`${column} like ${pattern.replaceAll("\\", "\\\\")}`;
 }
+
+/** ASCII letters in lower case, all others as they are. */
+export function foldAscii(text: string): string {
+  return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
+}

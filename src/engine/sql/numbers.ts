@@ -12,6 +12,12 @@ export function integerOf(value: PresentValue): bigint | undefined {
   return value >= smallestInteger && value <= largestInteger ? value : undefined;
 }
 
+/** True for the digits of a whole number of 64 bits. */
+export function isIntegerText(digits: string): boolean {
+  const integer = BigInt(digits);
+  return integer >= smallestInteger && integer <= largestInteger;
+}
+
 /** A number's digits as they were written; undefined for what is no number. */
 export function numberText(value: PresentValue): string | undefined {
   if (typeof value === "number" || typeof value === "bigint") return String(value);

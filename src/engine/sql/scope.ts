@@ -17,9 +17,17 @@ export interface ColumnKind {
   compare(value: PresentValue): unknown;
   /** The column as it is compared, where that is not the bare column. */
   compared?(column: Fragment): Fragment;
-  /** The condition that the column is like a pattern, where that is not the bare `like`. */
-  like?(column: Fragment, pattern: string): Fragment;
+  /**
+   * The condition that the column is like a pattern, where that is not the bare `like`. With
+   * `foldsCase`, ASCII letters meet each other in either case.
+   */
+  like?(column: Fragment, pattern: string, foldsCase: boolean): Fragment;
+  /** What it can be summed up as; undefined for what has no order, or none that all databases share. */
+  readonly measure?: Measure | undefined;
 }
+
+/** What values amount to: numbers are added up, all have a smallest and a largest one; `any` may be either. */
+export type Measure = "integer" | "decimal" | "double" | "text" | "moment" | "any";
 
 /** A column of an existing table. */
 export interface Column<Kind extends ColumnKind = ColumnKind> {
@@ -40,8 +48,18 @@ export type Scope<Found extends Column = Column> = readonly Table<Found>[];
 
 /** A column that a name was found to mean. */
 export interface ColumnReference<Found extends Column = Column> {
-  readonly table: Table<Found>;
+  readonly table: Pick<Table, "name">;
   readonly column: Found;
+  /** What is computed in the place of a column of a table. */
+  readonly expression?: Fragment;
+}
+
+/** Finds what a name means. Throws `unknown_column` or `ambiguous_column`. */
+export type Resolve<Found extends Column = Column> = (name: string) => ColumnReference<Found>;
+
+/** Finds the columns of these tables. */
+export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Found> {
+  return (name) => resolveColumn(scope, name);
 }
 
 /**
@@ -74,9 +92,9 @@ function namesIn(scope: Scope): string[] {
   return scope.flatMap((table) => [...table.columns.keys()]);
 }
 
-/** A column in SQL, named in full. */
-export function columnSql({ table, column }: ColumnReference): Fragment {
-  return sql`${sql.id(table.name, column.name)}`;
+/** A column in SQL, named in full, or what is computed in its place. */
+export function columnSql({ table, column, expression }: ColumnReference): Fragment {
+  return expression ?? sql`${sql.id(table.name, column.name)}`;
 }
 
 /** Refuses a column that is named twice, once alone and once with its table. Throws `duplicate_column`. */

@@ -1,22 +1,42 @@
 import { sql } from "kysely";
-import type { Join, Select } from "../../query/shape.ts";
+import type { Join, Order, Select } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { whereSql } from "./conditions.ts";
+import { afterSql, type OrderTerm, requireUniqueOrder, type TableKeys } from "./after.ts";
+import { type AggregateDialect, type Aliases, aliasesOf } from "./aggregates.ts";
+import { conditionSql, whereSql } from "./conditions.ts";
 import type { Fragment } from "./fragment.ts";
 import {
   type Column,
+  type ColumnKind,
   type ColumnReference,
   columnSql,
+  columnsOf,
   resolveColumn,
   type Scope,
 } from "./scope.ts";
 
 /** What a Select says differently from one database to the next. */
-export interface SelectDialect<Found extends Column> {
+export interface SelectDialect<Kind extends ColumnKind> {
+  readonly aggregates: AggregateDialect<Kind>;
+  /** Whether the database finds `(a, b) > (1, 2)` by an index. */
+  readonly comparesRows: boolean;
   /** The words that order by a column, nulls before everything else. */
-  order(reference: ColumnReference<Found>, direction: "ASC" | "DESC"): Fragment;
+  order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   /** The clause that cuts the rows; one of the two at least is there. */
   limit(limit: number | undefined, offset: number | undefined): Fragment;
+}
+
+/** A table that is read, with what tells its rows apart where a page asks for it. */
+export interface SelectedTable<Kind extends ColumnKind> {
+  readonly name: string;
+  readonly columns: ReadonlyMap<string, Column<Kind> & { readonly isNullable?: boolean }>;
+  readonly keys?: TableKeys;
+}
+
+/** A Select as one statement, and the columns of its rows. */
+export interface SelectPlan<Kind extends ColumnKind> {
+  readonly columns: readonly ColumnReference<Column<Kind>>[];
+  readonly statement: Fragment;
 }
 
 const joinTypes = {
@@ -25,11 +45,57 @@ const joinTypes = {
   RIGHT: sql`right join`,
 };
 
+/** The joins of a Select, in their order. */
+export function joinsOf({ join }: Select): readonly Join[] {
+  return asList(join);
+}
+
+function asList<Item>(items: Item | Item[] | undefined): readonly Item[] {
+  if (items === undefined) return [];
+  return Array.isArray(items) ? items : [items];
+}
+
 /** The tables of a Select. Throws `self_join` for a table that is joined with itself. */
-export function tablesOf({ from, join }: Select): string[] {
-  if (join === undefined) return [from];
-  if (join.table !== from) return [from, join.table];
+export function tablesOf(query: Select): string[] {
+  const tables = [query.from, ...joinsOf(query).map(({ table }) => table)];
+  if (new Set(tables).size === tables.length) return tables;
   throw new EngineRefusal("self_join", "A table cannot be joined with itself");
+}
+
+/**
+ * The statement of a Select whose tables are in `schema`.
+ *
+ * Throws `EngineRefusal` for unknown columns, unfit values and an order that pages would lose rows in.
+ */
+export function planSelect<Kind extends ColumnKind>(
+  schema: string,
+  tables: readonly SelectedTable<Kind>[],
+  query: Select,
+  dialect: SelectDialect<Kind>,
+): SelectPlan<Kind> {
+  const { aggregate = [], group_by: groups = [], limit, offset } = query;
+  const resolve = columnsOf<Column<Kind>>(tables);
+  const aliases = aliasesOf(aggregate, tables, resolve, dialect.aggregates);
+  const grouped = groups.map(resolve);
+  const columns =
+    aggregate.length > 0
+      ? [...new Map(grouped.map((term) => [term.column, term])).values(), ...aliases.values()]
+      : selectedColumns<Column<Kind>>(tables, query.columns ?? []);
+  const terms = orderTerms(tables, query, aliases);
+  if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
+  const isCut = limit !== undefined || offset !== undefined;
+  const parts = [
+    query.distinct === true ? sql`select distinct` : sql`select`,
+    sql.join(columns.map(columnSql)),
+    sql`from ${sql.id(schema, query.from)}`,
+    ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
+    whereSqlOf(tables, query, terms, dialect),
+    ...(grouped.length === 0 ? [] : [sql`group by ${sql.join(grouped.map(columnSql))}`]),
+    ...havingSql(query, (name) => aliases.get(name) ?? resolve(name)),
+    ...orderSql(terms, dialect),
+    ...(isCut ? [dialect.limit(limit, offset)] : []),
+  ];
+  return { columns, statement: sql.join(parts, sql` `) };
 }
 
 /**
@@ -37,7 +103,7 @@ export function tablesOf({ from, join }: Select): string[] {
  *
  * Throws `unknown_column` or `ambiguous_column`.
  */
-export function selectedColumns<Found extends Column>(
+function selectedColumns<Found extends Column>(
   scope: Scope<Found>,
   names: readonly string[],
 ): ColumnReference<Found>[] {
@@ -51,27 +117,6 @@ function everyColumn<Found extends Column>(scope: Scope<Found>): ColumnReference
   return scope.flatMap((table) => [...table.columns.values()].map((column) => ({ table, column })));
 }
 
-/**
- * The statement of a Select whose tables are in `schema`.
- *
- * Throws `EngineRefusal` for unknown columns and unfit values.
- */
-export function selectSql<Found extends Column>(
-  schema: string,
-  scope: Scope<Found>,
-  columns: readonly ColumnReference<Found>[],
-  query: Select,
-  dialect: SelectDialect<Found>,
-): Fragment {
-  const joined = query.join === undefined ? sql`` : joinSql(schema, scope, query.join);
-  const condition = whereSql(scope, query.where);
-  const order = orderSql(scope, query.order_by, dialect);
-  const { limit, offset } = query;
-  const isCut = limit !== undefined || offset !== undefined;
-  const cut = isCut ? dialect.limit(limit, offset) : sql``;
-  return sql`select ${sql.join(columns.map(columnSql))} from ${sql.id(schema, query.from)}${joined}${condition}${order}${cut}`;
-}
-
 function joinSql(schema: string, scope: Scope, join: Join): Fragment {
   const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(join.on) ?? [];
   if (left === undefined || right === undefined) {
@@ -79,15 +124,75 @@ function joinSql(schema: string, scope: Scope, join: Join): Fragment {
   }
   const leftSql = columnSql(resolveColumn(scope, left));
   const rightSql = columnSql(resolveColumn(scope, right));
-  return sql` ${joinTypes[join.join_type]} ${sql.id(schema, join.table)} on ${leftSql} = ${rightSql}`;
+  return sql`${joinTypes[join.join_type]} ${sql.id(schema, join.table)} on ${leftSql} = ${rightSql}`;
 }
 
-function orderSql<Found extends Column>(
-  scope: Scope<Found>,
-  order: Select["order_by"],
-  dialect: SelectDialect<Found>,
+/** The columns of `order_by`, each once: one that was named before decides nothing. */
+function orderTerms<Kind extends ColumnKind>(
+  tables: readonly SelectedTable<Kind>[],
+  query: Select,
+  aliases: Aliases<Kind>,
+): OrderTerm[] {
+  const isOuter = joinsOf(query).some(({ join_type }) => join_type !== "INNER");
+  const term = ({ column: name, direction = "ASC" }: Order): OrderTerm => {
+    const alias = aliases.get(name);
+    if (alias !== undefined) return { reference: alias, direction, hasNulls: true };
+    const reference = resolveColumn<SelectedColumn<Kind>>(tables, name);
+    return { reference, direction, hasNulls: isOuter || reference.column.isNullable !== false };
+  };
+  const terms = asList(query.order_by).map(term);
+  return [
+    ...new Map(terms.toReversed().map((one) => [one.reference.column, one])).values(),
+  ].reverse();
+}
+
+type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
+
+/** Throws `invalid_value` for an order that says more than the rows which are told apart. */
+function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnReference[]): void {
+  const selected = new Set(columns.map(({ column }) => column));
+  const other = terms.find(({ reference }) => !selected.has(reference.column));
+  if (other === undefined) return;
+  throw new EngineRefusal(
+    "invalid_value",
+    `With distinct, order_by names columns that are selected; "${other.reference.column.name}" is not`,
+  );
+}
+
+function whereSqlOf<Kind extends ColumnKind>(
+  tables: readonly SelectedTable<Kind>[],
+  { where, after }: Select,
+  terms: readonly OrderTerm[],
+  { comparesRows }: SelectDialect<Kind>,
 ): Fragment {
-  if (order === undefined) return sql``;
-  const reference = resolveColumn(scope, order.column);
-  return sql` order by ${dialect.order(reference, order.direction ?? "ASC")}`;
+  if (after === undefined) return whereSql(tables, where);
+  const keys = tables.flatMap(({ name, keys }) =>
+    keys === undefined ? [] : [[name, keys] as const],
+  );
+  requireUniqueOrder(terms, new Map(keys));
+  if (terms.length !== after.length) {
+    throw new EngineRefusal("invalid_value", "With after, order_by names each column once");
+  }
+  const page = afterSql(terms, after, comparesRows);
+  if (where === undefined || where === null) return sql`where ${page}`;
+  return sql`where ${conditionSql(columnsOf(tables), where)} and ${page}`;
+}
+
+function havingSql<Kind extends ColumnKind>(
+  { having }: Select,
+  resolve: (name: string) => ColumnReference<Column<Kind>>,
+): Fragment[] {
+  if (having === undefined || having === null) return [];
+  return [sql`having ${conditionSql(resolve, having)}`];
+}
+
+function orderSql<Kind extends ColumnKind>(
+  terms: readonly OrderTerm[],
+  dialect: SelectDialect<Kind>,
+): Fragment[] {
+  if (terms.length === 0) return [];
+  const columns = terms.map(({ reference, direction, hasNulls }) =>
+    dialect.order(columnSql(reference), direction, hasNulls),
+  );
+  return [sql`order by ${sql.join(columns)}`];
 }

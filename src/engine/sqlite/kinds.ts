@@ -24,6 +24,7 @@ export function encodeStored(value: SQLOutputValue): string {
 }
 
 const text: SqliteKind = {
+  measure: "text",
   storage: "TEXT",
   store: (value) => (typeof value === "string" ? value : undefined),
   compare: (value) => (typeof value === "string" ? value : undefined),
@@ -31,6 +32,7 @@ const text: SqliteKind = {
 };
 
 const integer: SqliteKind = {
+  measure: "integer",
   storage: "INT",
   store: integerOf,
   compare: numeric,
@@ -42,6 +44,7 @@ const serial: SqliteKind = { ...integer, storage: "INTEGER" };
 
 /** Also decimals: as doubles they compare as numbers, and what a double would round is refused. */
 const real: SqliteKind = {
+  measure: "double",
   storage: "REAL",
   store: exactDouble,
   compare: numeric,
@@ -73,6 +76,7 @@ const blob: SqliteKind = {
 
 /** A column of a table that was not created here: every value keeps its own type. */
 export const anyKind: SqliteKind = {
+  measure: "any",
   storage: "ANY",
   store: scalar,
   compare: scalar,

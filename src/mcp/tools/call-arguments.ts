@@ -81,7 +81,7 @@ export const askedShapes = {
 /** Reads the arguments of a schema tool. @throws QueryRefused */
 export function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
   const asked: Asked = { database: "", table: "" };
-  const reader = new BodyReader(args);
+  const reader = new BodyReader(args, true);
   // As in a query, where the operation's name comes first.
   reader.path.push("Schema");
   try {

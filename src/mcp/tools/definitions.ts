@@ -16,8 +16,8 @@ export interface ToolDefinition {
   readonly name: string;
   readonly title: string;
   readonly description: string;
-  /** The right without which a caller does not see it. */
-  readonly permission: PermissionClass;
+  /** The rights without which a caller does not see it. */
+  readonly permissions: readonly PermissionClass[];
   readonly inputSchema: Schema;
   readonly outputSchema: Schema;
   readonly annotations: ToolAnnotations;
@@ -30,14 +30,14 @@ export interface QueryTool extends ToolDefinition {
 }
 
 function annotationsOf(effect: OperationDefinition["effect"]): ToolAnnotations {
-  const readOnlyHint = effect === "reads";
+  const readOnlyHint = effect === "reads" || effect === "previews";
   const hints = { idempotentHint: effect !== "adds", openWorldHint: false };
   if (readOnlyHint) return { readOnlyHint, ...hints };
   return { readOnlyHint, destructiveHint: effect !== "adds", ...hints };
 }
 
 function queryTool(operation: OperationName): QueryTool {
-  const { title, description, permission, effect, fields } = definitions[operation];
+  const { title, description, permissions, effect, fields } = definitions[operation];
   const reads = effect === "reads";
   return {
     operation,
@@ -45,7 +45,7 @@ function queryTool(operation: OperationName): QueryTool {
     name: operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase(),
     title,
     description,
-    permission,
+    permissions,
     inputSchema: inputSchema(fields),
     outputSchema: reads ? outputSchemas.rows : outputSchemas.done,
     annotations: annotationsOf(effect),
@@ -73,7 +73,7 @@ function schemaTool(
 ): ToolDefinition {
   const annotations = annotationsOf("reads");
   const schemas = { inputSchema: inputSchema(fields), outputSchema };
-  return { name, title, description, permission: "SELECT", ...schemas, annotations };
+  return { name, title, description, permissions: ["SELECT"], ...schemas, annotations };
 }
 
 /** The tools that tell what there is. */

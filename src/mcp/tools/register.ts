@@ -35,7 +35,7 @@ import { failed } from "./tool-failure.ts";
 /** What a call asks for, as far as its right can be judged ahead of its arguments. */
 export interface AskedRight {
   readonly operation: OperationName;
-  readonly permission: PermissionClass;
+  readonly permissions: readonly PermissionClass[];
   /** Undefined if the arguments name none: then the right is needed anywhere at all. */
   readonly database: string | undefined;
   readonly tables: readonly string[];
@@ -94,7 +94,7 @@ const named = ["database", "table", "from", "limit", "offset"];
 
 function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool): Tool<Caller> {
   const { ask, requireRight } = context;
-  const { operation, permission, reads } = definition;
+  const { operation, permissions, reads } = definition;
   return {
     definition,
     isOfSchema: false,
@@ -103,7 +103,7 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
       const table = nameIn(found.get("from") ?? found.get("table"));
       const tables = table === undefined ? [] : [table];
       const database = nameIn(found.get("database"));
-      requireRight(principal, { operation, permission, database, tables });
+      requireRight(principal, { operation, permissions, database, tables });
       if (!reads) {
         const query = queryOf(operation, args);
         return messageOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));

@@ -1,0 +1,268 @@
+import t from "tap";
+import { createGrammar } from "../../src/query/grammar.ts";
+import { scan } from "../../src/query/scan.ts";
+import { refusalOf, scanBody, select, verdict } from "./kit.ts";
+
+const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
+
+const sum = { fn: "sum", column: "total", as: "revenue" };
+const count = { fn: "count", as: "n" };
+const order = { column: "name" };
+const target = { database: "main", table: "users" };
+
+/** A Select without `columns`. */
+function summary(fields: object) {
+  return { Select: { database: "main", from: "orders", ...fields } };
+}
+
+const good: readonly object[] = [
+  summary({ aggregate: [count] }),
+  summary({ columns: ["region"], group_by: ["region"], aggregate: [sum, count] }),
+  summary({
+    group_by: ["orders.region", "day"],
+    aggregate: [{ ...count, column: "id", distinct: true }],
+  }),
+  summary({ aggregate: [sum], having: { column: "revenue", cmp: ">", value: 3 } }),
+  summary({
+    group_by: ["region"],
+    aggregate: [sum],
+    having: { column: "region", cmp: "=", value: "eu" },
+  }),
+  summary({
+    group_by: ["region"],
+    aggregate: [sum],
+    order_by: [{ column: "revenue", direction: "DESC" }, { column: "region" }],
+  }),
+  select({ distinct: true }),
+  select({ distinct: false, offset: 1 }),
+  select({
+    order_by: [order, { column: "id", direction: "DESC" }],
+    after: ["x", 9007199254740993n.toString()],
+  }),
+  select({ order_by: order, after: [null] }),
+  select({ join: { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" } }),
+  select({
+    join: [
+      { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" },
+      { table: "lines", on: "lines.order_id = orders.id", join_type: "INNER" },
+    ],
+  }),
+  select({ where: { column: "name", cmp: "ILIKE", value: "a%" } }),
+  select({ where: { column: "id", cmp: "NOT IN", value: [1, [null]] } }),
+  { Insert: { ...target, values: [{ id: 1 }], returning: ["id"] } },
+  { Update: { ...target, set: { a: 1 }, where: null, returning: ["*"] } },
+  { Update: { ...target, add: { stock: -1.5 }, where: null } },
+  { Update: { ...target, add: { stock: -1 }, set: { a: 1 }, where: null } },
+  { Delete: { ...target, where: null, returning: ["users.id"] } },
+  { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } },
+  {
+    Upsert: {
+      ...target,
+      values: [{ id: 1 }],
+      on_conflict: ["id", "b"],
+      update: ["name"],
+      returning: ["id"],
+    },
+  },
+  { Preview: { Delete: { ...target, where: null } } },
+  { Preview: { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } } },
+  { Batch: [{ Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } }] },
+  {
+    CreateTable: {
+      ...target,
+      columns: [{ name: "id", type: "int", default: 7, references: "orders.id" }],
+    },
+  },
+];
+
+t.test("all of the full grammar is taken", async (t) => {
+  for (const body of good) t.equal(verdict(body), "accepted", JSON.stringify(body));
+});
+
+t.test("the core has none of it", async (t) => {
+  const both = new Set([
+    JSON.stringify(
+      select({ join: { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" } }),
+    ),
+  ]);
+  for (const body of good) {
+    const expected = both.has(JSON.stringify(body)) ? /accepted/ : /^(?!accepted)/;
+    t.match(verdict(body, core), expected, JSON.stringify(body));
+  }
+  t.match(
+    refusalOf(select({ distinct: true }), core).message,
+    /"distinct" is unknown; allowed: database, from/,
+  );
+  t.notMatch(refusalOf(select({ x: 1 }), core).message, /group_by/);
+});
+
+t.test("what its fields do not agree on is refused", async (t) => {
+  const joined = (joins: object[]) => select({ join: joins });
+  const orders = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
+  const bad: readonly [string, object][] = [
+    ["missing_field", summary({})],
+    ["missing_field", select({ group_by: ["a"] })],
+    ["missing_field", select({ having: { column: "n", cmp: ">", value: 3 } })],
+    ["invalid_value", summary({ aggregate: [] })],
+    ["missing_field", summary({ aggregate: [{ fn: "sum", as: "x" }] })],
+    ["missing_field", summary({ aggregate: [{ fn: "count" }] })],
+    ["invalid_column", summary({ aggregate: [{ ...count, column: "*" }] })],
+    ["invalid_value", summary({ aggregate: [{ ...count, distinct: true }] })],
+    ["invalid_value", summary({ aggregate: [{ ...sum, distinct: true }] })],
+    ["invalid_value", summary({ aggregate: [{ ...sum, fn: "median" }] })],
+    ["invalid_column", summary({ aggregate: [{ ...count, as: "a.b" }] })],
+    ["duplicate_column", summary({ aggregate: [count, { ...sum, as: "N" }] })],
+    ["duplicate_column", summary({ group_by: ["n"], aggregate: [count] })],
+    ["duplicate_column", summary({ group_by: ["orders.N"], aggregate: [count] })],
+    ["invalid_value", summary({ columns: ["a"], aggregate: [count] })],
+    ["invalid_value", summary({ columns: ["a", "b"], group_by: ["b", "a"], aggregate: [count] })],
+    ["invalid_value", summary({ columns: ["a"], group_by: ["b", "a"], aggregate: [count] })],
+    ["invalid_value", summary({ columns: ["*"], group_by: ["a"], aggregate: [count] })],
+    [
+      "invalid_column",
+      summary({ aggregate: [count], having: { column: "m", cmp: ">", value: 3 } }),
+    ],
+    ["invalid_column", summary({ aggregate: [count], order_by: { column: "region" } })],
+    ["invalid_column", summary({ aggregate: [count], group_by: ["elsewhere.a"] })],
+    ["invalid_value", select({ after: [1] })],
+    ["invalid_value", select({ order_by: [order, order], after: [1] })],
+    ["invalid_value", select({ order_by: order, after: [] })],
+    ["wrong_type", select({ order_by: order, after: [[1]] })],
+    ["invalid_value", select({ order_by: order, after: [1], offset: 0 })],
+    ["invalid_value", select({ order_by: order, after: [1], distinct: true })],
+    ["invalid_value", summary({ aggregate: [count], order_by: { column: "n" }, after: [1] })],
+    ["invalid_value", select({ order_by: Array(9).fill(order) })],
+    ["invalid_value", select({ order_by: [] })],
+    ["invalid_value", joined([])],
+    ["invalid_value", joined([orders, { ...orders, table: "lines" }])],
+    [
+      "invalid_value",
+      joined([
+        { ...orders, on: "lines.id = users.id" },
+        { ...orders, table: "lines", on: "lines.a = users.b" },
+      ]),
+    ],
+    ["invalid_column", joined([{ ...orders, on: "users.id = nowhere.id" }])],
+    ["invalid_value", joined(Array(5).fill(orders))],
+    ["invalid_value", select({ where: { column: "id", cmp: "NOT IN", value: [1, null] } })],
+    ["invalid_value", select({ where: { column: "id", cmp: "NOT IN", value: 1 } })],
+    ["invalid_value", select({ where: { column: "id", cmp: "ILIKE", value: 1 } })],
+    ["missing_field", { Update: { ...target, where: null } }],
+    ["invalid_value", { Update: { ...target, add: {}, where: null } }],
+    ["wrong_type", { Update: { ...target, add: { a: "1" }, where: null } }],
+    ["missing_field", { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"] } }],
+    ["invalid_value", { Upsert: { ...target, values: [{ id: 1 }], on_conflict: [], update: [] } }],
+    [
+      "invalid_column",
+      { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["users.id"], update: [] } },
+    ],
+    ["no_operation", { Preview: {} }],
+    ["unknown_field", { Preview: { Select: select().Select } }],
+    [
+      "several_operations",
+      {
+        Preview: {
+          Delete: { ...target, where: null },
+          Update: { ...target, set: { a: 1 }, where: null },
+        },
+      },
+    ],
+    ["missing_field", { Preview: { Update: { ...target, where: null } } }],
+    ["not_in_batch", { Batch: [{ Preview: { Delete: { ...target, where: null } } }] }],
+    [
+      "invalid_column",
+      { CreateTable: { ...target, columns: [{ name: "a", type: "int", references: "id" }] } },
+    ],
+    [
+      "wrong_type",
+      { CreateTable: { ...target, columns: [{ name: "a", type: "int", default: {} }] } },
+    ],
+    ["invalid_column", { Insert: { ...target, values: [{ id: 1 }], returning: ["orders.id"] } }],
+  ];
+  for (const [code, body] of bad) t.equal(verdict(body), code, JSON.stringify(body));
+  const twice =
+    '{"Update":{"database":"main","table":"users","add":{"a":1,"\\u0061":2},"where":null}}';
+  t.equal(verdict(twice), "duplicate_key");
+});
+
+t.test("every right that an operation needs is told", async (t) => {
+  const permissions = (body: object) => scanBody(body).accesses.map((access) => access.permissions);
+  const upsert = { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } };
+  t.strictSame(permissions(upsert), [["INSERT", "UPDATE"]]);
+  t.strictSame(permissions({ Preview: upsert }), [["INSERT", "UPDATE", "SELECT"]]);
+  t.strictSame(permissions({ Preview: { Delete: { ...target, where: null } } }), [
+    ["DELETE", "SELECT"],
+  ]);
+  const columns = [{ name: "a", type: "int", references: "orders.id" }];
+  t.strictSame(permissions({ CreateTable: { ...target, columns } }), [["CREATE", "SELECT"]]);
+});
+
+t.test("every position of a column is known", async (t) => {
+  const usesOf = (body: object) => {
+    const [access] = scan(
+      Buffer.from(JSON.stringify(body)),
+      createGrammar({ extraFields: [], operations: {} }),
+      true,
+    ).accesses;
+    return Object.fromEntries(
+      Array.from(access?.uses ?? [], ([position, names]) => [position, [...names].join()]),
+    );
+  };
+  t.strictSame(
+    usesOf(
+      select({
+        columns: ["*", "a"],
+        where: {
+          or: [
+            { column: "b", cmp: "=", value: 1 },
+            { not: { column: "users.c", cmp: "=", value: null } },
+          ],
+        },
+        join: { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" },
+        order_by: [{ column: "d" }],
+        after: [1],
+      }),
+    ),
+    { columns: "*,a", where: "b,users.c", on: "users.id,orders.user_id", order_by: "d" },
+  );
+  t.strictSame(
+    usesOf(
+      summary({
+        group_by: ["g"],
+        aggregate: [sum],
+        having: { column: "g", cmp: "=", value: 1 },
+        order_by: { column: "revenue" },
+      }),
+    ),
+    { group_by: "g", aggregate: "total", having: "g", order_by: "revenue" },
+  );
+  t.strictSame(
+    usesOf({
+      Upsert: {
+        ...target,
+        values: [{ a: 1 }, { b: 2, a: 1 }],
+        on_conflict: ["a"],
+        update: ["b"],
+        returning: ["c"],
+      },
+    }),
+    { values: "a,b", on_conflict: "a", update: "b", returning: "c" },
+  );
+  t.strictSame(
+    usesOf({
+      Update: {
+        ...target,
+        set: { a: 1 },
+        add: { b: 2 },
+        where: { column: "c", cmp: "=", value: 1 },
+      },
+    }),
+    { set: "a", add: "b", where: "c" },
+  );
+  t.strictSame(
+    usesOf({
+      CreateTable: { ...target, columns: [{ name: "a", type: "int", references: "o.id" }] },
+    }),
+    { references: "o.id" },
+  );
+});
