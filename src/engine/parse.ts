@@ -1,6 +1,6 @@
 import { batchKey } from "../query/grammar.ts";
 import { isOperationName } from "../query/operations.ts";
-import type { Operation } from "../query/shape.ts";
+import type { CellValue, Operation } from "../query/shape.ts";
 import { ExactNumber } from "./exact-number.ts";
 import { EngineRefusal } from "./refusal.ts";
 
@@ -31,6 +31,11 @@ export function parseBody(body: Buffer): ParsedQuery {
  */
 export function parseBodyExactly(body: Buffer): ParsedQuery {
   return parsed(JSON.parse(body.toString("utf8"), reviveExactly));
+}
+
+/** The value of a cell that is JSON text, its numbers exact. */
+export function parseCell(text: string): CellValue {
+  return JSON.parse(text, reviveExactly);
 }
 
 /** A body whose fields the scanner has found to be those of the grammar. */

@@ -8,6 +8,8 @@ export const refusalStatuses = {
   invalid_name: 400,
   invalid_type: 400,
   invalid_value: 400,
+  no_unique_key: 400,
+  not_supported: 400,
   number_out_of_range: 400,
   order_not_unique: 400,
   query_too_complex: 400,

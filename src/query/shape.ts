@@ -20,6 +20,7 @@ export type Order = One<Select["order_by"]>;
 export type Insert = OperationFields["Insert"];
 export type Update = OperationFields["Update"];
 export type Delete = OperationFields["Delete"];
+export type Upsert = OperationFields["Upsert"];
 export type CreateTable = OperationFields["CreateTable"];
 export type DropTable = OperationFields["DropTable"];
 

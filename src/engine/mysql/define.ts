@@ -5,6 +5,7 @@ import { isNoTable } from "../remote/refused.ts";
 import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { requireDistinctNames } from "../sql/names.ts";
+import type { Changed } from "../sql/target.ts";
 import { requireDatabase, requireKeptName } from "./databases.ts";
 import type { MysqlPlace } from "./place.ts";
 import { tableMissing } from "./tables.ts";
@@ -25,7 +26,7 @@ const keyBytes = 3000;
 export async function createTable(
   place: MysqlPlace,
   { table, columns }: CreateTable,
-): Promise<number> {
+): Promise<Changed> {
   const { session, schema } = place;
   requireDistinctNames(columns);
   for (const { name } of columns) requireKeepable(name);
@@ -40,11 +41,11 @@ export async function createTable(
   }
   await session.define(sql`create table ${sql.id(schema, table)} (${sql.join(parts)})
     engine = InnoDB default character set utf8mb4 collate ${collation}`);
-  return 0;
+  return {};
 }
 
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */
-export async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<number> {
+export async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<Changed> {
   const { session, schema } = place;
   const found = await session.rows(sql`select table_name, table_type
     from information_schema.tables where table_schema = ${schema} and table_name = ${table}`);
@@ -52,7 +53,7 @@ export async function dropTable(place: MysqlPlace, { table }: DropTable): Promis
   if (type === undefined) throw await tableMissing(place, table);
   if (type === "VIEW" || type === "SEQUENCE") throw isNoTable(table, schema);
   await session.define(sql`drop table ${sql.id(schema, table)}`);
-  return 0;
+  return {};
 }
 
 async function requireFreeName({ session, schema }: MysqlPlace, table: string): Promise<void> {

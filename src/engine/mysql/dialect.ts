@@ -3,13 +3,15 @@ import type { Dialect } from "../remote/dialect.ts";
 import { requireAtomic } from "./atomic.ts";
 import { begin } from "./begin.ts";
 import { listTables } from "./catalog.ts";
+import { targetOf } from "./change.ts";
 import { createDatabase, dropDatabase, listDatabases, visibleDatabase } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
-import { insert } from "./insert.ts";
 import { select } from "./select.ts";
 import type { MysqlSession } from "./session.ts";
-import { readChangedTable, readTable } from "./tables.ts";
+import { readTable } from "./tables.ts";
+
+const { preview, ...changes } = changesOfRows(targetOf);
 
 /** MySQL and MariaDB, whose databases are those of queries. */
 export const mysql: Dialect<MysqlSession> = {
@@ -25,9 +27,10 @@ export const mysql: Dialect<MysqlSession> = {
   readTable,
   reads: { Select: select },
   changes: {
-    Insert: insert,
-    ...changesOfRows(readChangedTable),
+    ...changes,
     CreateTable: createTable,
     DropTable: dropTable,
   },
+  preview,
+  readsBehind: true,
 };

@@ -62,6 +62,11 @@ export const failures = failuresOf<ServerError>({
   }),
 });
 
+/** True for a row whose unique key is there already. */
+export function isDuplicate(error: unknown): boolean {
+  return error instanceof ServerError && (error.number === 1062 || error.number === 1586);
+}
+
 /** A row that breaks a rule. Of the server's words only the names are taken, from fixed places. */
 function violationOf({ number, words }: ServerError): Refused | undefined {
   switch (number) {

@@ -39,6 +39,7 @@ export function kindOf(type: TypeDescription): MysqlKind {
     encode: codec.encode,
     like: isText(type.dataType) ? likeText : like,
     measure: isMeasured(codec, type) ? measures.get(type.dataType) : undefined,
+    ...(isNumber(type.dataType) && codec !== booleans ? { sum } : {}),
   };
 }
 
@@ -59,6 +60,14 @@ const measures: ReadonlyMap<string, Measure> = new Map([
     (name) => [name, "text"] as const,
   ),
 ]);
+
+function isNumber(dataType: string): boolean {
+  return /int$|^(decimal|double|float)$/.test(dataType);
+}
+
+function sum(column: Fragment, amount: unknown): Fragment {
+  return sql`${column} + ${amount}`;
+}
 
 /** A pattern meets other values as MySQL writes them. */
 function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {

@@ -5,6 +5,7 @@ import { databaseNotFound, isNoTable } from "../remote/refused.ts";
 import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { requireDistinctNames } from "../sql/names.ts";
+import type { Changed } from "../sql/target.ts";
 import type { PostgresPlace } from "./place.ts";
 import { readTable } from "./tables.ts";
 import { columnType, typeWords } from "./type-words.ts";
@@ -21,7 +22,7 @@ const longestNameBytes = 63;
 export async function createTable(
   place: PostgresPlace,
   { table, columns }: CreateTable,
-): Promise<number> {
+): Promise<Changed> {
   requireDistinctNames(columns);
   for (const { name } of columns) requireShort(name);
   const { taken, hasBytewiseOrder } = await readSurroundings(place, table);
@@ -35,15 +36,15 @@ export async function createTable(
     parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
   }
   await place.session.run(sql`create table ${sql.id(place.schema, table)} (${sql.join(parts)})`);
-  return 0;
+  return {};
 }
 
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */
-export async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<number> {
+export async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Changed> {
   const { isTable } = await readTable(place, table);
   if (!isTable) throw isNoTable(table, place.database);
   await place.session.run(sql`drop table ${sql.id(place.schema, table)}`);
-  return 0;
+  return {};
 }
 
 /**

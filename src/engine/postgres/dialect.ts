@@ -3,6 +3,7 @@ import type { Dialect } from "../remote/dialect.ts";
 import { requireOneDatabase } from "./atomic.ts";
 import { begin } from "./begin.ts";
 import { listTables } from "./catalog.ts";
+import { targetOf } from "./change.ts";
 import {
   createDatabase,
   dropDatabase,
@@ -12,11 +13,12 @@ import {
 } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
-import { insert } from "./insert.ts";
 import { createSchema, dropSchema, listSchemas, visibleSchema } from "./schemas.ts";
 import { select } from "./select.ts";
 import type { PostgresSession } from "./session.ts";
 import { readTable } from "./tables.ts";
+
+const { preview, ...changes } = changesOfRows(targetOf);
 
 /** PostgreSQL, whose schemas are the databases of queries. */
 export const ofSchemas: Dialect<PostgresSession> = {
@@ -31,11 +33,12 @@ export const ofSchemas: Dialect<PostgresSession> = {
   readTable,
   reads: { Select: select },
   changes: {
-    Insert: insert,
-    ...changesOfRows(readTable),
+    ...changes,
     CreateTable: createTable,
     DropTable: dropTable,
   },
+  preview,
+  readsBehind: false,
 };
 
 /** PostgreSQL, whose databases are those of queries; a connection leads to one of them. */

@@ -72,9 +72,11 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const measure = measureOf(codec, type);
   const kind: PostgresKind = { store: plain, compare: plain, encode: codec.read, like, measure };
   if (textTypes.has(type.id)) return { ...kind, like: likeText };
-  if (codec === integers) return { ...kind, compare: (value) => compareInteger(plain, value) };
+  if (codec === integers) return { ...kind, sum, compare: (value) => compareInteger(plain, value) };
+  if (codec === doubles) return { ...kind, sum };
   if (codec === documents) return comparedAsBinary(kind, codec);
-  if (codec === decimals) return { ...kind, store: (value) => storeDecimal(type, plain, value) };
+  if (codec === decimals)
+    return { ...kind, sum, store: (value) => storeDecimal(type, plain, value) };
   return kind;
 }
 
@@ -137,4 +139,8 @@ function measureOf(codec: Codec, { id }: TypeDescription): Measure | undefined {
   if (codec === doubles) return "double";
   if (textTypes.has(id) || id === uuid) return "text";
   return moments.has(codec) ? "moment" : undefined;
+}
+
+function sum(column: Fragment, amount: unknown): Fragment {
+  return sql`${column} + ${amount}`;
 }

@@ -1,29 +1,61 @@
-import { sql } from "kysely";
-import { assignmentsSql } from "../sql/assignments.ts";
-import { whereSql } from "../sql/conditions.ts";
-import type { Table } from "../sql/scope.ts";
+import type { Operation } from "../../query/shape.ts";
+import { parseCell } from "../parse.ts";
+import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
+import { type Previewed, preview, type RowChangeName } from "../sql/preview.ts";
+import { comparedValue } from "../sql/scope.ts";
+import { awaitSteps, type Reply, type Statement, type Steps } from "../sql/steps.ts";
+import type { Target, TargetColumn } from "../sql/target.ts";
 import type { Changes } from "./dialect.ts";
 import type { Place } from "./place.ts";
 import type { Session } from "./session.ts";
 
+/** A session whose rows come as `Raw` values. */
+interface Answering<Raw> extends Session {
+  rows(fragment: Statement["fragment"]): Promise<readonly (readonly (Raw | null)[])[]>;
+}
+
+/** Finds a table that is changed. */
+type TargetOf<Lent extends Session, Raw> = (
+  place: Place<Lent>,
+  table: string,
+) => Promise<Target<Raw>>;
+
 /**
- * The changes of rows that are there, in tables as `readTable` finds them. They throw
- * `EngineRefusal` for an unknown column and for unfit values.
+ * The changes of rows, in tables as `targetOf` finds them. They throw `EngineRefusal` for an
+ * unknown column and for unfit values.
  */
-export function changesOfRows<Lent extends Session>(
-  readTable: (place: Place<Lent>, table: string) => Promise<Table>,
-): Pick<Changes<Lent>, "Update" | "Delete"> {
+export function changesOfRows<Lent extends Answering<Raw>, Raw>(
+  targetOf: TargetOf<Lent, Raw>,
+): Pick<Changes<Lent>, RowChangeName> & {
+  preview(place: Place<Lent>, operation: Operation<RowChangeName>): Promise<Previewed>;
+} {
+  async function take<Result>(
+    place: Place<Lent>,
+    table: string,
+    stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
+  ): Promise<Result> {
+    const target = await targetOf(place, table);
+    return awaitSteps(stepsOf(target), (statement) => answer(place.session, statement));
+  }
   return {
-    async Update(place, { table: name, set, where }) {
-      const table = await readTable(place, name);
-      const assignments = assignmentsSql(table, set);
-      const target = sql.id(place.schema, name);
-      return place.session.run(sql`update ${target} set ${assignments}${whereSql([table], where)}`);
-    },
-    async Delete(place, { table: name, where }) {
-      const table = await readTable(place, name);
-      const target = sql.id(place.schema, name);
-      return place.session.run(sql`delete from ${target}${whereSql([table], where)}`);
-    },
+    Insert: (place, fields) => take(place, fields.table, (target) => insert(target, fields)),
+    Update: (place, fields) => take(place, fields.table, (target) => update(target, fields)),
+    Delete: (place, fields) => take(place, fields.table, (target) => deleteRows(target, fields)),
+    Upsert: (place, fields) => take(place, fields.table, (target) => upsert(target, fields)),
+    preview: (place, operation) =>
+      take(place, operation.fields.table, (target) => preview(target, operation)),
   };
+}
+
+async function answer<Raw>(
+  session: Answering<Raw>,
+  { fragment, wants }: Statement,
+): Promise<Reply<Raw>> {
+  if (wants === "rows") return { rows: await session.rows(fragment), count: 0 };
+  return { rows: [], count: await session.run(fragment) };
+}
+
+/** A value that was read, as its column compares with it. */
+export function boundAgain<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
+  return comparedValue(column, parseCell(column.kind.encode(raw)));
 }

@@ -1,8 +1,10 @@
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
-import type { ChangeName, TableOperation } from "../../query/shape.ts";
+import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { Spool } from "../spool.ts";
+import type { Previewed, RowChangeName } from "../sql/preview.ts";
 import type { Column, Table } from "../sql/scope.ts";
+import type { Changed } from "../sql/target.ts";
 import type { Place } from "./place.ts";
 import type { Session } from "./session.ts";
 
@@ -72,12 +74,16 @@ export interface Dialect<Lent extends Session> {
     ) => Promise<void>;
   };
   readonly changes: Changes<Lent>;
+  /** Carries out a change that is to be taken back, and tells the rows that it touches. */
+  preview(place: Place<Lent>, operation: Operation<RowChangeName>): Promise<Previewed>;
+  /** True if changed rows are read behind the change, between which nothing may happen. */
+  readonly readsBehind: boolean;
 }
 
-/** Each change returns how many rows were changed; none where tables are. */
+/** What each change does. */
 export type Changes<Lent extends Session> = {
   readonly [Name in ChangeName]: (
     place: Place<Lent>,
     fields: OperationFields[Name],
-  ) => Promise<number>;
+  ) => Promise<Changed>;
 };

@@ -1,17 +1,17 @@
 import { sql } from "kysely";
-import type { CellValue } from "../../query/shape.ts";
+import type { CellValue, Row } from "../../query/shape.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import {
   type Column,
+  cellIn,
   inRow,
   requireDistinct,
   resolveColumn,
   storedValue,
   type Table,
 } from "../sql/scope.ts";
-import type { Place } from "./place.ts";
-
-type Row = Record<string, CellValue>;
+import { type ResultRow, rows as rowsOf, run as runOf, type Steps } from "../sql/steps.ts";
+import { type Changed, encodeRows, namesSql, type TargetColumn } from "../sql/target.ts";
 
 /** A column that rows are put into. */
 export interface InsertColumn extends Column {
@@ -20,7 +20,13 @@ export interface InsertColumn extends Column {
 }
 
 /** How rows are put into one statement after another. */
-export interface InsertOptions<Found extends InsertColumn> {
+export interface InsertOptions<Found extends InsertColumn, Raw> {
+  /** All rows of the query, if those that are inserted are some of them. */
+  readonly all?: readonly Row[];
+  /** What stands behind the values. */
+  readonly tail?: Fragment;
+  /** Columns of each row that are answered. */
+  readonly returning?: readonly TargetColumn<Raw>[] | undefined;
   /** How many values one statement has at the most, but for a single row. */
   readonly valuesPerStatement: number;
   /** How many characters of strings one statement has at the most, but for a single row. */
@@ -28,32 +34,47 @@ export interface InsertOptions<Found extends InsertColumn> {
   /** What stands for the next number in a column that numbers itself; `default` if left out. */
   readonly nextNumber?: Fragment;
   /** Called with the numbers that rows have just given to the column that numbers itself. */
-  onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Promise<void>;
+  onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Steps<void, Raw>;
 }
 
 const ofDefault = sql`default`;
 
+/** Rows of a table that go into it. */
+interface Destination<Found extends InsertColumn> {
+  /** The table in SQL. */
+  readonly name: Fragment;
+  readonly table: Table<Found>;
+}
+
 /**
  * Inserts rows in their order; a column that a row leaves out is null or takes its default.
- * Returns the number of rows.
  *
  * Throws `EngineRefusal` for an unknown column and for unfit values.
  */
-export async function insertRows<Found extends InsertColumn>(
-  place: Place,
-  table: Table<Found>,
-  rows: readonly Row[],
-  options: InsertOptions<Found>,
-): Promise<number> {
-  requireColumns(table, rows);
+export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>(
+  destination: Destination<Found>,
+  values: readonly Row[],
+  options: InsertOptions<Found, Raw>,
+): Steps<Changed, Raw> {
+  const { table } = destination;
+  const { returning, onNumbers, all = values } = options;
+  requireColumns(table, all);
   const identity = [...table.columns.values()].find((column) => column.isIdentity);
-  for (const run of runsOf(rows, identity)) {
-    await insertRun(place, table, { run, all: rows }, options);
-    if (identity === undefined) continue;
-    const numbers = run.map((row) => valueIn(row, identity.name));
-    await options.onNumbers?.(identity, numbers);
+  const found: ResultRow<Raw>[] = [];
+  let affected = 0;
+  for (const run of runsOf(values, identity)) {
+    for (const statement of statementsOf(destination, { run, all }, options)) {
+      if (returning === undefined) affected += yield* runOf<Raw>(statement);
+      else found.push(...(yield* rowsOf<Raw>(statement)));
+    }
+    if (identity === undefined || onNumbers === undefined) continue;
+    yield* onNumbers(
+      identity,
+      run.map((row) => cellIn(row, identity.name)),
+    );
   }
-  return rows.length;
+  if (returning === undefined) return { affected };
+  return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
 /** Judges the names before the first row is stored, each row's own. */
@@ -76,7 +97,7 @@ function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[]
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;
   for (const row of rows) {
-    const givesNumber = identity !== undefined && (valueIn(row, identity.name) ?? null) !== null;
+    const givesNumber = identity !== undefined && (cellIn(row, identity.name) ?? null) !== null;
     if (givesNumber !== isNumbered) runs.push([]);
     runs.at(-1)?.push(row);
     isNumbered = givesNumber;
@@ -84,30 +105,32 @@ function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[]
   return runs;
 }
 
-async function insertRun<Found extends InsertColumn>(
-  place: Place,
-  table: Table<Found>,
+function* statementsOf<Found extends InsertColumn, Raw>(
+  { name, table }: Destination<Found>,
   { run, all }: { readonly run: readonly Row[]; readonly all: readonly Row[] },
-  options: InsertOptions<Found>,
-): Promise<void> {
+  options: InsertOptions<Found, Raw>,
+): Generator<Fragment> {
+  const { tail = sql``, nextNumber = ofDefault, returning } = options;
   const columns = columnsOf(table, run);
-  const target = sql.id(place.schema, table.name);
-  const names = sql.join(columns.map((column) => sql.id(column.name)));
+  const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
   for (const some of partsOf(run, columns.length, options)) {
     const tuples = some.map((row) =>
       inRow(
         () => all.indexOf(row),
-        () => tupleOf(columns, row, options.nextNumber ?? ofDefault),
+        () => tupleOf(columns, row, nextNumber),
       ),
     );
-    await place.session.run(sql`insert into ${target} (${names}) values ${sql.join(tuples)}`);
+    yield sql`insert into ${name} (${namesSql(columns)}) values ${sql.join(tuples)}${tail}${answered}`;
   }
 }
 
 function* partsOf(
   rows: readonly Row[],
   columnCount: number,
-  { valuesPerStatement, lengthPerStatement = Number.POSITIVE_INFINITY }: InsertOptions<never>,
+  {
+    valuesPerStatement,
+    lengthPerStatement = Number.POSITIVE_INFINITY,
+  }: Pick<InsertOptions<never, never>, "valuesPerStatement" | "lengthPerStatement">,
 ): Generator<Row[]> {
   const mostRows = Math.max(1, Math.floor(valuesPerStatement / columnCount));
   let part: Row[] = [];
@@ -139,17 +162,12 @@ function columnsOf<Found extends Column>(table: Table<Found>, rows: readonly Row
   return columns.length > 0 ? columns : all.slice(0, 1);
 }
 
-/** Undefined for a column that the row leaves out, also for one called as what all objects have. */
-function valueIn(row: Row, name: string): CellValue | undefined {
-  return Object.hasOwn(row, name) ? row[name] : undefined;
-}
-
 function tupleOf(columns: readonly InsertColumn[], row: Row, nextNumber: Fragment): Fragment {
   return sql`(${sql.join(columns.map((column) => cellOf(column, row, nextNumber)))})`;
 }
 
 function cellOf(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {
-  const value = valueIn(row, column.name);
+  const value = cellIn(row, column.name);
   if (column.isIdentity && (value ?? null) === null) return nextNumber;
   return value === undefined ? ofDefault : (storedValue(column, value) ?? sql`null`);
 }

@@ -1,7 +1,8 @@
-import type { ReadingName } from "../../query/operations.ts";
+import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
 import type { Spool } from "../spool.ts";
-import { isReading, sentenceOf } from "../sql/operations.ts";
+import { changeTexts, isReading, previewedIn, previewTexts } from "../sql/operations.ts";
+import type { Changed } from "../sql/target.ts";
 import type { Dialect } from "./dialect.ts";
 import type { Place } from "./place.ts";
 import type { Session } from "./session.ts";
@@ -26,12 +27,12 @@ export async function performAll<Lent extends Session>(
 ): Promise<void> {
   const { refusalOf, concernsStatement } = dialect.failures;
   const isRead = isBatch || operations.some(isReading);
-  spool.write(`{"status":"success",${isRead ? '"data"' : '"message"'}:${isBatch ? "[" : ""}`);
+  spool.write(`{"status":"success",${isRead ? '"data":' : ""}${isBatch ? "[" : ""}`);
   for (const [index, operation] of operations.entries()) {
     if (index > 0) spool.write(",");
     try {
       const place = placeOf(dialect, session, operation.fields.database);
-      await perform(dialect, place, operation, spool);
+      await perform(dialect, place, operation, spool, isBatch);
     } catch (error) {
       throw isBatch && concernsStatement(error)
         ? (refusalOf(error)?.at(`Batch[${index}]`) ?? error)
@@ -55,10 +56,24 @@ async function perform<Lent extends Session>(
   place: Place<Lent>,
   operation: TableOperation,
   spool: Spool,
+  isBatch: boolean,
 ): Promise<void> {
   if (isReading(operation)) return read(dialect, place, operation, spool);
-  const count = await change(dialect, place, operation);
-  spool.write(JSON.stringify(sentenceOf(operation, count)));
+  const changed = await change(dialect, place, operation);
+  for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
+}
+
+/** Writes the answer of a Preview, whose change is to be taken back. Throws as `performAll` does. */
+export async function performPreview<Lent extends Session>(
+  dialect: Dialect<Lent>,
+  session: Lent,
+  fields: OperationFields["Preview"],
+  spool: Spool,
+): Promise<void> {
+  const operation = previewedIn(fields);
+  const place = placeOf(dialect, session, operation.fields.database);
+  const previewed = await dialect.preview(place, operation);
+  for (const text of previewTexts(previewed)) spool.write(text);
 }
 
 function read<Lent extends Session, Name extends ReadingName>(
@@ -74,6 +89,6 @@ function change<Lent extends Session, Name extends ChangeName>(
   { changes }: Dialect<Lent>,
   place: Place<Lent>,
   { name, fields }: Operation<Name>,
-): Promise<number> {
+): Promise<Changed> {
   return changes[name](place, fields);
 }

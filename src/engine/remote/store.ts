@@ -1,13 +1,14 @@
 import type { Logger } from "pino";
+import type { OperationFields } from "../../query/operations.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
-import { isOfTables, isReading } from "../sql/operations.ts";
+import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import type { HealthCheck } from "./check.ts";
-import type { Dialect, Mode, RemoteColumn } from "./dialect.ts";
-import { performAll, placeOf, type Work } from "./operations.ts";
+import type { Dialect, RemoteColumn } from "./dialect.ts";
+import { performAll, performPreview, placeOf, type Work } from "./operations.ts";
 import type { ConnectionPool } from "./pool.ts";
 import { Reachability } from "./reachability.ts";
 import { refused } from "./refused.ts";
@@ -58,6 +59,7 @@ export class RemoteStore<Lent extends Session> implements Store {
     return this.#hold(signal, async () => {
       const [first] = operations;
       if (first?.name === "CreateDatabase") return this.#create(first.fields.database, signal);
+      if (first?.name === "Preview") return this.#preview(first.fields, signal);
       if (first?.name === "DropDatabase") return this.#drop(first.fields.database, signal);
       return this.#perform(work, signal);
     });
@@ -127,13 +129,32 @@ export class RemoteStore<Lent extends Session> implements Store {
   }
 
   async #perform(work: Work, signal: AbortSignal): Promise<Answer> {
+    return this.#spool(this.#conditionsOf(work), signal, (session, spool) =>
+      performAll(this.#dialect, session, work, spool),
+    );
+  }
+
+  async #preview(fields: OperationFields["Preview"], signal: AbortSignal): Promise<Answer> {
+    const { database } = previewedIn(fields).fields;
+    const conditions = { mode: "serializable", database, end: "rollback" } as const;
+    return this.#spool(conditions, signal, (session, spool) =>
+      performPreview(this.#dialect, session, fields, spool),
+    );
+  }
+
+  /** Answers what the work writes in a transaction. */
+  async #spool(
+    conditions: Conditions,
+    signal: AbortSignal,
+    work: (session: Lent, spool: Spool) => Promise<void>,
+  ): Promise<Answer> {
     let spool = new Spool(openUnnamedFile);
     try {
-      await this.#transactions.run(conditionsOf(work), signal, async (session) => {
+      await this.#transactions.run(conditions, signal, async (session) => {
         // What an earlier attempt has written is not what this one finds.
         spool.close();
         spool = new Spool(openUnnamedFile);
-        await performAll(this.#dialect, session, work, spool);
+        await work(session, spool);
         // Its room is taken before the commit: no committed query is reported as failed for it.
         spool.flush();
       });
@@ -141,6 +162,18 @@ export class RemoteStore<Lent extends Session> implements Store {
     } finally {
       spool.close();
     }
+  }
+
+  /** Where it matters which database it is, all operations are about the same. */
+  #conditionsOf({ isBatch, operations }: Work): Conditions {
+    const [first] = operations;
+    const database = first?.fields.database;
+    const onlyReads = operations.every(isReading);
+    // A Batch sees one state throughout, as if no other query ran beside it.
+    if (isBatch) return { mode: onlyReads ? "snapshot, read only" : "serializable", database };
+    if (onlyReads) return { mode: "read only", database };
+    const readsBehind = this.#dialect.readsBehind && operations.some(returnsRows);
+    return { mode: readsBehind ? "serializable" : "read committed", database };
   }
 
   async #describe(session: Lent, { database, table }: SchemaPlace): Promise<object> {
@@ -154,17 +187,4 @@ export class RemoteStore<Lent extends Session> implements Store {
 
 function describeColumn({ name, type, isKey, isNullable }: RemoteColumn): object {
   return { name, type, primary_key: isKey, nullable: isNullable };
-}
-
-/** A Batch sees one state throughout, as if no other query ran beside it. */
-function modeOf({ isBatch, operations }: Work): Mode {
-  const onlyReads = operations.every(isReading);
-  if (isBatch) return onlyReads ? "snapshot, read only" : "serializable";
-  return onlyReads ? "read only" : "read committed";
-}
-
-/** Where it matters which database it is, all operations are about the same. */
-function conditionsOf(work: Work): Conditions {
-  const [first] = work.operations;
-  return { mode: modeOf(work), database: first?.fields.database };
 }

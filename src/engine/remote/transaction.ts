@@ -22,6 +22,8 @@ export interface Conditions {
   readonly mode: Mode;
   /** The database that it is about; absent: none, or all of them. */
   readonly database?: string | undefined;
+  /** How it ends if the work succeeds; a commit if left out. */
+  readonly end?: "commit" | "rollback";
 }
 
 /** The transactions on one server. */
@@ -80,18 +82,19 @@ export class Transactions<Lent extends Session> {
   }
 
   async #runOnce<Result>(
-    { mode, database }: Conditions,
+    conditions: Conditions,
     signal: AbortSignal,
     work: (session: Lent) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled } = this.#dialect.failures;
+    const { mode, database } = conditions;
     for (let attempt = 1; ; attempt += 1) {
       let isBegun = false;
       try {
         return await lend(this.#pool, { database, signal, isSettled }, async (session) => {
           await this.#dialect.begin(session, mode, this.#timeLimit);
           isBegun = true;
-          return await this.#finish(session, mode, work);
+          return await this.#finish(session, conditions, work);
         });
       } catch (error) {
         // The server may have closed the connection while it was idle: then nothing was done.
@@ -103,7 +106,7 @@ export class Transactions<Lent extends Session> {
 
   async #finish<Result>(
     session: Lent,
-    mode: Mode,
+    { mode, end = "commit" }: Conditions,
     work: (session: Lent) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled, concernsStatement, isTransient } = this.#dialect.failures;
@@ -115,10 +118,11 @@ export class Transactions<Lent extends Session> {
       throw error;
     }
     try {
-      await session.command("commit");
+      await session.command(end);
     } catch (error) {
       const isAnswer = concernsStatement(error) || isTransient(error);
-      throw isAnswer || mode.endsWith("read only") ? error : new UnknownOutcome();
+      const changesNothing = end === "rollback" || mode.endsWith("read only");
+      throw isAnswer || changesNothing ? error : new UnknownOutcome();
     }
     return result;
   }

@@ -1,20 +1,62 @@
 import { sql } from "kysely";
-import type { Update } from "../../query/shape.ts";
+import type { CellValue, Update } from "../../query/shape.ts";
+import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
-import { requireDistinct, resolveColumn, storedValue, type Table } from "./scope.ts";
+import { type Column, requireDistinct, resolveColumn, storedValue, type Table } from "./scope.ts";
+
+/** A column, and what becomes of it. */
+interface Assignment {
+  readonly column: Column;
+  readonly value: unknown;
+}
 
 /**
- * What stands behind `set` in an update.
+ * What an Update makes of columns.
  *
- * Throws `EngineRefusal` for an unknown column and for unfit values.
+ * Throws `EngineRefusal` for an unknown column, for one that is given twice, and for unfit values.
  */
-export function assignmentsSql(table: Table, values: Update["set"]): Fragment {
-  const changes = Object.entries(values).map(([name, value]) => ({
+export function assignmentsOf(
+  table: Table,
+  { set, add }: Pick<Update, "set" | "add">,
+): Assignment[] {
+  const changes = entriesOf(table, set);
+  const additions = entriesOf(table, add);
+  const both = additions.find(({ column }) => changes.some((change) => change.column === column));
+  if (both !== undefined) {
+    throw new EngineRefusal(
+      "duplicate_column",
+      `Column "${both.column.name}" stands in set and in add; allowed: in one of them`,
+    );
+  }
+  return [
+    ...changes.map(({ column, value }) => ({ column, value: storedValue(column, value) })),
+    ...additions.map(({ column, value }) => ({ column, value: sumSql(column, value) })),
+  ];
+}
+
+/** The same as it stands behind `set`. */
+export function assignmentsSql(assignments: readonly Assignment[]): Fragment {
+  return sql.join(assignments.map(({ column, value }) => sql`${sql.id(column.name)} = ${value}`));
+}
+
+function entriesOf(
+  table: Table,
+  cells: Readonly<Record<string, CellValue>> = {},
+): { column: Column; value: CellValue }[] {
+  const entries = Object.entries(cells).map(([name, value]) => ({
     column: resolveColumn([table], name).column,
     value,
   }));
-  requireDistinct(changes.map(({ column }) => column));
-  return sql.join(
-    changes.map(({ column, value }) => sql`${sql.id(column.name)} = ${storedValue(column, value)}`),
+  requireDistinct(entries.map(({ column }) => column));
+  return entries;
+}
+
+/** A column plus a number; null stays null. */
+function sumSql(column: Column, amount: CellValue): Fragment {
+  const { name, type, kind } = column;
+  if (kind.sum !== undefined) return kind.sum(sql.id(name), storedValue(column, amount));
+  throw new EngineRefusal(
+    "invalid_value",
+    `Column "${name}" (${type}) holds no numbers, and add takes columns that do`,
   );
 }

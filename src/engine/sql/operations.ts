@@ -1,6 +1,8 @@
-import type { ReadingName } from "../../query/operations.ts";
+import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { definitions } from "../../query/operations.ts";
 import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
+import type { Previewed, RowChangeName } from "./preview.ts";
+import type { Changed } from "./target.ts";
 
 /** True for an operation that answers with rows and changes nothing. */
 export function isReading(operation: Operation): operation is Operation<ReadingName> {
@@ -17,13 +19,55 @@ const sentences: { [Name in ChangeName]: (count: number, table: string) => strin
   Insert: (count) => `Inserted ${rowCount(count)}`,
   Update: (count) => `Updated ${rowCount(count)}`,
   Delete: (count) => `Deleted ${rowCount(count)}`,
+  Upsert: (count) => `Upserted ${rowCount(count)}`,
   CreateTable: (_count, table) => `Table ${table} created`,
   DropTable: (_count, table) => `Table ${table} dropped`,
 };
 
-/** The sentence that says what was done; `count` is how many rows, if rows were changed. */
-export function sentenceOf({ name, fields }: Operation<ChangeName>, count: number): string {
-  return sentences[name](count, fields.table);
+/**
+ * The JSON text of what a change answers, which in a Batch is one value and else some members of
+ * the answer.
+ */
+export function* changeTexts(
+  { name, fields }: Operation<ChangeName>,
+  { affected, data }: Changed,
+  isBatch: boolean,
+): Generator<string> {
+  const sentence = JSON.stringify(sentences[name](affected ?? 0, fields.table));
+  if (isBatch && data === undefined) return yield sentence;
+  yield isBatch ? "{" : `"message":${sentence}${affected === undefined ? "" : ","}`;
+  if (affected !== undefined) yield `"affected":${affected}`;
+  if (data !== undefined) yield* rowTexts(',"data":', data);
+  if (isBatch) yield "}";
+}
+
+/** The JSON text of what a Preview answers. */
+export function* previewTexts({ affected, before, after }: Previewed): Generator<string> {
+  yield `{"status":"success","affected":${affected}`;
+  yield* rowTexts(',"before":', before);
+  yield* rowTexts(',"after":', after);
+  yield "}";
+}
+
+function* rowTexts(key: string, rows: readonly string[]): Generator<string> {
+  yield `${key}[`;
+  for (const [index, row] of rows.entries()) yield index === 0 ? row : `,${row}`;
+  yield "]";
+}
+
+/** True for a change that answers the rows which it has changed. */
+export function returnsRows({ fields }: TableOperation): boolean {
+  return "returning" in fields && fields.returning !== undefined;
+}
+
+/** The change that a Preview holds. */
+export function previewedIn(fields: OperationFields["Preview"]): Operation<RowChangeName> {
+  const { Insert, Update, Delete, Upsert } = fields;
+  if (Insert !== undefined) return { name: "Insert", fields: Insert };
+  if (Update !== undefined) return { name: "Update", fields: Update };
+  if (Delete !== undefined) return { name: "Delete", fields: Delete };
+  if (Upsert !== undefined) return { name: "Upsert", fields: Upsert };
+  throw new Error("The scanner let a Preview of nothing through");
 }
 
 function rowCount(count: number): string {

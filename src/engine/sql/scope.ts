@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue } from "../../query/shape.ts";
+import type { CellValue, Row } from "../../query/shape.ts";
 import { didYouMean } from "../../suggestion.ts";
 import { ExactNumber } from "../exact-number.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -24,6 +24,8 @@ export interface ColumnKind {
   like?(column: Fragment, pattern: string, foldsCase: boolean): Fragment;
   /** What it can be summed up as; undefined for what has no order, or none that all databases share. */
   readonly measure?: Measure | undefined;
+  /** The column plus a stored number; absent where the column holds no numbers. */
+  sum?(column: Fragment, amount: unknown): Fragment;
 }
 
 /** What values amount to: numbers are added up, all have a smallest and a largest one; `any` may be either. */
@@ -171,4 +173,9 @@ export function inRow<Result>(index: () => number, work: () => Result): Result {
   } catch (error) {
     throw error instanceof EngineRefusal ? error.at(`values[${index()}]`) : error;
   }
+}
+
+/** A cell; undefined for one that the row leaves out, also if all objects have such a member. */
+export function cellIn(row: Row, name: string): CellValue | undefined {
+  return Object.hasOwn(row, name) ? row[name] : undefined;
 }

@@ -48,7 +48,7 @@ function performAll(session: Session, operations: readonly TableOperation[], spo
   for (const [index, operation] of operations.entries()) {
     spool.write(index === 0 ? "[" : ",");
     const handle = handleOf(session, operation);
-    inElement(index, () => perform(handle, operation, spool));
+    inElement(index, () => perform(handle, operation, spool, true));
   }
 }
 

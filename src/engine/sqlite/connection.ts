@@ -2,6 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import { createColumnTable } from "./column-table.ts";
 import { run } from "./statements.ts";
+import { defineSums } from "./sums.ts";
 
 /** The schema name that SQLite gives the first database of a connection. */
 export const mainSchema = "main";
@@ -26,6 +27,7 @@ export function openConnection(path: string): DatabaseSync {
     prepareSchema(connection, mainSchema);
     // SQLite's LIKE folds ASCII case unless told; standard SQL's does not.
     connection.exec("pragma case_sensitive_like = on");
+    defineSums(connection);
     return connection;
   } catch (error) {
     connection.close();

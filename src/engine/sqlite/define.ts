@@ -3,6 +3,7 @@ import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { requireDistinctNames } from "../sql/names.ts";
+import type { Changed } from "../sql/target.ts";
 import { forgetColumns, rememberColumns } from "./column-table.ts";
 import type { DatabaseHandle } from "./handle.ts";
 import { constraintOf, isSerial, kindOf, type SqliteKind, typeWords } from "./kinds.ts";
@@ -15,7 +16,7 @@ import { findTaken, readTable } from "./tables.ts";
  *
  * Throws `table_exists`, `invalid_name`, `invalid_type` or `duplicate_column`.
  */
-export function createTable(handle: DatabaseHandle, { table, columns }: CreateTable): number {
+export function createTable(handle: DatabaseHandle, { table, columns }: CreateTable): Changed {
   requireClientTable(table);
   const taken = findTaken(handle, table);
   if (taken !== undefined) {
@@ -32,15 +33,15 @@ export function createTable(handle: DatabaseHandle, { table, columns }: CreateTa
     sql`create table ${sql.id(handle.schema, table)} (${sql.join(parts)}) strict`,
   );
   rememberColumns(handle, table, columns);
-  return 0;
+  return {};
 }
 
 /** Drops a table. Throws `table_not_found` or `invalid_name`. */
-export function dropTable(handle: DatabaseHandle, { table }: DropTable): number {
+export function dropTable(handle: DatabaseHandle, { table }: DropTable): Changed {
   readTable(handle, table);
   run(handle.connection, sql`drop table ${sql.id(handle.schema, table)}`);
   forgetColumns(handle, table);
-  return 0;
+  return {};
 }
 
 function columnSql(column: ColumnDefinition, key: readonly ColumnDefinition[]): Fragment {

@@ -1,13 +1,14 @@
+import type { OperationFields } from "../../query/operations.ts";
 import type { TableOperation } from "../../query/shape.ts";
 import { parseBody } from "../parse.ts";
 import type { Spool } from "../spool.ts";
-import { isOfTables, isReading } from "../sql/operations.ts";
+import { isOfTables, isReading, previewedIn } from "../sql/operations.ts";
 import type { SchemaPlace } from "../store.ts";
 import { executeBatch } from "./batch.ts";
 import { describeTable, listTables } from "./catalog.ts";
 import type { Databases } from "./databases.ts";
 import { refusing } from "./failures.ts";
-import { perform } from "./operations.ts";
+import { perform, performPreview } from "./operations.ts";
 import { transaction } from "./transaction.ts";
 
 /**
@@ -19,6 +20,8 @@ import { transaction } from "./transaction.ts";
 export function executeQuery(databases: Databases, body: Buffer, spool: Spool): void {
   refusing(() => {
     const query = parseBody(body);
+    const [only] = query.operations;
+    if (only?.name === "Preview") return executePreview(databases, only.fields, spool);
     const operations = query.operations.filter(isOfTables);
     const [first] = operations;
     if (first === undefined) throw new Error("A worker was asked to make or drop a database");
@@ -47,13 +50,22 @@ export function executeSchema(databases: Databases, place: SchemaPlace, spool: S
 function executeOne(databases: Databases, operation: TableOperation, spool: Spool): void {
   const handle = databases.open(operation.fields.database);
   const onlyReads = isReading(operation);
-  spool.write(`{"status":"success",${onlyReads ? '"data"' : '"message"'}:`);
+  spool.write(`{"status":"success",${onlyReads ? '"data":' : ""}`);
   const work = (): void => {
-    perform(handle, operation, spool);
+    perform(handle, operation, spool, false);
     spool.write("}");
     // Its room is taken before the commit: no committed query is reported as failed for it.
     spool.flush();
   };
   if (onlyReads) work();
   else transaction(handle.connection, work);
+}
+
+function executePreview(
+  databases: Databases,
+  fields: OperationFields["Preview"],
+  spool: Spool,
+): void {
+  const handle = databases.open(previewedIn(fields).fields.database);
+  transaction(handle.connection, () => performPreview(handle, fields, spool), "rollback");
 }

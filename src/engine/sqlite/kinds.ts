@@ -1,8 +1,11 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
+import { sql } from "kysely";
 import { cellText } from "../sql/cell-text.ts";
 import { typesByWord } from "../sql/declared-type.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { integerOf } from "../sql/numbers.ts";
 import type { ColumnKind, PresentValue } from "../sql/scope.ts";
+import { decimalSum, sum } from "./sums.ts";
 
 /** How the values of a column are stored, compared and written. */
 export interface SqliteKind extends ColumnKind {
@@ -31,24 +34,34 @@ const text: SqliteKind = {
   encode: encodeStored,
 };
 
+/** Any number plus another; what overflows is refused. */
+const plus = (column: Fragment, amount: unknown) => sql`${sql.id(sum)}(${column}, ${amount})`;
+
 const integer: SqliteKind = {
   measure: "integer",
   storage: "INT",
   store: integerOf,
   compare: numeric,
+  sum: plus,
   encode: encodeStored,
 };
 
 /** Numbers itself where it is left out; SQLite does so for the one INTEGER primary key. */
 const serial: SqliteKind = { ...integer, storage: "INTEGER" };
 
-/** Also decimals: as doubles they compare as numbers, and what a double would round is refused. */
 const real: SqliteKind = {
   measure: "double",
   storage: "REAL",
   store: exactDouble,
   compare: numeric,
+  sum: plus,
   encode: encodeStored,
+};
+
+/** Doubles, which compare as numbers, and are added digit for digit. */
+const decimal: SqliteKind = {
+  ...real,
+  sum: (column, amount) => sql`${sql.id(decimalSum)}(${column}, ${amount})`,
 };
 
 const boolean: SqliteKind = {
@@ -80,11 +93,12 @@ export const anyKind: SqliteKind = {
   storage: "ANY",
   store: scalar,
   compare: scalar,
+  sum: plus,
   encode: encodeStored,
 };
 
 const kinds = typesByWord<SqliteKind>({
-  ...{ integer, serial, double: real, decimal: real, boolean, json, jsonb: json, bytes: blob },
+  ...{ integer, serial, double: real, decimal, boolean, json, jsonb: json, bytes: blob },
   ...{ text, uuid: text, date: text, time: text, instant: text },
 });
 

@@ -1,11 +1,13 @@
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
 import type { Spool } from "../spool.ts";
-import { isReading, sentenceOf } from "../sql/operations.ts";
-import { deleteRows, update } from "./change.ts";
+import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
+import { changeTexts, isReading, previewedIn, previewTexts } from "../sql/operations.ts";
+import { preview } from "../sql/preview.ts";
+import type { Changed } from "../sql/target.ts";
+import { take, targetOf } from "./change.ts";
 import { createTable, dropTable } from "./define.ts";
 import type { DatabaseHandle } from "./handle.ts";
-import { insert } from "./insert.ts";
 import { select } from "./select.ts";
 
 /** Each reading operation writes its rows to the spool as one JSON array. */
@@ -17,26 +19,44 @@ const reads: {
   ) => void;
 } = { Select: select };
 
-/** Each change returns how many rows were changed; none where tables are. */
+/** What each change does. */
 const changes: {
-  [Name in ChangeName]: (handle: DatabaseHandle, fields: OperationFields[Name]) => number;
+  [Name in ChangeName]: (handle: DatabaseHandle, fields: OperationFields[Name]) => Changed;
 } = {
-  Insert: insert,
-  Update: update,
-  Delete: deleteRows,
+  Insert: (handle, fields) => take(handle, insert(targetOf(handle, fields.table), fields)),
+  Update: (handle, fields) => take(handle, update(targetOf(handle, fields.table), fields)),
+  Delete: (handle, fields) => take(handle, deleteRows(targetOf(handle, fields.table), fields)),
+  Upsert: (handle, fields) => take(handle, upsert(targetOf(handle, fields.table), fields)),
   CreateTable: createTable,
   DropTable: dropTable,
 };
 
 /**
- * Carries out one operation and writes its result to the spool as one JSON value: rows, or a
- * sentence that says what was done.
+ * Carries out one operation and writes its result to the spool: rows as one JSON array; what a
+ * change did, which in a Batch is one value too, and else some members of the answer.
  *
  * Throws `EngineRefusal`, or SQLite's error.
  */
-export function perform(handle: DatabaseHandle, operation: TableOperation, spool: Spool): void {
-  if (isReading(operation)) read(handle, operation, spool);
-  else spool.write(JSON.stringify(sentenceOf(operation, change(handle, operation))));
+export function perform(
+  handle: DatabaseHandle,
+  operation: TableOperation,
+  spool: Spool,
+  isBatch: boolean,
+): void {
+  if (isReading(operation)) return read(handle, operation, spool);
+  const changed = change(handle, operation);
+  for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
+}
+
+/** Writes the answer of a Preview, whose change is to be taken back. Throws as `perform` does. */
+export function performPreview(
+  handle: DatabaseHandle,
+  fields: OperationFields["Preview"],
+  spool: Spool,
+): void {
+  const operation = previewedIn(fields);
+  const target = targetOf(handle, operation.fields.table);
+  for (const text of previewTexts(take(handle, preview(target, operation)))) spool.write(text);
 }
 
 function read<Name extends ReadingName>(
@@ -50,6 +70,6 @@ function read<Name extends ReadingName>(
 function change<Name extends ChangeName>(
   handle: DatabaseHandle,
   { name, fields }: Operation<Name>,
-): number {
+): Changed {
   return changes[name](handle, fields);
 }

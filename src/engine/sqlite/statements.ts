@@ -21,9 +21,15 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/** Prepares a fragment whose values are given at each run, in place of those in it. */
+/**
+ * Prepares a fragment whose values are given at each run, in place of those in it; its rows are
+ * `ResultRow`s.
+ */
 export function prepare(connection: DatabaseSync, fragment: Fragment): StatementSync {
-  return connection.prepare(fragment.compile(builder).sql);
+  return connection.prepare(fragment.compile(builder).sql, {
+    returnArrays: true,
+    readBigInts: true,
+  });
 }
 
 /** Runs a fragment and returns how many rows it changed. */

@@ -1,4 +1,5 @@
 import { sql } from "kysely";
+import type { Fragment } from "../sql/fragment.ts";
 import type { Column, Table } from "../sql/scope.ts";
 import { MOST_COMPARED, tableNotFound } from "../sql/table-not-found.ts";
 import type { DatabaseHandle } from "./handle.ts";
@@ -46,6 +47,22 @@ function namesIn({ connection, schema }: DatabaseHandle): string[] {
       limit ${sql.lit(MOST_COMPARED)}`,
   );
   return Array.from(found, (row) => String(row[0])).filter(isClientTable);
+}
+
+/** Asks for the unique keys of a table as `Target` has them. */
+export function keysSql({ schema }: DatabaseHandle, name: string): Fragment {
+  return sql`select "key", "primary", "column" from (
+    select '' as "key", 1 as "primary", "name" as "column", "pk" as "place"
+      from pragma_table_xinfo(${name}, ${schema}) where "pk" > 0
+    union all
+    select list."name", 0, part."name", part."seqno"
+      from pragma_index_list(${name}, ${schema}) as list
+      join pragma_index_info(list."name", ${schema}) as part
+      where list."unique" = 1 and list."origin" <> 'pk'
+    union all
+    select list."name", 0, null, -1 from pragma_index_list(${name}, ${schema}) as list
+      where list."unique" = 1 and list."partial" = 1
+  ) order by "primary" desc, "key", "place"`;
 }
 
 /** The name of the table or index that has this name in any case, if there is one. */

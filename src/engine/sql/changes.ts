@@ -1,0 +1,145 @@
+import { sql } from "kysely";
+import type { Delete, Insert, Row, Update, Upsert } from "../../query/shape.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { assignmentsOf, assignmentsSql } from "./assignments.ts";
+import { whereSql } from "./conditions.ts";
+import { type KeyCells, readByKeys, readKeysToBe } from "./key-rows.ts";
+import { inRow, requireDistinct, resolveColumn } from "./scope.ts";
+import { type ResultRow, rows, run, type Steps } from "./steps.ts";
+import {
+  type Changed,
+  describeKeys,
+  encodeRows,
+  isKeyOf,
+  namesSql,
+  needsPrimaryKey,
+  readKeys,
+  readPrimaryKey,
+  returnedColumns,
+  type Target,
+  type TargetColumn,
+} from "./target.ts";
+
+/**
+ * Inserts rows in their order; a column that a row leaves out takes its default.
+ *
+ * Throws, as the others do, `EngineRefusal` for unknown columns and for unfit values.
+ */
+export function* insert<Raw>(
+  target: Target<Raw>,
+  { values, returning }: Insert,
+): Steps<Changed, Raw> {
+  return yield* target.insert(values, { returning: columnsOf(target, returning) });
+}
+
+/** Changes the rows that fulfil the condition. Throws `not_supported` too. */
+export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
+  const condition = whereSql([target.table], query.where);
+  const change = updateSql(target, query);
+  const columns = columnsOf(target, query.returning);
+  if (columns === undefined) return { affected: yield* run(change) };
+  const key = yield* readPrimaryKey(target);
+  if (target.returning !== undefined) {
+    return changedOf(target, columns, yield* target.returning(change, columns, key));
+  }
+  if (key.length === 0) throw needsPrimaryKey(target, "returning");
+  const keys: KeyCells[] = yield* readKeysToBe(target, key, query, condition);
+  const affected = yield* run<Raw>(change);
+  return { affected, data: yield* readByKeys(target, columns, key, keys) };
+}
+
+/** An Update in SQL. */
+export function updateSql<Raw>({ table, name }: Target<Raw>, query: Update) {
+  const assignments = assignmentsSql(assignmentsOf(table, query));
+  return sql`update ${name} set ${assignments}${whereSql([table], query.where)}`;
+}
+
+/** Deletes the rows that fulfil the condition. */
+export function* deleteRows<Raw>(
+  target: Target<Raw>,
+  { where, returning }: Delete,
+): Steps<Changed, Raw> {
+  const { table, name, lock } = target;
+  const condition = whereSql([table], where);
+  const change = sql`delete from ${name}${condition}`;
+  const columns = columnsOf(target, returning);
+  if (columns === undefined) return { affected: yield* run(change) };
+  const key = yield* readPrimaryKey(target);
+  if (target.returning !== undefined) {
+    return changedOf(target, columns, yield* target.returning(change, columns, key));
+  }
+  const order = key.length === 0 ? sql`` : sql` order by ${namesSql(key)}`;
+  const read = sql`select ${namesSql(columns)} from ${name}${condition}${order}${lock}`;
+  const data = encodeRows(target, columns, yield* rows<Raw>(read));
+  return { affected: yield* run(change), data };
+}
+
+/**
+ * Inserts rows in their order, and changes or leaves those that are there already.
+ *
+ * Throws `no_unique_key` and `not_supported` too.
+ */
+export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed, Raw> {
+  const { key, update: changed } = yield* conflictOf(target, query);
+  const returning = columnsOf(target, query.returning);
+  return yield* target.insert(query.values, { conflict: { key, update: changed }, returning });
+}
+
+/** The key and the changed columns of an Upsert, judged. Throws `no_unique_key` or `not_supported`. */
+export function* conflictOf<Raw>(
+  target: Target<Raw>,
+  { on_conflict, update: updated, values }: Upsert,
+): Steps<{ key: TargetColumn<Raw>[]; update: TargetColumn<Raw>[] }, Raw> {
+  const { table, takesAnyKey } = target;
+  const [key, changed] = [on_conflict, updated].map((names) => {
+    const columns = names.map((name) => resolveColumn([table], name).column);
+    requireDistinct(columns);
+    return columns;
+  });
+  if (key === undefined || changed === undefined) throw new Error("An Upsert lost its columns");
+  const keys = yield* readKeys<Raw>(target);
+  if (!keys.some((known) => isKeyOf(known, on_conflict))) {
+    throw new EngineRefusal(
+      "no_unique_key",
+      `on_conflict takes the columns of a primary or unique key of ${table.name}; ${describeKeys(keys)}`,
+    );
+  }
+  if (takesAnyKey && keys.length > 1) {
+    throw new EngineRefusal(
+      "not_supported",
+      `This database takes an Upsert on tables with one unique key alone, and of ${table.name} ${describeKeys(keys)}`,
+    );
+  }
+  requireCells(values, [...on_conflict, ...updated]);
+  return { key, update: changed };
+}
+
+/** A row that leaves out what decides, or what is set, would be guessed at. */
+function requireCells(values: readonly Row[], names: readonly string[]): void {
+  for (const [index, row] of values.entries()) {
+    const missing = names.find((name) => !Object.hasOwn(row, name));
+    if (missing === undefined) continue;
+    inRow(
+      () => index,
+      () => {
+        const problem = `Column "${missing}" is left out; each row has those of on_conflict and update`;
+        throw new EngineRefusal("invalid_value", problem);
+      },
+    );
+  }
+}
+
+function columnsOf<Raw>(
+  target: Target<Raw>,
+  names: readonly string[] | undefined,
+): TargetColumn<Raw>[] | undefined {
+  return names === undefined ? undefined : returnedColumns(target, names);
+}
+
+function changedOf<Raw>(
+  target: Target<Raw>,
+  columns: readonly TargetColumn<Raw>[],
+  found: readonly ResultRow<Raw>[],
+): Changed {
+  return { affected: found.length, data: encodeRows(target, columns, found) };
+}

@@ -1,0 +1,68 @@
+import { sql } from "kysely";
+import type { Update } from "../../query/shape.ts";
+import { assignmentsOf } from "./assignments.ts";
+import type { Fragment } from "./fragment.ts";
+import { rows, type Steps } from "./steps.ts";
+import { encodeRows, namesSql, type Target, type TargetColumn } from "./target.ts";
+
+/** What the columns of a key are compared with, one row's. */
+export type KeyCells = readonly unknown[];
+
+/** Rows that are asked for at a time. */
+const keysPerStatement = 200;
+
+/**
+ * Reads the keys that the rows of an Update will have, by their order before it; the rows stay as
+ * they are until the transaction ends.
+ */
+export function* readKeysToBe<Raw>(
+  { table, name, lock, bind }: Target<Raw>,
+  key: readonly TargetColumn<Raw>[],
+  query: Update,
+  condition: Fragment,
+  limit = sql``,
+): Steps<KeyCells[], Raw> {
+  const assignments = assignmentsOf(table, query);
+  const toBe = key.map((column) => assignments.find((change) => change.column === column));
+  const cells = key.map((column, index) => {
+    const isSet = Object.hasOwn(query.set ?? {}, column.name);
+    return isSet ? sql.id(column.name) : (toBe[index]?.value ?? sql.id(column.name));
+  });
+  const order = namesSql(key);
+  const found = yield* rows<Raw>(
+    sql`select ${sql.join(cells)} from ${name}${condition} order by ${order}${limit}${lock}`,
+  );
+  return found.map((row) =>
+    key.map((column, index) => {
+      if (Object.hasOwn(query.set ?? {}, column.name)) return toBe[index]?.value;
+      const raw = row[index] ?? null;
+      return raw === null ? null : bind(column, raw);
+    }),
+  );
+}
+
+/** Reads rows by their keys and returns them as JSON texts, by the key's order among each few. */
+export function* readByKeys<Raw>(
+  target: Target<Raw>,
+  columns: readonly TargetColumn<Raw>[],
+  key: readonly TargetColumn<Raw>[],
+  keys: readonly KeyCells[],
+): Steps<string[], Raw> {
+  const data: string[] = [];
+  for (let start = 0; start < keys.length; start += keysPerStatement) {
+    const some = keys.slice(start, start + keysPerStatement);
+    const conditions = some.map((cells) => keyCondition(key, cells));
+    const found = yield* rows<Raw>(
+      sql`select ${namesSql(columns)} from ${target.name}
+        where ${sql.join(conditions, sql` or `)} order by ${namesSql(key)}`,
+    );
+    data.push(...encodeRows(target, columns, found));
+  }
+  return data;
+}
+
+/** The condition that a row has this key. */
+export function keyCondition(key: readonly { name: string }[], cells: KeyCells): Fragment {
+  const parts = key.map(({ name }, index) => sql`${sql.id(name)} = ${cells[index]}`);
+  return sql`(${sql.join(parts, sql` and `)})`;
+}

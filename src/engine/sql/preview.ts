@@ -1,0 +1,103 @@
+import { sql } from "kysely";
+import type { Operation, Upsert } from "../../query/shape.ts";
+import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
+import { whereSql } from "./conditions.ts";
+import type { Fragment } from "./fragment.ts";
+import { keyCondition, readByKeys, readKeysToBe } from "./key-rows.ts";
+import { cellIn, comparedValue } from "./scope.ts";
+import { rows, run, type Steps } from "./steps.ts";
+import { type Changed, encodeRows, namesSql, readPrimaryKey, type Target } from "./target.ts";
+
+/** The rows of an answer, before and after each. */
+const mostRows = 100;
+const limit = sql` limit ${sql.lit(mostRows)}`;
+
+/** The operations that can be previewed. */
+export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
+
+/** What a change does to rows, which are JSON texts. */
+export interface Previewed {
+  readonly affected: number;
+  readonly before: readonly string[];
+  readonly after: readonly string[];
+}
+
+/**
+ * Carries out a change in a transaction that is taken back, and returns the rows that it touches.
+ *
+ * Throws what the change throws.
+ */
+export function* preview<Raw>(
+  target: Target<Raw>,
+  operation: Operation<RowChangeName>,
+): Steps<Previewed, Raw> {
+  const returning = ["*"];
+  switch (operation.name) {
+    case "Insert":
+      return previewed([], yield* insert(target, { ...operation.fields, returning }));
+    case "Update":
+      return yield* previewUpdate(target, operation);
+    case "Delete": {
+      const { where } = operation.fields;
+      const condition = whereSql([target.table], where);
+      const before = yield* firstRows(target, condition);
+      const { database, table } = operation.fields;
+      return previewed(before, yield* deleteRows(target, { database, table, where }));
+    }
+    case "Upsert": {
+      const before = yield* conflicting(target, operation.fields);
+      return previewed(before, yield* upsert(target, { ...operation.fields, returning }));
+    }
+  }
+}
+
+function previewed(before: readonly string[], { affected = 0, data = [] }: Changed): Previewed {
+  return { affected, before, after: data.slice(0, mostRows) };
+}
+
+/** The rows after an Update are told by the keys of those before, if there is a primary key. */
+function* previewUpdate<Raw>(
+  target: Target<Raw>,
+  { fields }: Operation<"Update">,
+): Steps<Previewed, Raw> {
+  const condition = whereSql([target.table], fields.where);
+  const before = yield* firstRows(target, condition);
+  const key = yield* readPrimaryKey(target);
+  if (key.length === 0)
+    return previewed(before, yield* update(target, { ...fields, returning: ["*"] }));
+  const keys = yield* readKeysToBe(target, key, fields, condition, limit);
+  const affected = yield* run<Raw>(updateSql(target, fields));
+  const columns = [...target.table.columns.values()];
+  return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
+}
+
+function* firstRows<Raw>(target: Target<Raw>, condition: Fragment): Steps<string[], Raw> {
+  const key = yield* readPrimaryKey(target);
+  const order = key.length === 0 ? sql`` : sql` order by ${namesSql(key)}`;
+  const columns = [...target.table.columns.values()];
+  const found = yield* rows<Raw>(
+    sql`select ${namesSql(columns)} from ${target.name}${condition}${order}${limit}`,
+  );
+  return encodeRows(target, columns, found);
+}
+
+/** The rows that an Upsert finds there already and changes, each once, by the order of values. */
+function* conflicting<Raw>(target: Target<Raw>, query: Upsert): Steps<string[], Raw> {
+  const { key, update: changed } = yield* conflictOf(target, query);
+  const columns = [...target.table.columns.values()];
+  const found = new Set<string>();
+  if (changed.length === 0) return [];
+  for (const row of query.values) {
+    if (found.size === mostRows) break;
+    if (key.some(({ name }) => (cellIn(row, name) ?? null) === null)) continue;
+    const cells = key.map((column) => comparedValue(column, cellIn(row, column.name) ?? null));
+    const condition = keyCondition(key, cells);
+    const [text] = encodeRows(
+      target,
+      columns,
+      yield* rows<Raw>(sql`select ${namesSql(columns)} from ${target.name} where ${condition}`),
+    );
+    if (text !== undefined) found.add(text);
+  }
+  return [...found];
+}

@@ -1,0 +1,136 @@
+import { sql } from "kysely";
+import type { Row } from "../../query/shape.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { createRowEncoder } from "./encode.ts";
+import type { Fragment } from "./fragment.ts";
+import type { Column, ColumnKind, Table } from "./scope.ts";
+import { resolveColumn } from "./scope.ts";
+import { type ResultRow, rows, type Steps } from "./steps.ts";
+
+/** A column of a table that is changed; its values come out of the database as `Raw`. */
+export interface TargetColumn<Raw> extends Column {
+  readonly kind: ColumnKind & { encode(value: Raw): string };
+}
+
+/** What a change did: how many rows it touched, and those that were asked for, as JSON texts. */
+export interface Changed {
+  /** Absent where tables are changed, not rows. */
+  readonly affected?: number;
+  /** Absent where none were asked for. */
+  readonly data?: readonly string[];
+}
+
+/** What becomes of a row whose unique key is there already. */
+export interface Conflict {
+  readonly key: readonly Column[];
+  /** Columns that are set; none leave the row as it is. */
+  readonly update: readonly Column[];
+}
+
+/** How rows are inserted. */
+export interface Insertion<Raw> {
+  readonly conflict?: Conflict | undefined;
+  /** Columns of each row that are answered. */
+  readonly returning?: readonly TargetColumn<Raw>[] | undefined;
+}
+
+/** A table that is changed, and what its database does in its own way. */
+export interface Target<Raw> {
+  readonly table: Table<TargetColumn<Raw>>;
+  /** The table in SQL, with its schema. */
+  readonly name: Fragment;
+  /**
+   * Asks for the unique keys, the primary one first: rows of key, 1 for the primary one, and
+   * column, in their order; null for what is no bare column.
+   */
+  readonly keys: Fragment;
+  /** What keeps rows that are read as they are until the transaction ends. */
+  readonly lock: Fragment;
+  /** True if another unique key than that of a conflict could be taken for it. */
+  readonly takesAnyKey: boolean;
+  /** Inserts rows in their order. */
+  insert(values: readonly Row[], how: Insertion<Raw>): Steps<Changed, Raw>;
+  /** Adds the words that answer changed rows, by the key's order; absent if there are none. */
+  readonly returning?: (
+    change: Fragment,
+    columns: readonly TargetColumn<Raw>[],
+    key: readonly TargetColumn<Raw>[],
+  ) => Steps<readonly ResultRow<Raw>[], Raw>;
+  /** A value that was read, to compare its column with. */
+  bind(column: TargetColumn<Raw>, raw: Raw): unknown;
+}
+
+/** Unique columns of a table. */
+export interface UniqueKey {
+  readonly isPrimary: boolean;
+  /** Empty for one that is not of columns alone. */
+  readonly columns: readonly string[];
+}
+
+/** Reads the unique keys of a table, the primary one first. */
+export function* readKeys<Raw>({ keys }: { keys: Fragment }): Steps<UniqueKey[], Raw> {
+  const found = new Map<string, { isPrimary: boolean; columns: (string | null)[] }>();
+  for (const row of yield* rows<Raw>(keys)) {
+    const [name, isPrimary, column] = [row[0], row[1], row[2] ?? null];
+    const key = found.get(String(name)) ?? { isPrimary: String(isPrimary) === "1", columns: [] };
+    key.columns.push(column === null ? null : String(column));
+    found.set(String(name), key);
+  }
+  return Array.from(found.values(), ({ isPrimary, columns }) => {
+    const names = columns.filter((column) => column !== null);
+    return { isPrimary, columns: names.length === columns.length ? names : [] };
+  });
+}
+
+/** The primary key's columns; none if there is no primary key. */
+export function* readPrimaryKey<Raw>(target: Target<Raw>): Steps<TargetColumn<Raw>[], Raw> {
+  const keys = yield* readKeys<Raw>(target);
+  const names = keys.find(({ isPrimary }) => isPrimary)?.columns ?? [];
+  return names.flatMap((name) => target.table.columns.get(name) ?? []);
+}
+
+/** True for a key of exactly these columns, in whatever order. */
+export function isKeyOf({ columns }: UniqueKey, names: readonly string[]): boolean {
+  return columns.length === names.length && columns.every((column) => names.includes(column));
+}
+
+/** `(id), (email)` for the end of a message. */
+export function describeKeys(keys: readonly UniqueKey[]): string {
+  const known = keys.filter(({ columns }) => columns.length > 0);
+  if (known.length === 0) return "it has none";
+  return `it has ${known.map(({ columns }) => `(${columns.join(", ")})`).join(", ")}`;
+}
+
+/** The columns that `returning` names, each once, with `*` standing for all. Throws `unknown_column`. */
+export function returnedColumns<Raw>(
+  { table }: Target<Raw>,
+  names: readonly string[],
+): TargetColumn<Raw>[] {
+  const all = [...table.columns.values()];
+  const found = names.flatMap((name) =>
+    name === "*" ? all : [resolveColumn([table], name).column],
+  );
+  return [...new Set(found)];
+}
+
+/** Rows as JSON texts. */
+export function encodeRows<Raw>(
+  { table }: Pick<Target<Raw>, "table">,
+  columns: readonly TargetColumn<Raw>[],
+  found: readonly ResultRow<Raw>[],
+): string[] {
+  return found.map(createRowEncoder(columns.map((column) => ({ table, column }))));
+}
+
+/** Columns by their names alone, as they stand in a list of columns. */
+export function namesSql(columns: readonly Column[]): Fragment {
+  return sql.join(columns.map(({ name }) => sql.id(name)));
+}
+
+/** The refusal where rows can only be told by a primary key, which the table lacks. */
+export function needsPrimaryKey({ table }: { table: Table }, what: string): EngineRefusal {
+  return new EngineRefusal(
+    "not_supported",
+    `Table ${table.name} has no primary key, by which this database could tell the rows of ${what}`,
+  );
+}
