@@ -388,3 +388,52 @@ overEach(
     });
   },
 );
+
+overEach(
+  "an Upsert on a table with several unique keys is refused where it could take another one",
+  async (t, freshEngine) => {
+    const { ask } = await freshEngine(t);
+    const people = { database: "main", table: "people" };
+    const columns = [
+      { name: "id", type: "serial", primary_key: true },
+      { name: "email", type: "text", unique: true },
+      { name: "name", type: "text" },
+    ];
+    await ask({ CreateTable: { ...people, columns } });
+    await ask(insert("people", [{ email: "a", name: "A" }]));
+    const values = [
+      { email: "a", name: "B" },
+      { email: "c", name: "C" },
+    ];
+    const upsert = {
+      ...people,
+      values,
+      on_conflict: ["email"],
+      update: ["name"],
+      returning: ["email", "name"],
+    };
+    const answer = await ask({ Upsert: upsert });
+    if (t.fullname.includes("MySQL")) {
+      const message = /tables with one unique key alone, and of people it has \(id\), \(email\)$/;
+      t.match(answer, { status: 400, body: { code: "not_supported", message } });
+    } else {
+      t.match(answer, { body: { affected: 2, data: values } });
+    }
+  },
+);
+
+overEach("changes that run beside each other are each carried out once", async (t, freshEngine) => {
+  const ask = await withStock(t, freshEngine);
+  const first = { column: "id", cmp: "=", value: 1 };
+  const add = { Update: { ...stock, add: { count: 1 }, where: first, returning: ["count"] } };
+  const upsert = (name: string) => ({
+    Upsert: { ...stock, values: [{ id: 50, name }], on_conflict: ["id"], update: ["name"] },
+  });
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, (_, index) => ask(index % 2 === 0 ? add : upsert(`${index}`))),
+  );
+  for (const answer of answers) t.match(answer, { status: 200, body: { affected: 1 } });
+  const counts = answers.flatMap(({ body }) => body.data ?? []).map((row) => JSON.stringify(row));
+  t.equal(new Set(counts).size, 10, "each saw a state of its own");
+  t.match(await rowsIn(ask), [{ count: 20 }, {}, {}, { id: 50 }]);
+});

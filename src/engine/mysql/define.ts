@@ -1,15 +1,28 @@
 import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
+import { takeIn } from "../remote/change.ts";
 import { isNoTable } from "../remote/refused.ts";
 import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { requireDistinctNames } from "../sql/names.ts";
-import type { Changed } from "../sql/target.ts";
+import { numberText } from "../sql/numbers.ts";
+import {
+  newTableAsReferred,
+  type Referred,
+  referenceSql,
+  referencesOf,
+  requireReferable,
+  takesNoDefault,
+} from "../sql/references.ts";
+import { type PresentValue, storedValue } from "../sql/scope.ts";
+import { type Changed, readKeys } from "../sql/target.ts";
+import { keysSql } from "./change.ts";
 import { requireDatabase, requireKeptName } from "./databases.ts";
+import { kindOf } from "./kinds.ts";
 import type { MysqlPlace } from "./place.ts";
-import { tableMissing } from "./tables.ts";
-import { commentOf, newType, typeWords } from "./type-words.ts";
+import { readTable, tableMissing } from "./tables.ts";
+import { commentOf, descriptionOf, type NewType, newType, typeWords } from "./type-words.ts";
 
 /** The longest name of a column, in characters. */
 const longestName = 64;
@@ -23,10 +36,8 @@ const keyBytes = 3000;
  * Throws `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
  * `duplicate_column`.
  */
-export async function createTable(
-  place: MysqlPlace,
-  { table, columns }: CreateTable,
-): Promise<Changed> {
+export async function createTable(place: MysqlPlace, query: CreateTable): Promise<Changed> {
+  const { table, columns } = query;
   const { session, schema } = place;
   requireDistinctNames(columns);
   for (const { name } of columns) requireKeepable(name);
@@ -39,9 +50,22 @@ export async function createTable(
   if (key.length > 0) {
     parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
   }
+  for (const reference of referencesOf(query)) {
+    const { column, table: other } = reference;
+    const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
+    const type = other === table ? column.type : (newType(column.type)?.name ?? "");
+    requireReferable(reference, type, referred);
+    parts.push(referenceSql(reference, sql.id(schema, other)));
+  }
   await session.define(sql`create table ${sql.id(schema, table)} (${sql.join(parts)})
     engine = InnoDB default character set utf8mb4 collate ${collation}`);
   return {};
+}
+
+async function readReferred(place: MysqlPlace, name: string): Promise<Referred> {
+  const { columns } = await readTable(place, name);
+  const keys = await takeIn(place.session, readKeys({ keys: keysSql(place.schema, name) }));
+  return { columns, keys };
 }
 
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */
@@ -81,17 +105,37 @@ function columnSql(
   if (type === undefined) throw unknownType(column.name, typeWords);
   const partOfKey = key.includes(column);
   if (type.isSerial) requireSoleKey(column, key);
-  const parts = Math.max(column.unique === true ? 1 : 0, partOfKey ? key.length : 0);
+  const isAlone = column.unique === true || column.references !== undefined;
+  const parts = Math.max(isAlone ? 1 : 0, partOfKey ? key.length : 0);
   const keyName = parts > 0 ? type.keyName?.(Math.floor(keyBytes / parts)) : undefined;
+  const name = keyName ?? type.name;
   const id = sql.id(column.name);
   const words = [
-    sql`${id} ${sql.raw(keyName ?? type.name)}`,
+    sql`${id} ${sql.raw(name)}`,
     type.isText ? sql`character set utf8mb4 collate ${collation}` : sql``,
     partOfKey || column.nullable === false ? sql`not null` : sql`null`,
     type.isSerial ? sql`auto_increment` : sql``,
+    defaultSql(column, { ...type, name }),
     column.unique === true ? sql`unique` : sql``,
     type.mark === undefined ? sql`` : sql`comment ${sql.lit(commentOf(type.mark))}`,
     type.mark === "json" ? sql`check (json_valid(${id}))` : sql``,
   ];
   return sql.join(words, sql` `);
+}
+
+function defaultSql(column: ColumnDefinition, type: NewType): Fragment {
+  const { default: value = null } = column;
+  if (value === null) return sql``;
+  if (type.isSerial) throw takesNoDefault(column);
+  const kind = kindOf(descriptionOf(type));
+  const stored = storedValue({ name: column.name, type: column.type, kind }, value);
+  const literal = sql.raw(literalOf(value, stored));
+  // What a long column holds is an expression to MySQL, and no literal.
+  return type.name.startsWith("long") ? sql`default (${literal})` : sql`default ${literal}`;
+}
+
+function literalOf(value: PresentValue, stored: unknown): string {
+  if (Buffer.isBuffer(stored)) return `x'${stored.toString("hex")}'`;
+  if (typeof stored === "string") return `'${stored.replace(/['\\]/g, "\\$&")}'`;
+  return numberText(value) ?? String(Number(value));
 }

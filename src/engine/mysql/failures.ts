@@ -28,6 +28,11 @@ const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(refused.tooSlow, 1317, 1969, 3024),
   ...numbers(["invalid_name", "A column cannot have this name"], 1059, 1166, 1300),
   ...numbers(["invalid_type", "A number's length or precision is out of range"], 1425, 1426, 1427),
+  ...numbers(["invalid_value", "A column does not take its default"], 1067),
+  ...numbers(
+    ["invalid_type", "A column has the type and length of the one that it refers to"],
+    ...[1005, 1215, 3780],
+  ),
   ...numbers(["constraint_violation", "The database wants a primary key in each table"], 3750),
 ]);
 

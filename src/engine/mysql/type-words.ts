@@ -1,4 +1,5 @@
 import { readDeclaredType, typesByWord } from "../sql/declared-type.ts";
+import type { TypeDescription } from "./type-description.ts";
 
 /**
  * What MySQL has no type for is remembered in the comment of the column: JSON whose digits are
@@ -51,6 +52,20 @@ export function newType(type: string): NewType | undefined {
   // MySQL's `char(n)` cuts the spaces at the end off, and its `text` takes no length.
   if (found === text) return { name: `varchar${size}`, isText: true };
   return found === decimal ? { name: `decimal${size}` } : found;
+}
+
+/** The same as the catalog will describe it. */
+export function descriptionOf({ name, mark }: NewType): TypeDescription {
+  const columnType = name === "boolean" ? "tinyint(1)" : name;
+  const [, dataType = "", first, scale] = /^(\w+)(?:\((\d+)(?:,(\d+))?\))?$/.exec(columnType) ?? [];
+  return {
+    dataType,
+    columnType,
+    mark,
+    length: Number(first ?? Number.POSITIVE_INFINITY),
+    scale: Number(scale ?? 0),
+    precision: Number(first ?? 0),
+  };
 }
 
 const markPrefix = "gatehouse:";

@@ -1,11 +1,23 @@
 import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { databaseNotFound, isNoTable } from "../remote/refused.ts";
+import { takeIn } from "../remote/change.ts";
+import { databaseNotFound, isNoTable, refused } from "../remote/refused.ts";
 import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { requireDistinctNames } from "../sql/names.ts";
-import type { Changed } from "../sql/target.ts";
+import {
+  newTableAsReferred,
+  type Referred,
+  referenceSql,
+  referencesOf,
+  requireReferable,
+  takesNoDefault,
+} from "../sql/references.ts";
+import { storedValue } from "../sql/scope.ts";
+import { type Changed, readKeys } from "../sql/target.ts";
+import { keysSql } from "./change.ts";
+import { kindOf } from "./kinds.ts";
 import type { PostgresPlace } from "./place.ts";
 import { readTable } from "./tables.ts";
 import { columnType, typeWords } from "./type-words.ts";
@@ -19,10 +31,8 @@ const longestNameBytes = 63;
  * Throws `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
  * `duplicate_column`.
  */
-export async function createTable(
-  place: PostgresPlace,
-  { table, columns }: CreateTable,
-): Promise<Changed> {
+export async function createTable(place: PostgresPlace, query: CreateTable): Promise<Changed> {
+  const { table, columns } = query;
   requireDistinctNames(columns);
   for (const { name } of columns) requireShort(name);
   const { taken, hasBytewiseOrder } = await readSurroundings(place, table);
@@ -31,12 +41,44 @@ export async function createTable(
   }
   const collation = hasBytewiseOrder ? sql` collate "C"` : sql``;
   const key = columns.filter((column) => column.primary_key === true);
-  const parts = columns.map((column) => columnSql(column, key, collation));
+  const parts: Fragment[] = [];
+  for (const column of columns) {
+    const value = await defaultSql(place, column);
+    parts.push(sql`${columnSql(column, key, collation)}${value}`);
+  }
   if (key.length > 0) {
     parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
   }
+  for (const reference of referencesOf(query)) {
+    const { column, table: other } = reference;
+    const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
+    requireReferable(reference, column.type, referred);
+    parts.push(referenceSql(reference, sql.id(place.schema, other)));
+  }
   await place.session.run(sql`create table ${sql.id(place.schema, table)} (${sql.join(parts)})`);
   return {};
+}
+
+async function readReferred(place: PostgresPlace, name: string): Promise<Referred> {
+  const { columns } = await readTable(place, name);
+  const keys = await takeIn(place.session, readKeys({ keys: keysSql(place.schema, name) }));
+  return { columns, keys };
+}
+
+/** The server puts the value into its own words, which a definition takes no values beside. */
+async function defaultSql({ session }: PostgresPlace, column: ColumnDefinition): Promise<Fragment> {
+  const { name, type: declared, default: value = null } = column;
+  const type = columnType(declared);
+  if (type === undefined || value === null) return sql``;
+  if (type.isSerial) throw takesNoDefault(column);
+  if (typeof value === "string" && [...value].length > type.length) {
+    throw new EngineRefusal(...refused.tooLong).at(`Column "${name}"`);
+  }
+  const stored = storedValue({ name, type: declared, kind: kindOf(type.description) }, value);
+  const [[literal] = []] = await session.rows(
+    sql`select pg_catalog.quote_literal(cast(${stored} as text))`,
+  );
+  return sql` default ${sql.raw(literal ?? "null")}`;
 }
 
 /** Drops a table. Throws `database_not_found` or `table_not_found`. */

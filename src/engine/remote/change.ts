@@ -35,7 +35,7 @@ export function changesOfRows<Lent extends Answering<Raw>, Raw>(
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
   ): Promise<Result> {
     const target = await targetOf(place, table);
-    return awaitSteps(stepsOf(target), (statement) => answer(place.session, statement));
+    return takeIn(place.session, stepsOf(target));
   }
   return {
     Insert: (place, fields) => take(place, fields.table, (target) => insert(target, fields)),
@@ -47,12 +47,15 @@ export function changesOfRows<Lent extends Answering<Raw>, Raw>(
   };
 }
 
-async function answer<Raw>(
+/** Takes steps in a session. Throws what they throw, and what the session throws. */
+export function takeIn<Result, Raw>(
   session: Answering<Raw>,
-  { fragment, wants }: Statement,
-): Promise<Reply<Raw>> {
-  if (wants === "rows") return { rows: await session.rows(fragment), count: 0 };
-  return { rows: [], count: await session.run(fragment) };
+  steps: Steps<Result, Raw>,
+): Promise<Result> {
+  return awaitSteps(steps, async ({ fragment, wants }: Statement): Promise<Reply<Raw>> => {
+    if (wants === "rows") return { rows: await session.rows(fragment), count: 0 };
+    return { rows: [], count: await session.run(fragment) };
+  });
 }
 
 /** A value that was read, as its column compares with it. */

@@ -43,7 +43,10 @@ export function perform(
   spool: Spool,
   isBatch: boolean,
 ): void {
-  if (isReading(operation)) return read(handle, operation, spool);
+  if (isReading(operation)) {
+    read(handle, operation, spool);
+    return;
+  }
   const changed = change(handle, operation);
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
