@@ -8,7 +8,7 @@ import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { openTracing } from "../observe/tracing.ts";
-import { createGrammar } from "../query/grammar.ts";
+import { openGrammar } from "./query-grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { version } from "../version.ts";
 import { BodyBudget } from "./body-collector.ts";
@@ -122,7 +122,7 @@ export async function openGateway(
 ): Promise<OpenedGateway> {
   const { log, member } = options;
   const { configuration } = loaded;
-  const { server, query } = configuration;
+  const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
   const metrics = createMetrics();
@@ -136,6 +136,7 @@ export async function openGateway(
   metrics.showTokens(identity.tokens.metrics);
   const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
   const mcp = Promise.withResolvers<McpEndpoint>();
+  const grammar = openGrammar(loaded);
   const gateway = {
     configuration,
     publicUrl: server.public_url,
@@ -150,7 +151,9 @@ export async function openGateway(
     shared,
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
-    grammar: createGrammar({ extraFields: query.extra_fields, operations: query.operations }),
+    get grammar() {
+      return grammar();
+    },
     budget: new BodyBudget(server.max_buffered_bytes),
     log,
     audit,

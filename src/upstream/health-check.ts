@@ -73,13 +73,17 @@ function ask(
 export class HealthCheck {
   readonly #options: HealthCheckOptions;
   #asking: Promise<boolean> | undefined;
-  /** True if it is the engine; undefined until it has answered since it was last down. */
   #isEngine: boolean | undefined;
   /** `performance.now()` until which the upstream counts as up. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
   constructor(options: HealthCheckOptions) {
     this.#options = options;
+  }
+
+  /** True if it is `gatehouse engine`; undefined until it has answered since it was last down. */
+  get isEngine(): boolean | undefined {
+    return this.#isEngine;
   }
 
   /** True if the upstream is there, or was within the last second. */

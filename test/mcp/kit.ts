@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
-import { type Decision, decideAll, decideQuery } from "../../src/access/policy.ts";
+import { type Decision, decide, decideAll, decideQuery } from "../../src/access/policy.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Answering } from "../../src/mcp/answering.ts";

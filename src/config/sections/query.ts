@@ -41,6 +41,15 @@ function refuseRepeats(
 /** `[query]`: what the query grammar accepts beyond its own operations and fields. */
 export const query = z
   .strictObject({
+    level: z
+      .enum(["core", "full"])
+      .optional()
+      .meta({
+        description:
+          'How much of the query grammar is read: "full" before gatehouse engine, "core" before ' +
+          "another upstream unless set, since one that ignores what it does not know would answer wrongly.",
+        examples: ["full"],
+      }),
     extra_fields: z
       .array(fieldName)
       .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
