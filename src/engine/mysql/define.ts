@@ -64,7 +64,7 @@ export async function createTable(place: MysqlPlace, query: CreateTable): Promis
 
 async function readReferred(place: MysqlPlace, name: string): Promise<Referred> {
   const { columns } = await readTable(place, name);
-  const keys = await takeIn(place.session, readKeys({ keys: keysSql(place.schema, name) }));
+  const keys = await takeIn(place.session, readKeys(keysSql(place.schema, name)));
   return { columns, keys };
 }
 

@@ -61,7 +61,7 @@ export async function createTable(place: PostgresPlace, query: CreateTable): Pro
 
 async function readReferred(place: PostgresPlace, name: string): Promise<Referred> {
   const { columns } = await readTable(place, name);
-  const keys = await takeIn(place.session, readKeys({ keys: keysSql(place.schema, name) }));
+  const keys = await takeIn(place.session, readKeys(keysSql(place.schema, name)));
   return { columns, keys };
 }
 

@@ -58,7 +58,7 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
 ): Steps<Changed, Raw> {
   const { table } = destination;
   const { returning, onNumbers, all = values } = options;
-  requireColumns(table, all);
+  requireColumns(table, values, all);
   const identity = [...table.columns.values()].find((column) => column.isIdentity);
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
@@ -78,14 +78,14 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
 }
 
 /** Judges the names before the first row is stored, each row's own. */
-function requireColumns(table: Table, rows: readonly Row[]): void {
+function requireColumns(table: Table, rows: readonly Row[], all: readonly Row[]): void {
   const known = new Set<string>();
-  for (const [index, row] of rows.entries()) {
+  for (const row of rows) {
     const keys = Object.keys(row);
     const shape = JSON.stringify(keys);
     if (known.has(shape)) continue;
     inRow(
-      () => index,
+      () => all.indexOf(row),
       () => requireDistinct(keys.map((key) => resolveColumn([table], key).column)),
     );
     known.add(shape);

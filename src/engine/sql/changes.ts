@@ -3,15 +3,15 @@ import type { Delete, Insert, Row, Update, Upsert } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { assignmentsOf, assignmentsSql } from "./assignments.ts";
 import { whereSql } from "./conditions.ts";
-import { type KeyCells, readByKeys, readKeysToBe } from "./key-rows.ts";
-import { inRow, requireDistinct, resolveColumn } from "./scope.ts";
-import { type ResultRow, rows, run, type Steps } from "./steps.ts";
+import { readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
+import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "./scope.ts";
+import { type ResultRow, run, type Steps } from "./steps.ts";
 import {
   type Changed,
+  type Conflict,
   describeKeys,
   encodeRows,
   isKeyOf,
-  namesSql,
   needsPrimaryKey,
   readKeys,
   readPrimaryKey,
@@ -43,7 +43,7 @@ export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed,
     return changedOf(target, columns, yield* target.returning(change, columns, key));
   }
   if (key.length === 0) throw needsPrimaryKey(target, "returning");
-  const keys: KeyCells[] = yield* readKeysToBe(target, key, query, condition);
+  const keys = yield* readKeysToBe(target, key, query, condition);
   const affected = yield* run<Raw>(change);
   return { affected, data: yield* readByKeys(target, columns, key, keys) };
 }
@@ -68,9 +68,7 @@ export function* deleteRows<Raw>(
   if (target.returning !== undefined) {
     return changedOf(target, columns, yield* target.returning(change, columns, key));
   }
-  const order = key.length === 0 ? sql`` : sql` order by ${namesSql(key)}`;
-  const read = sql`select ${namesSql(columns)} from ${name}${condition}${order}${lock}`;
-  const data = encodeRows(target, columns, yield* rows<Raw>(read));
+  const data = yield* readInOrder(target, columns, key, condition, lock);
   return { affected: yield* run(change), data };
 }
 
@@ -80,24 +78,20 @@ export function* deleteRows<Raw>(
  * Throws `no_unique_key` and `not_supported` too.
  */
 export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed, Raw> {
-  const { key, update: changed } = yield* conflictOf(target, query);
-  const returning = columnsOf(target, query.returning);
-  return yield* target.insert(query.values, { conflict: { key, update: changed }, returning });
+  const conflict = yield* conflictOf(target, query);
+  return yield* target.insert(query.values, {
+    conflict,
+    returning: columnsOf(target, query.returning),
+  });
 }
 
-/** The key and the changed columns of an Upsert, judged. Throws `no_unique_key` or `not_supported`. */
+/** What becomes of the rows that an Upsert finds there. Throws `no_unique_key` or `not_supported`. */
 export function* conflictOf<Raw>(
-  target: Target<Raw>,
+  { table, keys: keysSql, takesAnyKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,
-): Steps<{ key: TargetColumn<Raw>[]; update: TargetColumn<Raw>[] }, Raw> {
-  const { table, takesAnyKey } = target;
-  const [key, changed] = [on_conflict, updated].map((names) => {
-    const columns = names.map((name) => resolveColumn([table], name).column);
-    requireDistinct(columns);
-    return columns;
-  });
-  if (key === undefined || changed === undefined) throw new Error("An Upsert lost its columns");
-  const keys = yield* readKeys<Raw>(target);
+): Steps<Conflict, Raw> {
+  const conflict = { key: ownColumns(table, on_conflict), update: ownColumns(table, updated) };
+  const keys = yield* readKeys<Raw>(keysSql);
   if (!keys.some((known) => isKeyOf(known, on_conflict))) {
     throw new EngineRefusal(
       "no_unique_key",
@@ -111,7 +105,13 @@ export function* conflictOf<Raw>(
     );
   }
   requireCells(values, [...on_conflict, ...updated]);
-  return { key, update: changed };
+  return conflict;
+}
+
+function ownColumns(table: Table, names: readonly string[]): Column[] {
+  const columns = names.map((name) => resolveColumn([table], name).column);
+  requireDistinct(columns);
+  return columns;
 }
 
 /** A row that leaves out what decides, or what is set, would be guessed at. */

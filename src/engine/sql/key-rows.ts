@@ -11,6 +11,21 @@ export type KeyCells = readonly unknown[];
 /** Rows that are asked for at a time. */
 const keysPerStatement = 200;
 
+/** Reads rows and returns them as JSON texts, by the key's order if there is a key. */
+export function* readInOrder<Raw>(
+  target: Target<Raw>,
+  columns: readonly TargetColumn<Raw>[],
+  key: readonly TargetColumn<Raw>[],
+  condition: Fragment,
+  end: Fragment,
+): Steps<string[], Raw> {
+  const order = key.length === 0 ? sql`` : sql` order by ${namesSql(key)}`;
+  const found = yield* rows<Raw>(
+    sql`select ${namesSql(columns)} from ${target.name}${condition}${order}${end}`,
+  );
+  return encodeRows(target, columns, found);
+}
+
 /**
  * Reads the keys that the rows of an Update will have, by their order before it; the rows stay as
  * they are until the transaction ends.
@@ -22,20 +37,20 @@ export function* readKeysToBe<Raw>(
   condition: Fragment,
   limit = sql``,
 ): Steps<KeyCells[], Raw> {
-  const assignments = assignmentsOf(table, query);
-  const toBe = key.map((column) => assignments.find((change) => change.column === column));
-  const cells = key.map((column, index) => {
-    const isSet = Object.hasOwn(query.set ?? {}, column.name);
-    return isSet ? sql.id(column.name) : (toBe[index]?.value ?? sql.id(column.name));
+  const { set = {} } = query;
+  const changes = new Map(assignmentsOf(table, query).map(({ column, value }) => [column, value]));
+  const isSet = (column: TargetColumn<Raw>) => Object.hasOwn(set, column.name);
+  const cells = key.map((column) => {
+    const own = sql.id(column.name);
+    return isSet(column) ? own : (changes.get(column) ?? own);
   });
-  const order = namesSql(key);
   const found = yield* rows<Raw>(
-    sql`select ${sql.join(cells)} from ${name}${condition} order by ${order}${limit}${lock}`,
+    sql`select ${sql.join(cells)} from ${name}${condition} order by ${namesSql(key)}${limit}${lock}`,
   );
   return found.map((row) =>
     key.map((column, index) => {
-      if (Object.hasOwn(query.set ?? {}, column.name)) return toBe[index]?.value;
       const raw = row[index] ?? null;
+      if (isSet(column)) return changes.get(column);
       return raw === null ? null : bind(column, raw);
     }),
   );

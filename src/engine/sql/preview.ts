@@ -2,11 +2,10 @@ import { sql } from "kysely";
 import type { Operation, Upsert } from "../../query/shape.ts";
 import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
-import type { Fragment } from "./fragment.ts";
-import { keyCondition, readByKeys, readKeysToBe } from "./key-rows.ts";
+import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
 import { cellIn, comparedValue } from "./scope.ts";
-import { rows, run, type Steps } from "./steps.ts";
-import { type Changed, encodeRows, namesSql, readPrimaryKey, type Target } from "./target.ts";
+import { run, type Steps } from "./steps.ts";
+import { type Changed, readPrimaryKey, type Target } from "./target.ts";
 
 /** The rows of an answer, before and after each. */
 const mostRows = 100;
@@ -32,6 +31,7 @@ export function* preview<Raw>(
   operation: Operation<RowChangeName>,
 ): Steps<Previewed, Raw> {
   const returning = ["*"];
+  const columns = [...target.table.columns.values()];
   switch (operation.name) {
     case "Insert":
       return previewed([], yield* insert(target, { ...operation.fields, returning }));
@@ -40,7 +40,8 @@ export function* preview<Raw>(
     case "Delete": {
       const { where } = operation.fields;
       const condition = whereSql([target.table], where);
-      const before = yield* firstRows(target, condition);
+      const key = yield* readPrimaryKey(target);
+      const before = yield* readInOrder(target, columns, key, condition, limit);
       const { database, table } = operation.fields;
       return previewed(before, yield* deleteRows(target, { database, table, where }));
     }
@@ -61,24 +62,14 @@ function* previewUpdate<Raw>(
   { fields }: Operation<"Update">,
 ): Steps<Previewed, Raw> {
   const condition = whereSql([target.table], fields.where);
-  const before = yield* firstRows(target, condition);
+  const columns = [...target.table.columns.values()];
   const key = yield* readPrimaryKey(target);
+  const before = yield* readInOrder(target, columns, key, condition, limit);
   if (key.length === 0)
     return previewed(before, yield* update(target, { ...fields, returning: ["*"] }));
   const keys = yield* readKeysToBe(target, key, fields, condition, limit);
   const affected = yield* run<Raw>(updateSql(target, fields));
-  const columns = [...target.table.columns.values()];
   return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
-}
-
-function* firstRows<Raw>(target: Target<Raw>, condition: Fragment): Steps<string[], Raw> {
-  const key = yield* readPrimaryKey(target);
-  const order = key.length === 0 ? sql`` : sql` order by ${namesSql(key)}`;
-  const columns = [...target.table.columns.values()];
-  const found = yield* rows<Raw>(
-    sql`select ${namesSql(columns)} from ${target.name}${condition}${order}${limit}`,
-  );
-  return encodeRows(target, columns, found);
 }
 
 /** The rows that an Upsert finds there already and changes, each once, by the order of values. */
@@ -91,12 +82,8 @@ function* conflicting<Raw>(target: Target<Raw>, query: Upsert): Steps<string[], 
     if (found.size === mostRows) break;
     if (key.some(({ name }) => (cellIn(row, name) ?? null) === null)) continue;
     const cells = key.map((column) => comparedValue(column, cellIn(row, column.name) ?? null));
-    const condition = keyCondition(key, cells);
-    const [text] = encodeRows(
-      target,
-      columns,
-      yield* rows<Raw>(sql`select ${namesSql(columns)} from ${target.name} where ${condition}`),
-    );
+    const condition = sql` where ${keyCondition(key, cells)}`;
+    const [text] = yield* readInOrder(target, columns, [], condition, sql``);
     if (text !== undefined) found.add(text);
   }
   return [...found];

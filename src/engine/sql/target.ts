@@ -68,7 +68,7 @@ export interface UniqueKey {
 }
 
 /** Reads the unique keys of a table, the primary one first. */
-export function* readKeys<Raw>({ keys }: { keys: Fragment }): Steps<UniqueKey[], Raw> {
+export function* readKeys<Raw>(keys: Fragment): Steps<UniqueKey[], Raw> {
   const found = new Map<string, { isPrimary: boolean; columns: (string | null)[] }>();
   for (const row of yield* rows<Raw>(keys)) {
     const [name, isPrimary, column] = [row[0], row[1], row[2] ?? null];
@@ -84,7 +84,7 @@ export function* readKeys<Raw>({ keys }: { keys: Fragment }): Steps<UniqueKey[],
 
 /** The primary key's columns; none if there is no primary key. */
 export function* readPrimaryKey<Raw>(target: Target<Raw>): Steps<TargetColumn<Raw>[], Raw> {
-  const keys = yield* readKeys<Raw>(target);
+  const keys = yield* readKeys<Raw>(target.keys);
   const names = keys.find(({ isPrimary }) => isPrimary)?.columns ?? [];
   return names.flatMap((name) => target.table.columns.get(name) ?? []);
 }

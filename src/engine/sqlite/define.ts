@@ -56,7 +56,7 @@ export function createTable(handle: DatabaseHandle, query: CreateTable): Changed
 
 function readReferred(handle: DatabaseHandle, name: string): Referred {
   const { columns } = readTable(handle, name);
-  return { columns, keys: take(handle, readKeys({ keys: keysSql(handle, name) })) };
+  return { columns, keys: take(handle, readKeys(keysSql(handle, name))) };
 }
 
 /** Drops a table. Throws `table_not_found`, `invalid_name`, or `constraint_violation`. */
