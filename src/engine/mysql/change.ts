@@ -8,6 +8,7 @@ import { cellIn, comparedValue } from "../sql/scope.ts";
 import type { Steps } from "../sql/steps.ts";
 import {
   type Changed,
+  type Conflict,
   type Insertion,
   needsPrimaryKey,
   readPrimaryKey,
@@ -44,14 +45,38 @@ export async function targetOf(place: MysqlPlace, name: string): Promise<Target<
     lock: sql` for update`,
     takesAnyKey: true,
     insert(values, how) {
-      const isPlain = how.conflict === undefined;
-      const isAnswered = how.returning === undefined || session.server.isMariaDb;
-      if (!isPlain || !isAnswered) return insertEach(target, table, values, how);
-      return insertRows({ table, name: target.name }, values, { ...options, ...how });
+      const { conflict, returning } = how;
+      const isAnswered = returning === undefined || session.server.isMariaDb;
+      if (conflict === undefined && isAnswered) {
+        return insertRows({ table, name: target.name }, values, { ...options, ...how });
+      }
+      return returning === undefined && conflict !== undefined && conflict.update.length > 0
+        ? replaceRows(target, table, values, conflict)
+        : insertEach(target, table, values, how);
     },
     bind: boundAgain,
   };
   return target;
+}
+
+/** Inserts rows or changes those that are there, all of which count. */
+function* replaceRows(
+  { name }: Target<Raw>,
+  table: MysqlTable,
+  values: readonly Row[],
+  conflict: Conflict,
+): Steps<Changed, Raw> {
+  yield* insertRows<MysqlColumn, Raw>({ table, name }, values, {
+    ...options,
+    tail: onDuplicateSql(conflict),
+  });
+  return { affected: values.length };
+}
+
+function onDuplicateSql({ update }: Conflict): Fragment {
+  if (update.length === 0) return sql``;
+  const sets = update.map(({ name }) => sql`${sql.id(name)} = values(${sql.id(name)})`);
+  return sql` on duplicate key update ${sql.join(sets)}`;
 }
 
 /** Inserts rows one by one, to count them, and to read them again by their keys. */
@@ -64,9 +89,8 @@ function* insertEach(
   const key = returning === undefined ? [] : yield* readPrimaryKey(target);
   if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target, "returning");
   const columns = key.flatMap(({ name }) => table.columns.get(name) ?? []);
-  const sets = conflict?.update.map(({ name }) => sql`${sql.id(name)} = values(${sql.id(name)})`);
-  const isUpdated = sets !== undefined && sets.length > 0;
-  const tail = isUpdated ? sql` on duplicate key update ${sql.join(sets)}` : sql``;
+  const tail = conflict === undefined ? sql`` : onDuplicateSql(conflict);
+  const leaves = conflict !== undefined && conflict.update.length === 0;
   const data: string[] = [];
   let affected = 0;
   for (const row of values) {
@@ -74,7 +98,7 @@ function* insertEach(
     try {
       yield* insertRows<MysqlColumn, Raw>({ table, name: target.name }, [row], how);
     } catch (error) {
-      if (conflict === undefined || isUpdated || !isDuplicate(error)) throw error;
+      if (!leaves || !isDuplicate(error)) throw error;
       continue;
     }
     affected += 1;

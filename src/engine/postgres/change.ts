@@ -1,10 +1,12 @@
 import { sql } from "kysely";
+import type { CellValue, Row } from "../../query/shape.ts";
 import { boundAgain } from "../remote/change.ts";
 import { insertRows } from "../remote/insert.ts";
 import { conflictSql } from "../sql/conflict.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { type Column, cellIn } from "../sql/scope.ts";
 import { rows } from "../sql/steps.ts";
-import type { Target } from "../sql/target.ts";
+import type { Conflict, Target } from "../sql/target.ts";
 import type { PostgresPlace } from "./place.ts";
 import { moveSequence } from "./sequence.ts";
 import { readTable } from "./tables.ts";
@@ -22,14 +24,22 @@ export async function targetOf(place: PostgresPlace, name: string): Promise<Targ
     keys: keysSql(schema, name),
     lock: sql` for update`,
     takesAnyKey: false,
-    insert: (values, { conflict, returning }) =>
-      insertRows(destination, values, {
-        // One statement cannot meet one row twice, and an Upsert may.
-        valuesPerStatement: conflict === undefined ? valuesPerStatement : 1,
-        tail: conflictSql(conflict),
-        returning,
-        onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
-      }),
+    *insert(values, { conflict, returning }) {
+      let affected = 0;
+      const data: string[] = [];
+      for (const some of conflict === undefined ? [values] : apart(values, conflict)) {
+        const changed = yield* insertRows(destination, some, {
+          valuesPerStatement,
+          all: values,
+          tail: conflictSql(conflict),
+          returning,
+          onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
+        });
+        affected += changed.affected ?? 0;
+        data.push(...(changed.data ?? []));
+      }
+      return returning === undefined ? { affected } : { affected, data };
+    },
     *returning(change, columns, key) {
       const all = [...columns, ...key];
       const names = all.map((_, index) => sql.id(`c${index}`));
@@ -42,6 +52,36 @@ export async function targetOf(place: PostgresPlace, name: string): Promise<Targ
     },
     bind: boundAgain,
   };
+}
+
+/**
+ * Some rows after others, of which no two have one key: one statement cannot meet a row twice, and
+ * an Upsert may. Only of numbers and text is it known that other spellings are other values.
+ */
+function* apart(values: readonly Row[], { key }: Conflict): Generator<Row[]> {
+  let some: Row[] = [];
+  let keys = new Set<string>();
+  for (const row of values) {
+    const cells = key.map((column) => spelling(column, cellIn(row, column.name)));
+    const own = JSON.stringify(cells);
+    if (keys.has(own) || cells.includes(undefined)) {
+      if (some.length > 0) yield some;
+      some = [];
+      keys = new Set();
+    }
+    some.push(row);
+    keys.add(own);
+    if (!cells.includes(undefined)) continue;
+    yield some;
+    some = [];
+  }
+  if (some.length > 0) yield some;
+}
+
+function spelling({ type }: Column, value: CellValue | undefined): string | undefined {
+  if (typeof value === "number" || typeof value === "bigint") return String(value);
+  const isText = /^(text|character varying)/.test(type);
+  return isText && typeof value === "string" ? `"${value}"` : undefined;
 }
 
 /** Asks for the unique keys of a table as `Target` has them. */

@@ -6,6 +6,10 @@ import { PasswordMissing } from "./password.ts";
 /** What to say of PostgreSQL's error codes; of those of one class by its first two characters. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["08", refused.unavailable],
+  [
+    "21000",
+    ["invalid_value", "Two rows of the Upsert have one key, which the database spells alike"],
+  ],
   ["22", refused.unfit],
   ["22001", refused.tooLong],
   ["22003", refused.outOfRange],
