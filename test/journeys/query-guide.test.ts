@@ -80,7 +80,7 @@ t.test("every condition of the guide picks the rows that the guide says", async 
   const table = conditions();
   t.equal(table.length, session.match(/^\| `(\{|null)/gm)?.length, "every row is read");
   const shown = table.map(({ where }) => where).join();
-  for (const cmp of ["=", "!=", ">", "<", ">=", "<=", "LIKE", "IN", "BETWEEN"]) {
+  for (const cmp of ["=", "!=", ">", "<", ">=", "<=", "LIKE", "ILIKE", "IN", "NOT IN", "BETWEEN"]) {
     t.match(shown, `"cmp": "${cmp}"`);
   }
   for (const { where, picked } of table) {

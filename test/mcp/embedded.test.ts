@@ -28,8 +28,10 @@ for (const [client, connect] of [
       "insert",
       "list_databases",
       "list_tables",
+      "preview",
       "select",
       "update",
+      "upsert",
     ]);
 
     t.match(await mcp.call("create_table", users), { isError: false });
@@ -135,7 +137,7 @@ t.test("a caller is listed only the tools that its roles can use", async (t) => 
   } as const;
   const { endpoint } = await openEmbedded(t, { grants });
   const reading = ["list_databases", "list_tables", "describe_table", "select"];
-  const writing = [...reading, "insert", "update", "delete"];
+  const writing = [...reading, "insert", "update", "delete", "upsert", "preview"];
   const expected = {
     alice: reading,
     bob: writing,

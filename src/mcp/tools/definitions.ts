@@ -36,6 +36,11 @@ function annotationsOf(effect: OperationDefinition["effect"]): ToolAnnotations {
   return { readOnlyHint, destructiveHint: effect !== "adds", ...hints };
 }
 
+function outputOf(effect: OperationDefinition["effect"]): Schema {
+  if (effect === "reads") return outputSchemas.rows;
+  return effect === "previews" ? outputSchemas.preview : outputSchemas.done;
+}
+
 function queryTool(operation: OperationName): QueryTool {
   const { title, description, permissions, effect, fields } = definitions[operation];
   const reads = effect === "reads";
@@ -45,9 +50,10 @@ function queryTool(operation: OperationName): QueryTool {
     name: operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase(),
     title,
     description,
-    permissions,
+    // Whoever may change rows may change them in every way.
+    permissions: effect === "previews" ? [...permissions, "INSERT"] : permissions,
     inputSchema: inputSchema(fields),
-    outputSchema: reads ? outputSchemas.rows : outputSchemas.done,
+    outputSchema: outputOf(effect),
     annotations: annotationsOf(effect),
   };
 }

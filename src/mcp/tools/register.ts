@@ -22,9 +22,8 @@ import {
 } from "./call-arguments.ts";
 import { type QueryTool, queryTools, schemaTools, type ToolDefinition } from "./definitions.ts";
 import {
-  LONGEST_MESSAGE,
+  changeOf,
   listResult,
-  messageOf,
   type QueryAnswer,
   resultOf,
   rowsOf,
@@ -105,8 +104,9 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
       const database = nameIn(found.get("database"));
       requireRight(principal, { operation, permissions, database, tables });
       if (!reads) {
+        const { resultBytes } = context;
         const query = queryOf(operation, args);
-        return messageOf(await ask(principal, query, { signal, largest: LONGEST_MESSAGE }));
+        return changeOf(await ask(principal, query, { signal, largest: resultBytes }), resultBytes);
       }
       // Read for each call: they may have changed.
       const { rowLimit, resultBytes } = context;

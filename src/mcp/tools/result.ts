@@ -99,7 +99,7 @@ export interface QueryAnswer {
 }
 
 /** Bytes of an answer that says what was done, or why not. */
-export const LONGEST_MESSAGE = 16 * 1024;
+const LONGEST_MESSAGE = 16 * 1024;
 
 interface Message {
   readonly message?: string | undefined;
@@ -133,8 +133,41 @@ export async function rowsOf(answer: QueryAnswer, limits: PageLimits): Promise<T
   return listResult("rows", rows, limits);
 }
 
-/** What an answer says was done. @throws ToolFailure */
-export function messageOf(answer: QueryAnswer): ToolResult {
+/** Rows of an answer to a change by the names that a result has for them. */
+const rowNames = { data: "rows", before: "before", after: "after" } as const;
+
+/** A whole number that a double cannot hold becomes a string of its digits. */
+function keepDigits(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
+  const { source = "" } = context ?? {};
+  const isRounded = /^-?\d+$/.test(source) && !Number.isSafeInteger(value);
+  return typeof value === "number" && isRounded ? source : value;
+}
+
+/** What an answer says was done, and the rows that it shows. @throws ToolFailure */
+export function changeOf(answer: QueryAnswer, bytes: number): ToolResult {
   requireSuccess(answer);
-  return resultOf({ message: messageIn(answer.body).message ?? "Done" });
+  const { body, isCut } = answer;
+  if (isCut)
+    return resultOf({ message: "Done; the rows are too large to be shown", truncated: true });
+  const found: Readonly<Record<string, unknown>> = parsedObject(body);
+  const { message, affected } = found;
+  const rows = Object.entries(rowNames).flatMap(([key, name]) =>
+    Array.isArray(found[key]) ? [[name, found[key]] as const] : [],
+  );
+  const said = {
+    ...(typeof message === "string" ? { message } : rows.length === 0 ? { message: "Done" } : {}),
+    ...(typeof affected === "number" ? { affected } : {}),
+  };
+  const whole = resultOf({ ...said, ...Object.fromEntries(rows) });
+  if (2 * whole.text.length <= bytes) return whole;
+  return { ...whole, text: resultOf({ ...said, truncated: true }).text };
+}
+
+function parsedObject(body: Buffer): Readonly<Record<string, unknown>> {
+  try {
+    const parsed: unknown = JSON.parse(body.toString("utf8"), keepDigits);
+    return typeof parsed === "object" && parsed !== null ? { ...parsed } : {};
+  } catch {
+    return {};
+  }
 }

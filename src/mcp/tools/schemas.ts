@@ -132,7 +132,24 @@ export const outputSchemas = {
       },
     },
   ),
-  done: { type: "object", properties: { message: { type: "string" } }, required: ["message"] },
+  done: {
+    type: "object",
+    properties: {
+      message: { type: "string" },
+      affected: { type: "integer", description: "How many rows were changed." },
+      rows: { type: "array", description: "Those of returning.", items: { type: "object" } },
+      truncated,
+    },
+  },
+  preview: {
+    type: "object",
+    properties: {
+      affected: { type: "integer", description: "How many rows would be changed." },
+      before: { type: "array", items: { type: "object" } },
+      after: { type: "array", items: { type: "object" } },
+      truncated,
+    },
+  },
   databases: listOf("databases", { type: "string" }),
   tables: listOf("tables", { type: "string" }),
   columns: listOf("columns", {

@@ -5,6 +5,10 @@ const operationName = "a letter and up to 62 letters and digits, not a name of t
 
 /** What `[query]` refuses. */
 export const query: Broken[] = [
+  {
+    text: '[query]\nlevel = "half"\n',
+    problem: 'gateway.toml:2: query.level: found "half"; allowed: "core", "full"',
+  },
   ...element("query", "extra_fields", "hint", fieldName, [
     '"database"',
     '"Order_By"',
