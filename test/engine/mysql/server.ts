@@ -58,7 +58,9 @@ export class MysqlServer {
 
   /** Lays out the directory. */
   async initialize(): Promise<void> {
-    const flags = ["--no-defaults", `--datadir=${this.#data}`, "--skip-test-db"];
+    // Two that are laid out at one time would meet in the system's directory for temporary files.
+    const places = [`--datadir=${this.#data}`, `--tmpdir=${this.#directory}`];
+    const flags = ["--no-defaults", ...places, "--skip-test-db"];
     const child = spawn(
       findProgram("mariadb-install-db"),
       [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
