@@ -1,7 +1,5 @@
 import { changesOfRows } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
-import { requireAtomic } from "./atomic.ts";
-import { begin } from "./begin.ts";
 import { listTables } from "./catalog.ts";
 import { targetOf } from "./change.ts";
 import { createDatabase, dropDatabase, listDatabases, visibleDatabase } from "./databases.ts";
@@ -10,6 +8,7 @@ import { failures } from "./failures.ts";
 import { select } from "./select.ts";
 import type { MysqlSession } from "./session.ts";
 import { readTable } from "./tables.ts";
+import { begin, requireAtomic } from "./transactions.ts";
 
 const { preview, ...changes } = changesOfRows(targetOf);
 

@@ -1,7 +1,5 @@
 import { changesOfRows } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
-import { requireOneDatabase } from "./atomic.ts";
-import { begin } from "./begin.ts";
 import { listTables } from "./catalog.ts";
 import { targetOf } from "./change.ts";
 import {
@@ -17,6 +15,7 @@ import { createSchema, dropSchema, listSchemas, visibleSchema } from "./schemas.
 import { select } from "./select.ts";
 import type { PostgresSession } from "./session.ts";
 import { readTable } from "./tables.ts";
+import { begin, requireOneDatabase } from "./transactions.ts";
 
 const { preview, ...changes } = changesOfRows(targetOf);
 

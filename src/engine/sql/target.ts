@@ -134,3 +134,12 @@ export function needsPrimaryKey({ table }: { table: Table }, what: string): Engi
     `Table ${table.name} has no primary key, by which this database could tell the rows of ${what}`,
   );
 }
+
+/** What stands behind the values of an insert, in SQLite's words and PostgreSQL's. */
+export function conflictSql(conflict: Conflict | undefined): Fragment {
+  if (conflict === undefined) return sql``;
+  const { key, update } = conflict;
+  if (update.length === 0) return sql` on conflict (${namesSql(key)}) do nothing`;
+  const sets = update.map(({ name }) => sql`${sql.id(name)} = ${sql.id("excluded", name)}`);
+  return sql` on conflict (${namesSql(key)}) do update set ${sql.join(sets)}`;
+}

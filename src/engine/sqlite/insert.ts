@@ -1,10 +1,9 @@
 import type { SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/shape.ts";
-import { conflictSql } from "../sql/conflict.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { inRow, requireDistinct, resolveColumn, storedValue } from "../sql/scope.ts";
-import { type Changed, encodeRows, type Insertion, namesSql } from "../sql/target.ts";
+import { type Changed, conflictSql, encodeRows, type Insertion, namesSql } from "../sql/target.ts";
 import type { DatabaseHandle } from "./handle.ts";
 import { prepare, type ResultRow } from "./statements.ts";
 import type { SqliteColumn, SqliteTable } from "./tables.ts";
