@@ -35,10 +35,15 @@ export class MysqlSession implements Session {
     this.server = server;
   }
 
-  /** Runs a fragment and returns all of its rows. */
+  /** Runs a fragment and returns all of its rows. Refuses of an insert what `run` does. */
   async rows(fragment: Fragment): Promise<Row[]> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
-    return answered<RowDataPacket[][]>((done) => this.#connection.execute(sql, values, done));
+    const found = await answered<RowDataPacket[][]>((done) =>
+      this.#connection.execute(sql, values, done),
+    );
+    // With rows the driver does not tell whether there were warnings.
+    if (sql.startsWith("insert ")) await this.#requireUnchanged();
+    return found;
   }
 
   /** Refuses, with `invalid_value`, what the server has done but for a value that it changed. */

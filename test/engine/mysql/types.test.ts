@@ -221,6 +221,8 @@ t.test("a table that was made by other means is readable and writable", async (t
   }
   for (const set of [{ doubled: 3 }, { id: 70000 }, { old: "名前" }, { place: { x: 1, y: 2 } }]) {
     t.match(await ask(insert("legacy", [set])), { status: 400 }, JSON.stringify(set));
+    const answered = { database: "main", table: "legacy", values: [set], returning: ["id"] };
+    t.match(await ask({ Insert: answered }), { status: 400 }, "also where its rows are answered");
   }
   t.match(await ask(selectAll("legacy", { columns: ["hidden"] })), { status: 400 });
 });
