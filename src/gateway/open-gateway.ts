@@ -8,7 +8,6 @@ import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { openTracing } from "../observe/tracing.ts";
-import { openGrammar } from "./query-grammar.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { version } from "../version.ts";
 import { BodyBudget } from "./body-collector.ts";
@@ -19,6 +18,7 @@ import type { Membership } from "./member.ts";
 import { openAccess } from "./open-access.ts";
 import { openIdentity } from "./open-identity.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
+import { openGrammar } from "./query-grammar.ts";
 import { openSchema } from "./schema.ts";
 import { createShared, type Shared } from "./shared.ts";
 

@@ -58,6 +58,16 @@ const operations: readonly Operation[] = [
     key: "CreateTable",
     of: (n) => ({ database, table: `made_${n}`, columns }),
   },
+  {
+    tool: "upsert",
+    key: "Upsert",
+    of: (id) => ({ database, table: "t", values: [{ id }], on_conflict: ["id"], update: [] }),
+  },
+  {
+    tool: "preview",
+    key: "Preview",
+    of: () => ({ Delete: { database, table: "t", where: null } }),
+  },
   { tool: "drop_table", key: "DropTable", of: (n) => ({ database, table: `spare_${n}` }) },
 ];
 
@@ -102,7 +112,7 @@ for (const [client, connect] of clients) {
   t.test(`${client} is listed what its role can use`, async (t) => {
     const { gateway } = kept;
     const reading = ["describe_table", "list_databases", "list_tables", "select"];
-    const writing = [...reading, "delete", "insert", "update"];
+    const writing = [...reading, "delete", "insert", "preview", "update", "upsert"];
     const everything = [...writing, "create_table", "drop_table"];
     const expected = {
       ...{ owner: everything, dbadmin: everything, root: everything },
