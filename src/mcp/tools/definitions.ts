@@ -1,5 +1,6 @@
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
 import type { Grammar } from "../../query/grammar.ts";
+import type { Level } from "../../query/kind.ts";
 import {
   configuredFields,
   definitions,
@@ -9,7 +10,7 @@ import {
 } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import type { Schema } from "../../query/schema.ts";
-import { inputSchema, outputSchemas } from "./schemas.ts";
+import { inputSchema, outputSchemas, toolNameOf } from "./schemas.ts";
 
 /** What a tool is, apart from how it is carried out. */
 export interface ToolDefinition {
@@ -41,18 +42,18 @@ function outputOf(effect: OperationDefinition["effect"]): Schema {
   return effect === "previews" ? outputSchemas.preview : outputSchemas.done;
 }
 
-function queryTool(operation: OperationName): QueryTool {
+function queryTool(operation: OperationName, level: Level): QueryTool {
   const { title, description, permissions, effect, fields } = definitions[operation];
   const reads = effect === "reads";
   return {
     operation,
     reads,
-    name: operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase(),
+    name: toolNameOf(operation),
     title,
     description,
     // Whoever may change rows may change them in every way.
     permissions: effect === "previews" ? [...permissions, "INSERT"] : permissions,
-    inputSchema: inputSchema(fields),
+    inputSchema: inputSchema(fields, level),
     outputSchema: outputOf(effect),
     annotations: annotationsOf(effect),
   };
@@ -64,8 +65,9 @@ function concernsTables(operation: OperationName): boolean {
 }
 
 /** The tools that are operations of this grammar; what an added operation does, nobody here knows. */
-export function queryTools({ operations }: Grammar): readonly QueryTool[] {
-  return [...operations.keys()].filter(isOperationName).filter(concernsTables).map(queryTool);
+export function queryTools({ operations, level }: Grammar): readonly QueryTool[] {
+  const names = [...operations.keys()].filter(isOperationName).filter(concernsTables);
+  return names.map((name) => queryTool(name, level));
 }
 
 const { database, table } = configuredFields;
@@ -78,7 +80,7 @@ function schemaTool(
   outputSchema: Schema,
 ): ToolDefinition {
   const annotations = annotationsOf("reads");
-  const schemas = { inputSchema: inputSchema(fields), outputSchema };
+  const schemas = { inputSchema: inputSchema(fields, "core"), outputSchema };
   return { name, title, description, permissions: ["SELECT"], ...schemas, annotations };
 }
 

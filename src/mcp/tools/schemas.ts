@@ -1,7 +1,8 @@
 /** JSON Schemas of the tools, for a model to read: the query grammar, in as few bytes as say it. */
 import { isDeepStrictEqual } from "node:util";
-import { type Fields, objectSchema } from "../../query/kind.ts";
+import { type Fields, type Level, objectSchema } from "../../query/kind.ts";
 import type { OperationDraft } from "../../query/operation-draft.ts";
+import { isOperationName, type OperationName } from "../../query/operations.ts";
 import type { Reference, Schema } from "../../query/schema.ts";
 
 /** Keywords of bounds: whoever passes one learns of it from the complaint. */
@@ -103,10 +104,28 @@ function inlining(definitions: Map<string, Schema>): Reference {
   return reference;
 }
 
-/** The schema of a tool's arguments: these fields and no other. */
-export function inputSchema(fields: Fields<OperationDraft>): Schema {
+/** What the tool of an operation is called. */
+export function toolNameOf(operation: OperationName): string {
+  return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
+}
+
+/** The fields at this level; one that holds an operation is told of by that one's own tool. */
+function shownFields(fields: Fields<OperationDraft>, level: Level): Fields<OperationDraft> {
+  const there = Object.entries(fields).filter(
+    ([, field]) => level === "full" || field.level === "core",
+  );
+  const entries = there.map(([name, field]): [string, typeof field] => {
+    if (!isOperationName(name)) return [name, field];
+    const description = `The arguments of ${toolNameOf(name)}.`;
+    return [name, { ...field, schema: () => ({ type: "object" }), description }];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** The schema of a tool's arguments: the fields that this level of the grammar has, and no other. */
+export function inputSchema(fields: Fields<OperationDraft>, level: Level): Schema {
   const definitions = new Map<string, Schema>();
-  const schema = short(objectSchema(fields)(inlining(definitions)));
+  const schema = short(objectSchema(shownFields(fields, level))(inlining(definitions)));
   return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
 }
 
@@ -136,17 +155,16 @@ export const outputSchemas = {
     type: "object",
     properties: {
       message: { type: "string" },
-      affected: { type: "integer", description: "How many rows were changed." },
-      rows: { type: "array", description: "Those of returning.", items: { type: "object" } },
-      truncated,
+      affected: { type: "integer" },
+      rows: { type: "array" },
     },
   },
   preview: {
     type: "object",
     properties: {
-      affected: { type: "integer", description: "How many rows would be changed." },
-      before: { type: "array", items: { type: "object" } },
-      after: { type: "array", items: { type: "object" } },
+      affected: { type: "integer" },
+      before: { type: "array" },
+      after: { type: "array" },
       truncated,
     },
   },
