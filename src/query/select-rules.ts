@@ -18,7 +18,10 @@ export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: nu
     reader.refusal("invalid_value", problem, offset);
   judgeJoins(draft, refuse);
   if (draft.afterStart > 0) judgeAfter(draft, refuse);
-  if (draft.aggregateStart > 0) return judgeAggregates(draft, reader);
+  if (draft.aggregateStart > 0) {
+    judgeAggregates(draft, reader);
+    return;
+  }
   if (draft.summary !== undefined) {
     const problem =
       'group_by and having go with aggregate, which is left out; "distinct": true gives each row once';
