@@ -1,14 +1,9 @@
 import { once } from "node:events";
-import {
-  Agent,
-  type ClientRequest,
-  type IncomingMessage,
-  request as requestPlain,
-  type ServerResponse,
-} from "node:http";
-import { request as requestTls, Agent as TlsAgent } from "node:https";
+import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
+import { Agent } from "node:http";
 import type { Socket } from "node:net";
 import { pipeline, Readable, type Transform } from "node:stream";
+import { createProxyServer } from "http-proxy-3";
 import { Refusal } from "../refusal.ts";
 import {
   isContradictory,
@@ -17,9 +12,9 @@ import {
   RESET_CONTENT,
   withoutLength,
 } from "./bodiless.ts";
-import { asRefusal, ConnectionError } from "./failure.ts";
+import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
-import { hostAndPort, type UpstreamTarget } from "./target.ts";
+import type { UpstreamTarget } from "./target.ts";
 
 /** What becomes of an upstream's answer on its way to the client. */
 export interface Reception {
@@ -101,6 +96,11 @@ function bodyOf({ body, headers }: StreamForward): Readable | undefined {
   return isFramed ? undefined : Readable.from([]);
 }
 
+function proxyTarget({ origin, socketPath }: UpstreamTarget) {
+  if (socketPath === undefined) return origin;
+  return { host: "localhost", port: 80, protocol: "http:", socketPath };
+}
+
 /** What a client is told of an answer that cannot be handed on. */
 function asUnfit(cause: unknown): Refusal {
   return cause instanceof Refusal ? cause : new Refusal("upstream_broken", { cause });
@@ -160,44 +160,47 @@ function changeProtocol(
   }
 }
 
-/** Gives the connection up if it does not stand in time. */
-function limitConnecting(socket: Socket, timeout: number): void {
-  if (!socket.connecting) return;
-  const timer = setTimeout(() => socket.destroy(new ConnectionError("connect-timeout")), timeout);
-  const stop = () => clearTimeout(timer);
-  socket.once("connect", stop).once("close", stop);
-}
-
 /** Opens the proxy; nothing is connected until it is needed. */
 export function createReverseProxy({
-  target: { origin, socketPath },
+  target,
   connectTimeout,
   responseTimeout,
 }: ReverseProxyOptions): ReverseProxy {
-  const isTls = origin.startsWith("https:");
-  const send = isTls ? requestTls : requestPlain;
-  const agent = isTls
-    ? new TlsAgent({ keepAlive: false, maxCachedSessions: 0 })
-    : new Agent({ keepAlive: false });
-  const address = socketPath === undefined ? hostAndPort(origin) : { socketPath };
-  const { host } = new URL(origin);
-
-  /** Begins the request that goes up: the path as it was sent, and the upstream's own name. */
-  function begin(way: Underway): ClientRequest {
-    const { request, response, headers, path = request.url } = way.stream;
-    const options = { ...address, agent, method: request.method, path: path ?? "/" };
-    const upward = send({ ...options, headers: { ...headers, host } });
-    upward.on("socket", (socket) => limitConnecting(socket, connectTimeout));
-    upward.setTimeout(responseTimeout, () => {
-      way.fail(new Refusal("upstream_timeout"));
-      upward.destroy();
-    });
-    upward.once("response", (answer) => void passOn(answer, way));
-    upward.once("upgrade", (answer, socket, head) => changeProtocol(answer, socket, head, way));
+  const agent = new Agent({ keepAlive: false });
+  const isTls = target.origin.startsWith("https:");
+  const underway = new WeakMap<IncomingMessage, Underway>();
+  const proxy = createProxyServer({
+    target: proxyTarget(target),
+    proxyTimeout: responseTimeout,
+    connectTimeout,
+    // The path goes up as it was sent, and the upstream is addressed by its own name.
+    toProxy: true,
+    changeOrigin: true,
+    selfHandleResponse: true,
+    ...(isTls ? {} : { agent }),
+  });
+  // Set this late, the headers are what goes up: the proxy would tell a DELETE's body as empty.
+  proxy.on("start", (request) => {
+    const { headers = {}, path = request.url } = underway.get(request)?.stream ?? {};
+    request.headers = headers;
+    request.url = path ?? "";
+  });
+  proxy.on("proxyReq", (upward: ClientRequest, request, response) => {
     // However the answer ends, also with a refusal, nothing more goes up.
-    response.once("close", () => upward.destroy());
-    return upward;
-  }
+    if (response.destroyed) upward.destroy();
+    else response.once("close", () => upward.destroy());
+    upward.once("timeout", () => underway.get(request)?.fail(new Refusal("upstream_timeout")));
+    upward.once("upgrade", (answer, socket, head) => {
+      const way = underway.get(request);
+      if (way === undefined) socket.destroy();
+      else changeProtocol(answer, socket, head, way);
+    });
+  });
+  proxy.on("proxyRes", (answer, request) => {
+    const way = underway.get(request);
+    if (way === undefined) answer.destroy();
+    else void passOn(answer, way);
+  });
 
   return {
     async forward(stream) {
@@ -205,18 +208,19 @@ export function createReverseProxy({
       if (response.destroyed) return;
       const { promise, resolve, reject } = Promise.withResolvers<void>();
       const fail = (error: Error) => {
-        // The client went away: there is nobody to answer.
-        if (response.headersSent || request.socket.destroyed) return;
+        if (response.headersSent) return;
         request.unpipe();
         reject(asRefusal(error));
       };
+      underway.set(request, { stream, fail });
       response.once("close", resolve);
-      const upward = begin({ stream, fail });
-      request.on("error", fail);
-      upward.on("error", fail);
-      (bodyOf(stream) ?? request).pipe(upward);
+      const buffer = bodyOf(stream);
+      proxy.web(request, response, buffer === undefined ? {} : { buffer }, fail);
       await promise;
     },
-    close: () => agent.destroy(),
+    close() {
+      proxy.close();
+      agent.destroy();
+    },
   };
 }
