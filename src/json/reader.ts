@@ -1,15 +1,13 @@
 /** JSON values (RFC 8259), read strictly from bytes, or passed over without building them. */
 
-import type { Steps } from "../cooperative-scheduling.ts";
-import { beginsNumber, characterTable } from "./byte-tables.ts";
-import { ByteText } from "./byte-text.ts";
+import { beginsNumber } from "./byte-tables.ts";
+import type { ByteText } from "./byte-text.ts";
 import { ContainerSkipper, deepestNesting } from "./containers.ts";
+import { JsonCursor } from "./cursor.ts";
 import { JsonFault } from "./fault.ts";
-import { LongRuns } from "./long-runs.ts";
 import type { Rest } from "./rest.ts";
-import { escapeEnd, literalEnd, numberEnd, plainEnd, stringFault } from "./tokens.ts";
+import { literalEnd, numberEnd } from "./tokens.ts";
 
-const backslash = 0x5c;
 const blank = 0x20;
 const closeBrace = 0x7d;
 const closeBracket = 0x5d;
@@ -22,13 +20,6 @@ const openBrace = 0x7b;
 const openBracket = 0x5b;
 const quote = 0x22;
 
-/** Bytes of a string that is unescaped in one go. */
-const longestEscaped = 64 * 1024;
-
-/** Bytes of white space after which there may be much of it. */
-const longSpace = 16;
-const space = characterTable(" \t\n\r");
-
 /** The types of JSON values, as messages name them. */
 export type ValueKind = "an object" | "an array" | "a string" | "a number" | "a boolean" | "null";
 
@@ -40,51 +31,14 @@ export type ValueKind = "an object" | "an array" | "a string" | "a number" | "a 
  * `for (let more = reader.openObject(); more; more = reader.nextMember()) { key, then value }`,
  * an array likewise.
  */
-export class JsonReader {
-  readonly bytes: Buffer;
-  /** Byte offset of what is read next. */
-  position = 0;
+export class JsonReader extends JsonCursor {
   /** How many arrays and objects are open. */
   depth = 0;
-  /** Byte offset from which on a pause is due. */
-  pauseAt: number;
-  /** True while a pause interrupts a string. */
-  isInString = false;
-  #pauseLength = 0;
-  #longRuns: LongRuns | undefined = undefined;
   #containers: ContainerSkipper | undefined = undefined;
-
-  constructor(bytes: Buffer) {
-    this.bytes = bytes;
-    this.pauseAt = bytes.length + 1;
-  }
-
-  /** The finder of the ends of long runs, made when it is first wanted. */
-  runs(): LongRuns {
-    this.#longRuns ??= new LongRuns(this.bytes);
-    return this.#longRuns;
-  }
 
   /** The number of elements of the array that `skipValue` read past last. */
   get elements(): number {
     return this.#containers?.elements ?? 0;
-  }
-
-  /** Has `pause` and `skipValue` pause after every so many bytes; else they never do. */
-  pauseEvery(bytes: number): void {
-    this.#pauseLength = bytes;
-    this.pauseAt = this.position + bytes;
-  }
-
-  /** A pause, if one is due. To be asked for wherever a body may go on for long. */
-  pause(): Rest {
-    return this.position < this.pauseAt ? undefined : this.rest();
-  }
-
-  /** A pause, due or not. */
-  *rest(): Steps<void> {
-    yield;
-    this.pauseAt = this.position + this.#pauseLength;
   }
 
   /** The type of the value that begins here. */
@@ -169,7 +123,7 @@ export class JsonReader {
   /** Reads past a member's key, to its value. */
   skipKey(): void {
     if (this.bytes[this.position] !== quote) throw this.#unexpected("a key");
-    this.#skipString();
+    this.skipString();
     this.skipColon();
   }
 
@@ -207,73 +161,6 @@ export class JsonReader {
     return key;
   }
 
-  /** Reads a string and gives its text, unescaped. */
-  readString(): ByteText {
-    const start = this.position;
-    if (!this.#skipString()) return new ByteText(this.bytes, start + 1, this.position - 1);
-    const length = this.position - start;
-    if (length > longestEscaped) {
-      const problem = `a name or key with escapes takes ${length} bytes; allowed: ${longestEscaped}`;
-      throw new JsonFault("invalid_value", problem, start);
-    }
-    const text: string = JSON.parse(this.bytes.toString("utf8", start, this.position));
-    return ByteText.from(text);
-  }
-
-  /** Whether the strings at two offsets, read before, have the same text, in whatever spelling. */
-  sameStrings(one: number, other: number): boolean {
-    return this.#stringAt(one).equals(this.#stringAt(other));
-  }
-
-  #stringAt(start: number): ByteText {
-    const { position } = this;
-    this.position = start;
-    const text = this.readString();
-    this.position = position;
-    return text;
-  }
-
-  /** Reads past a string; true if it has escapes. */
-  #skipString(): boolean {
-    this.position++;
-    return this.#finishString(Number.POSITIVE_INFINITY) === "escaped";
-  }
-
-  /**
-   * Reads on to the end of the string that is being read. A string of escapes, which takes long,
-   * is left unfinished once a byte offset is passed.
-   */
-  #finishString(until: number): "plain" | "escaped" | "unfinished" {
-    const { bytes } = this;
-    let position = this.position;
-    let escaped = false;
-    while (true) {
-      position = plainEnd(this, position);
-      const byte = bytes[position] ?? 0;
-      if (byte === quote) break;
-      if (byte !== backslash) throw stringFault(bytes, position);
-      escaped = true;
-      position = escapeEnd(bytes, position);
-      if (position > until) {
-        this.position = position;
-        return "unfinished";
-      }
-    }
-    this.position = position + 1;
-    return escaped ? "escaped" : "plain";
-  }
-
-  /** Reads on in a string that a pause has interrupted; true if it is interrupted once more. */
-  stayInString(): boolean {
-    this.isInString = this.#finishString(this.pauseAt) === "unfinished";
-    return this.isInString;
-  }
-
-  *#finishInSteps(): Steps<void> {
-    do yield* this.rest();
-    while (this.stayInString());
-  }
-
   /** Reads past a number. */
   skipNumber(): void {
     this.position = numberEnd(this.bytes, this.position);
@@ -287,7 +174,7 @@ export class JsonReader {
       return this.#containers.skip();
     }
     this.skipScalar(byte);
-    return this.isInString ? this.#finishInSteps() : undefined;
+    return this.isInString ? this.finishInSteps() : undefined;
   }
 
   /**
@@ -302,47 +189,6 @@ export class JsonReader {
     else if (byte === letterT || byte === letterF || byte === letterN) {
       this.position = literalEnd(this.bytes, this.position);
     } else throw this.#unexpected("a value");
-  }
-
-  /** Reads past a string if it is written as these bytes, quotes included. */
-  skipToken(token: Uint8Array): boolean {
-    const { bytes, position } = this;
-    const { length } = token;
-    // The first byte is a quote in nearly all tokens: the second one tells more.
-    for (let index = 1; index < length; index++) {
-      if (bytes[position + index] !== token[index]) return false;
-    }
-    if (bytes[position] !== token[0]) return false;
-    this.position = position + length;
-    return true;
-  }
-
-  /** Reads past bytes that repeat those between two offsets. */
-  skipRepeated(start: number, end: number): boolean {
-    const { bytes, position } = this;
-    const distance = position - start;
-    for (let offset = start; offset < end; offset++) {
-      if (bytes[offset] !== bytes[offset + distance]) return false;
-    }
-    this.position = position + end - start;
-    return true;
-  }
-
-  /** Moves to the next byte that is not white space. */
-  skipSpace(): void {
-    if ((this.bytes[this.position] ?? 0) <= blank) this.#skipSpaces();
-  }
-
-  #skipSpaces(): void {
-    const { bytes } = this;
-    let position = this.position;
-    const long = position + longSpace;
-    while (position < long && space[bytes[position] ?? 0] === 1) position++;
-    if (position === long) {
-      position = this.runs().repetitionEnd(position - 4);
-      while (space[bytes[position] ?? 0] === 1) position++;
-    }
-    this.position = position;
   }
 
   /** Moves past a byte and the white space after it, and gives the byte there. */

@@ -5,17 +5,25 @@
  */
 
 import type { BodyReader } from "./body-reader.ts";
-import { additions, changes, rows } from "./cells.ts";
-import { ownColumn, selectedColumn } from "./columns.ts";
-import { where as condition } from "./conditions.ts";
+import {
+  database,
+  deleteFields,
+  insertFields,
+  judgePreview,
+  judgeUpdate,
+  previewed,
+  table,
+  tableName,
+  updateFields,
+  upsertFields,
+  where,
+} from "./change-fields.ts";
 import { extra, type Fields, type Level, type ObjectOf, optional, required } from "./kind.ts";
-import { object } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { PermissionClass } from "./permissions.ts";
 import {
   after,
   aggregates,
-  at,
   columns,
   distinct,
   groupBy,
@@ -26,7 +34,7 @@ import {
 } from "./select-fields.ts";
 import { judgeSelect } from "./select-rules.ts";
 import { columnDefinitions } from "./table-columns.ts";
-import { count, list, plainName } from "./values.ts";
+import { count } from "./values.ts";
 
 /** What an operation is, apart from how it is carried out. */
 export interface OperationDefinition {
@@ -47,65 +55,8 @@ export interface OperationDefinition {
   readonly judge?: (draft: OperationDraft, reader: BodyReader, start: number) => void;
 }
 
-const databaseName = plainName((draft: OperationDraft, name) => {
-  draft.database = name;
-});
-const tableName = plainName((draft: OperationDraft, name) => {
-  draft.table = name;
-});
-const database = required(databaseName, "Name of the database.");
-const table = required(tableName, "Name of the table.");
-const where = at("where", condition);
-const changedRows = required(where, "Which rows; null means every row, and has to be said.");
-const values = required(rows, "Rows, each as its values by column.");
-const returning = extra(
-  at("returning", list(selectedColumn)),
-  "Columns of the changed rows that are answered.",
-);
-
 /** The fields of an operation on a table that the configuration adds. */
 export const configuredFields = { database, table };
-
-const insertFields = { database, table, values, returning };
-const updateFields = {
-  database,
-  table,
-  set: optional(changes, "New values by column."),
-  add: extra(additions, "Numbers by column that are added to what is there."),
-  where: changedRows,
-  returning,
-};
-const deleteFields = { database, table, where: changedRows, returning };
-const upsertFields = {
-  database,
-  table,
-  values,
-  on_conflict: required(
-    at("on_conflict", list(ownColumn)),
-    "Columns whose values, together, each row has alone.",
-  ),
-  update: required(
-    at("update", list(ownColumn, { least: 0 })),
-    "Columns that are set where such a row is there; [] leaves it as it is.",
-  ),
-  returning,
-};
-
-/** One of the operations under a Preview. */
-function previewed<Of extends Fields<OperationDraft>>(name: string, fields: Of) {
-  const kind = object(fields);
-  return extra<ObjectOf<Of>, OperationDraft>({
-    read(reader, draft) {
-      if (draft.previewed !== undefined) {
-        const problem = "a Preview is of one operation";
-        throw reader.refusal("several_operations", problem);
-      }
-      draft.previewed = name;
-      return kind.read(reader, draft);
-    },
-    schema: kind.schema,
-  });
-}
 
 /** Every operation of the grammar, by its key. */
 export const operations = {
@@ -215,22 +166,6 @@ export const operations = {
     fields: { database },
   },
 } as const satisfies Record<string, OperationDefinition>;
-
-function judgeUpdate({ changesColumns }: OperationDraft, reader: BodyReader, start: number): void {
-  if (changesColumns) return;
-  const either = reader.isFull ? "set or add" : "set";
-  const problem = `the field "set" is left out; required: database, table, ${either}, where`;
-  throw reader.refusal("missing_field", problem, start);
-}
-
-function judgePreview(draft: OperationDraft, reader: BodyReader, start: number): void {
-  const name = draft.previewed;
-  if (name === undefined) {
-    const problem = "the object is empty; one key is needed: Insert, Update, Delete, Upsert";
-    throw reader.refusal("no_operation", problem, start);
-  }
-  if (name === "Update") judgeUpdate(draft, reader, start);
-}
 
 /**
  * The rights that an operation needs: its own, those of the change under a Preview, and SELECT for

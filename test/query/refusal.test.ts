@@ -74,6 +74,6 @@ t.test("an equation of a join that is not exact is told the exact form", async (
 t.test("what cannot be in a Batch is told what can", async (t) => {
   t.match(
     refusalOf({ Batch: [{ CreateDatabase: { database: "main" } }] }).message,
-    "allowed: Select, Insert, Update, Delete, CreateTable, DropTable",
+    "allowed: Select, Insert, Update, Delete, Upsert, CreateTable, DropTable",
   );
 });

@@ -35,7 +35,8 @@ t.test("a join adds its table, wherever in the body it stands", async (t) => {
 
 t.test("a join has its three fields and no others", async (t) => {
   t.equal(verdict(select({ join: null })), "wrong_type");
-  t.equal(verdict(select({ join: [join] })), "wrong_type");
+  t.equal(verdict(select({ join: [join] })), "accepted");
+  t.equal(verdict(select({ join: "orders" })), "wrong_type");
   t.equal(verdict(select({ join: { ...join, alias: "o" } })), "unknown_field");
   t.equal(verdict(select({ join: { table: "orders", on: join.on } })), "missing_field");
   t.equal(verdict(select({ join: { ...join, table: "other.orders" } })), "invalid_name");
