@@ -20,7 +20,11 @@ export function suggestion(name: string, names: Iterable<string>): string | unde
 
 /** ` (did you mean X?)` for the end of a message, or nothing. */
 export function didYouMean(name: string, names: Iterable<string>): string {
-  const meant = suggestion(name, names);
+  return askWhether(suggestion(name, names));
+}
+
+/** The same where what was meant is found already. */
+export function askWhether(meant: string | undefined): string {
   return meant === undefined ? "" : ` (did you mean ${meant}?)`;
 }
 

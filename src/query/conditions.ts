@@ -10,6 +10,7 @@ import { type Kind, type ObjectOf, objectSchema, required } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { named, type Schema } from "./schema.ts";
+import { meantComparison } from "./synonyms.ts";
 import { list, oneOf } from "./values.ts";
 
 /** Each operator of a comparison, with what it demands of its value: in words, and as a schema. */
@@ -101,8 +102,8 @@ const value: Kind<CellValue, ComparisonDraft> = {
 const noteComparison = (draft: ComparisonDraft, word: Comparison): void => {
   draft.comparison = word;
 };
-const ofAll = oneOf(comparisons, noteComparison);
-const ofCore = oneOf(coreComparisons, noteComparison);
+const ofAll = oneOf(comparisons, noteComparison, meantComparison);
+const ofCore = oneOf(coreComparisons, noteComparison, meantComparison);
 
 const comparisonFields = {
   column: required<string, ComparisonDraft>({

@@ -4,10 +4,11 @@ import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/byte-text.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import { didYouMean } from "../suggestion.ts";
+import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { type Fields, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
 import type { OperationDraft } from "./operation-draft.ts";
+import { meantField } from "./synonyms.ts";
 
 const fieldsInBits = 31;
 
@@ -107,11 +108,11 @@ export class ObjectShape<Draft> {
     const field = this.#fields.find(({ text }) => text.equals(key));
     if (field !== undefined) return field;
     const name = key.toString();
-    const meant = didYouMean(
+    const meant = meantField(
       name,
       this.#fields.map((known) => known.name),
     );
-    const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${meant}`;
+    const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${askWhether(meant)}`;
     throw reader.refusal("unknown_field", problem, start);
   }
 

@@ -4,7 +4,7 @@ import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/byte-text.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import { didYouMean } from "../suggestion.ts";
+import { askWhether, suggestion } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { Kind } from "./kind.ts";
 import { NameCache } from "./name-cache.ts";
@@ -38,6 +38,9 @@ function readPlainName(reader: BodyReader): string {
   return plainNames.take(text);
 }
 
+/** Which word was probably meant by another one. */
+type MeantWord = (found: string, words: readonly string[]) => string | undefined;
+
 /** A few words of which a field takes one, written exactly so. */
 class WordList<Word extends string> {
   readonly #words: readonly {
@@ -46,8 +49,10 @@ class WordList<Word extends string> {
     readonly token: Uint8Array;
   }[];
   readonly #allowed: string;
+  readonly #meant: MeantWord;
 
-  constructor(words: readonly Word[]) {
+  constructor(words: readonly Word[], meant: MeantWord) {
+    this.#meant = meant;
     this.#words = words.map((word) => ({
       word,
       text: ByteText.from(word),
@@ -67,21 +72,22 @@ class WordList<Word extends string> {
     const known = this.#words.find((candidate) => candidate.text.equals(text));
     if (known !== undefined) return known.word;
     const found = text.toString();
-    const meant = didYouMean(
+    const meant = this.#meant(
       found,
       this.#words.map(({ word }) => word),
     );
-    const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${meant}`;
+    const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${askWhether(meant)}`;
     throw reader.refusal("invalid_value", problem, start);
   }
 }
 
-/** One of a few words, written exactly so; `note` takes it. */
+/** One of a few words, written exactly so; `note` takes it, `meant` finds what another one meant. */
 export function oneOf<const Word extends string, Draft = unknown>(
   words: readonly Word[],
   note?: (draft: Draft, word: Word) => void,
+  meant: MeantWord = suggestion,
 ): Kind<Word, Draft> {
-  const known = new WordList(words);
+  const known = new WordList(words, meant);
   return {
     read(reader, draft) {
       const word = known.read(reader);

@@ -38,10 +38,33 @@ t.test("a word close to one that is allowed is told which was meant", async (t) 
   t.equal(meant({ Select: { database: "main", form: "users" } }), "from");
   t.equal(meant({ Delete: { ...target, where: where("like") } }), "LIKE");
   t.equal(meant({ Frobnicate: {} }), undefined);
-  t.match(
-    refusalOf({ Delete: { ...target, where: where("<>") } }).message,
-    'the value "<>" is not',
-  );
+});
+
+t.test("an operator that is not of the grammar is told the one that means the same", async (t) => {
+  const meant = (cmp: string) => {
+    const where = { column: "id", cmp, value: "x" };
+    const { message } = refusalOf({ Delete: { database: "main", table: "users", where } });
+    return /\(did you mean (.+)\?\)$/.exec(message)?.[1];
+  };
+  for (const cmp of ["==", "===", "eq"]) t.equal(meant(cmp), "=", cmp);
+  for (const cmp of ["<>", "≠", "!==", "ne"]) t.equal(meant(cmp), "!=", cmp);
+  for (const cmp of ["≥", "=>", "gte"]) t.equal(meant(cmp), ">=", cmp);
+  for (const cmp of ["≤", "=<", "lte"]) t.equal(meant(cmp), "<=", cmp);
+  for (const cmp of ["not in", "Not_In", " NOT  IN", "nin"]) t.equal(meant(cmp), "NOT IN", cmp);
+  t.equal(meant("between"), "BETWEEN");
+  for (const cmp of ["!", "<<", ">>", "=!", "~", "NOT LIKE", "constructor"]) {
+    t.equal(meant(cmp), undefined, cmp);
+  }
+});
+
+t.test("a field of another language is told the one that means the same", async (t) => {
+  const meant = (body: unknown) => /\(did you mean (\S+)\?\)$/.exec(refusalOf(body).message)?.[1];
+  const target = { database: "main", table: "users" };
+  t.equal(meant({ Delete: { ...target, where: { column: "id", op: "=" } } }), "cmp");
+  t.equal(meant({ Select: { database: "main", table: "users" } }), "from");
+  t.equal(meant({ Insert: { database: "main", from: "users" } }), "table");
+  const columns = [{ name: "id", type: "int", primary: true }];
+  t.equal(meant({ CreateTable: { ...target, columns } }), "primary_key");
 });
 
 t.test("a field left out is told with those that are required, and no others", async (t) => {
