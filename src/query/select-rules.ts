@@ -28,7 +28,8 @@ export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: nu
     throw reader.refusal("missing_field", problem, start);
   }
   if (draft.columnsStart > 0) return;
-  const problem = 'the field "columns" is left out; required: database, from, columns';
+  const unless = reader.isFull ? "; columns is left out only beside aggregate" : "";
+  const problem = `the field "columns" is left out; required: database, from, columns${unless}`;
   throw reader.refusal("missing_field", problem, start);
 }
 
