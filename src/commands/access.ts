@@ -5,7 +5,7 @@ import { type Decision, decideAll } from "../access/policy.ts";
 import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
-import { definitions } from "../query/operations.ts";
+import { definitions, permissionsOfAll } from "../query/operations.ts";
 import {
   isPermissionClass,
   type PermissionClass,
@@ -88,7 +88,10 @@ function readRole(text: string): Role {
 
 /** The rights that an operation needs, by its key in a query or by a right's own name. */
 function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
-  const own = Object.entries(definitions).map(([name, { permissions }]) => [name, permissions]);
+  const own = Object.entries(definitions).map(([name, operation]) => [
+    name,
+    permissionsOfAll(operation),
+  ]);
   const configured = Object.entries(query.operations).map(([name, right]) => [name, [right]]);
   const known = new Map<string, readonly PermissionClass[]>(
     Object.entries(Object.fromEntries([...own, ...configured])),

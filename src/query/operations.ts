@@ -167,6 +167,14 @@ export const operations = {
   },
 } as const satisfies Record<string, OperationDefinition>;
 
+/** The rights of whoever may use an operation, whatever it holds: roles give those to change rows together. */
+export function permissionsOfAll({
+  permissions,
+  effect,
+}: OperationDefinition): readonly PermissionClass[] {
+  return effect === "previews" ? [...permissions, "INSERT", "UPDATE", "DELETE"] : permissions;
+}
+
 /**
  * The rights that an operation needs: its own, those of the change under a Preview, and SELECT for
  * the tables that a new one refers to.

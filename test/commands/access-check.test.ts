@@ -14,6 +14,16 @@ const answers: [question: string, code: number, answer: string][] = [
     "denied: alice INSERT on other: the role is not enough: ReadOnly by the entry for *",
   ],
   [
+    "alice Preview main",
+    0,
+    "allowed: alice SELECT and INSERT and UPDATE and DELETE on main: ReadWrite by the entry for main",
+  ],
+  [
+    "alice Preview other",
+    1,
+    "denied: alice SELECT and INSERT and UPDATE and DELETE on other: the role is not enough: ReadOnly by the entry for *",
+  ],
+  [
     "alice CreateTable main",
     1,
     "denied: alice CREATE on main: the role is not enough: ReadWrite by the entry for main",

@@ -118,15 +118,17 @@ for (const part of ownDatabase.split(/^### /m).slice(1)) {
 
 t.test("the guide lists every operation with its right and its fields", async (t) => {
   const listed = Array.from(
-    session.matchAll(/^\| \[`(\w+)`\]\(#\S+\) \| ([A-Z ]+) \| (.*) \|$/gm),
+    session.matchAll(/^\| \[`(\w+)`\]\(#\S+\) \| ([^|]+) \| (.*) \|$/gm),
     ([, operation, right, fields]) => [operation, right, fields],
   );
-  const expected = Object.entries(definitions).map(([operation, { permissions, fields }]) => [
-    operation,
-    permissions.join(" "),
-    Object.entries(fields)
-      .map(([name, { required }]) => `\`${name}\`${required ? "" : "?"}`)
-      .join(", "),
-  ]);
+  const expected = Object.entries(definitions).map(
+    ([operation, { permissions, effect, fields }]) => [
+      operation,
+      permissions.join(" ") + (effect === "previews" ? " and that of the change in it" : ""),
+      Object.entries(fields)
+        .map(([name, { required }]) => `\`${name}\`${required ? "" : "?"}`)
+        .join(", "),
+    ],
+  );
   t.strictSame(listed.sort(), expected.sort());
 });

@@ -7,6 +7,7 @@ import {
   isOperationName,
   type OperationDefinition,
   type OperationName,
+  permissionsOfAll,
 } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import type { Schema } from "../../query/schema.ts";
@@ -43,7 +44,7 @@ function outputOf(effect: OperationDefinition["effect"]): Schema {
 }
 
 function queryTool(operation: OperationName, level: Level): QueryTool {
-  const { title, description, permissions, effect, fields } = definitions[operation];
+  const { title, description, effect, fields } = definitions[operation];
   const reads = effect === "reads";
   return {
     operation,
@@ -51,8 +52,7 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
     name: toolNameOf(operation),
     title,
     description,
-    // Whoever may change rows may change them in every way.
-    permissions: effect === "previews" ? [...permissions, "INSERT"] : permissions,
+    permissions: permissionsOfAll(definitions[operation]),
     inputSchema: inputSchema(fields, level),
     outputSchema: outputOf(effect),
     annotations: annotationsOf(effect),
