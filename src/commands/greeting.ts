@@ -92,7 +92,7 @@ export async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): P
   print("");
   const password = firstPassword?.kind === "shown" ? firstPassword.password : "<password>";
   const body = JSON.stringify({ username: administrators[0] ?? "admin", password });
-  print(`  curl -s ${address}/login -H 'Content-Type: application/json' -d '${body}'`);
+  print(`  curl -sS ${address}/login -H 'Content-Type: application/json' -d '${body}'`);
   print("");
   if (firstPassword?.kind === "shown") await rm(firstPassword.file, { force: true });
 }

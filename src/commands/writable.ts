@@ -23,7 +23,12 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
   if (hasAuthorizationServer) directories.push(path.join(serviceDirectory, "oauth"));
   const files = audit.file === undefined ? [] : [audit.file];
-  if (!existsSync(auth.access_control_file)) files.push(auth.access_control_file);
+  if (!existsSync(auth.access_control_file)) {
+    const directory = path.dirname(auth.access_control_file);
+    // A service directory that is to be made is tried for itself.
+    const isMade = directory !== serviceDirectory || existsSync(directory);
+    if (isMade) files.push(auth.access_control_file);
+  }
   return [
     ...directories.map((file) => ({ file, isDirectory: true })),
     ...files.map((file) => ({ file, isDirectory: false })),

@@ -1,6 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
-import { readGuarded } from "../files/guarded.ts";
+import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
 
 /** Where a certificate and its key are: PEM files. */
 export interface CertificateFiles {
@@ -28,8 +28,21 @@ export class CertificateError extends Error {
   }
 }
 
+const readFailures = new Map([
+  ["ENOENT", "does not exist"],
+  ["ENOTDIR", "does not exist"],
+  ["EACCES", "may not be read by this user"],
+]);
+
+/** Why a file was not read, without its name. */
+function readFailure(error: unknown): string {
+  if (error instanceof UnsafeFileError) return error.reason;
+  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+  return readFailures.get(code) ?? `cannot be read (${code})`;
+}
+
 function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : "cannot be read";
+  return error instanceof Error ? error.message : "cannot be served";
 }
 
 /** True for a key that only a passphrase opens (RFC 5958, and the older form of OpenSSL). */
@@ -68,7 +81,7 @@ export async function readCertificate(
 ): Promise<ServerCertificate> {
   const read = (which: keyof CertificateFiles, checkRead: boolean) =>
     readGuarded(files[which], { checkRead }).catch((error: unknown) => {
-      throw new CertificateError(which, files[which], reasonOf(error));
+      throw new CertificateError(which, files[which], readFailure(error));
     });
   const cert = await read("certificate", false);
   const key = await read("key", options.checkRead);

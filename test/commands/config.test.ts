@@ -1,8 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { done, failed, install, installNothing, people, program } from "./kit.ts";
 
@@ -60,6 +61,18 @@ t.test("config check before the first start makes nothing", async (t) => {
   t.equal(code, 0);
   t.match(stdout, "access_control.toml is made by the first start");
   t.throws(() => gatehouse.text, { code: "ENOENT" });
+});
+
+t.test("config check lets a start make the service directory, if that can be made", async (t) => {
+  const { home, run } = installNowhere(t);
+  const missing = path.join(home, "made", "service");
+  t.strictSame((await run(missing)).code, 0);
+  t.notOk(existsSync(path.dirname(missing)), "and makes nothing");
+
+  writeFileSync(path.join(home, "file"), "");
+  const blocked = await run(path.join(home, "file", "service"));
+  t.equal(blocked.code, 1);
+  t.match(blocked.stderr, `${home}/file/service: cannot be written: ${home}/file is no directory`);
 });
 
 t.test(
@@ -144,6 +157,14 @@ t.test("config check says that keys without an access file want it back", async 
   t.match(stderr, /access_control\.toml: is missing: /);
   t.match(stderr, `\`${program} user add <name> --admin\``);
 });
+
+/** A home in which no service directory is, and `config check` for one that is named. */
+function installNowhere(t: Test) {
+  const home = temporaryHome(t);
+  const run = (service: string) =>
+    runCommand(home, ["config", "check"], { env: { GATEHOUSE_HOME: service } });
+  return { home, run };
+}
 
 const readers = [
   "user list",
