@@ -106,6 +106,13 @@ function logStart(
   );
 }
 
+/** Takes the embedded databases for this gateway, and returns what gives them back. */
+async function claim(loaded: LoadedConfiguration): Promise<() => Promise<void>> {
+  // Loaded here, as all that only a gateway needs.
+  const { claimDatabases } = await import("../gateway/service-lock.ts");
+  return claimDatabases(loaded);
+}
+
 /** Starts the gateway and tells where it listens: a person by a greeting, all others by the log. */
 async function start(
   loaded: LoadedConfiguration,
@@ -176,6 +183,7 @@ async function run(options: ConfigurationOptions): Promise<void> {
   const output = await openLogStream(hasTerminal);
   log = createLog({ isTerminal: hasTerminal }, output);
   warn(loaded, log);
+  const release = await claim(loaded);
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
   const live = await openConfiguration(loaded, options, { gateway, log });
@@ -184,6 +192,7 @@ async function run(options: ConfigurationOptions): Promise<void> {
   const signal = await asked;
   const hint = hasTerminal && signal === "SIGINT" ? "; Ctrl-C again ends at once" : "";
   log.info({ signal }, `draining: requests in flight finish${hint}`);
+  await release();
   await live.close();
   await gateway.close();
   log.info("stopped");

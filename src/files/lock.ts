@@ -6,6 +6,8 @@ import { setTimeout as delay } from "node:timers/promises";
 export interface LockOptions {
   /** True if the lock is also given while the disk is full, to a holder that can go on reading. */
   readonly mayBeFull?: boolean;
+  /** Milliseconds for which another holder is waited for; ten seconds by default. */
+  readonly wait?: number;
 }
 
 /** Another writer held the lock for too long. */
@@ -86,8 +88,12 @@ function tryToLock(lock: string, file: string, mayBeFull: boolean): DatabaseSync
   }
 }
 
-async function acquire(lock: string, file: string, mayBeFull: boolean): Promise<DatabaseSync> {
-  const deadline = performance.now() + WAIT_MS;
+async function acquire(
+  file: string,
+  { mayBeFull = false, wait = WAIT_MS }: LockOptions,
+): Promise<DatabaseSync> {
+  const lock = lockFileOf(file);
+  const deadline = performance.now() + wait;
   for (;;) {
     const database = tryToLock(lock, file, mayBeFull);
     if (database !== undefined) return database;
@@ -101,14 +107,14 @@ async function acquire(lock: string, file: string, mayBeFull: boolean): Promise<
  * The lock is the operating system's own on an empty SQLite file beside `file`, so that a holder
  * that is killed leaves nothing to clean up and nothing to guess the age of.
  *
- * @throws LockTimeoutError after ten seconds, LockRefusedError if the directory is read-only or full
+ * @throws LockTimeoutError if another holds it for too long, LockRefusedError if the directory is read-only or full
  */
 export async function withLock<T>(
   file: string,
   work: () => Promise<T>,
-  { mayBeFull = false }: LockOptions = {},
+  options: LockOptions = {},
 ): Promise<T> {
-  const database = await acquire(lockFileOf(file), file, mayBeFull);
+  const database = await acquire(file, options);
   try {
     return await work();
   } finally {

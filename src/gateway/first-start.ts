@@ -80,6 +80,12 @@ function requireUsableFirst({ passwordRule }: FirstStart, password: string): voi
   }
 }
 
+/** Makes the service directory, for nobody else to look into, if it is not there. */
+export async function makeServiceDirectory(directory: string): Promise<void> {
+  const isNew = (await mkdir(directory, { recursive: true })) !== undefined;
+  if (isNew) await chmod(directory, 0o700);
+}
+
 /**
  * Prepares the service directory (0700) and, if there has never been a start, the access file with
  * an administrator.
@@ -91,8 +97,7 @@ function requireUsableFirst({ passwordRule }: FirstStart, password: string): voi
 export async function prepareServiceDirectory(
   start: FirstStart,
 ): Promise<FirstPassword | undefined> {
-  const isNew = (await mkdir(start.serviceDirectory, { recursive: true })) !== undefined;
-  if (isNew) await chmod(start.serviceDirectory, 0o700);
+  await makeServiceDirectory(start.serviceDirectory);
   if (existsSync(start.accessFile)) return leftPassword(start);
   if (existsSync(start.keysDirectory)) {
     throw new StartError(

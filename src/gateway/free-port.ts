@@ -1,5 +1,4 @@
 import { once } from "node:events";
-import { existsSync } from "node:fs";
 import { createServer } from "node:net";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -20,14 +19,13 @@ export async function requireFree(host: string, port: number): Promise<void> {
 }
 
 /**
- * Makes sure before a first start makes an administrator that it can listen where it is told to, so
- * that a password is made only where it will be shown.
+ * Makes sure before all else that a start can listen where it is told to, so that no engine is
+ * started in vain, and a first password is made only where it will be shown.
  *
  * @throws the system's error if it cannot
  */
-export async function requireFreeForFirstStart(configuration: Configuration): Promise<void> {
-  const { server, metrics, auth } = configuration;
-  if (existsSync(auth.access_control_file)) return;
+export async function requireFreeAddresses(configuration: Configuration): Promise<void> {
+  const { server, metrics } = configuration;
   await requireFree(server.host, server.port);
   const exposed = metrics.listen === undefined ? undefined : parseListenAddress(metrics.listen);
   if (exposed !== undefined) await requireFree(exposed.host, exposed.port);

@@ -12,7 +12,7 @@ import type { HeaderPolicy } from "../upstream/headers.ts";
 import { version } from "../version.ts";
 import { BodyBudget } from "./body-collector.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./first-start.ts";
-import { requireFreeForFirstStart } from "./free-port.ts";
+import { requireFreeAddresses } from "./free-port.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import type { Membership } from "./member.ts";
 import { openAccess } from "./open-access.ts";
@@ -127,7 +127,7 @@ export async function openGateway(
   opened.defer(() => audit.close());
   const metrics = createMetrics();
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
-  if (member === undefined) await requireFreeForFirstStart(configuration);
+  if (member === undefined) await requireFreeAddresses(configuration);
   const passwordRule = await openPasswordRule(configuration);
   const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
   const access = await openAccess(loaded, { log, audit, metrics }, member, opened);

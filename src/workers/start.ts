@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { requireFree, requireFreeForFirstStart } from "../gateway/free-port.ts";
+import { requireFree, requireFreeAddresses } from "../gateway/free-port.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import { openEngine } from "../gateway/open-upstream.ts";
 import { createShared, type SharedHere } from "../gateway/shared.ts";
@@ -86,7 +86,7 @@ async function open(
 ): Promise<Omit<RunningGateway, "close">> {
   let { configuration } = loaded;
   const { server, metrics } = configuration;
-  await requireFreeForFirstStart(configuration);
+  await requireFreeAddresses(configuration);
   const shared = createShared(loaded, log, opened);
   const behindWorkers = opened.use(new AsyncDisposableStack());
   let engine: Promise<UpstreamTarget> | undefined;

@@ -3,6 +3,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
@@ -47,6 +48,31 @@ async function scene(t: Test, home?: string): Promise<Scene> {
   const socket = path.join(gateway.home, name ?? "missing");
   return { gateway, token, pid, engine: engineOf(pid), socket };
 }
+
+t.test(
+  "a second gateway on a service directory is refused at once, and leaves it alone",
+  async (t) => {
+    const { gateway, token } = await scene(t);
+    const { port } = new URL(gateway.url);
+    const message =
+      `another gateway already uses the service directory ${gateway.home}: stop it first, or give ` +
+      "this one a service directory of its own with $GATEHOUSE_HOME, or another upstream.url with --config";
+    for (const chosen of ["0", port]) {
+      const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", chosen]);
+      t.strictSame([code, stderr], [1, `gatehouse: ${message}\n`]);
+      t.notMatch(stdout, /engine/, "no engine is started");
+    }
+    t.equal((await gateway.query(selectAll, token)).status, 200);
+
+    const elsewhere = await runCommand(gateway.home, ["serve", "--port", port], {
+      env: { GATEHOUSE_HOME: path.join(gateway.home, "other") },
+    });
+    t.match(elsewhere.stderr, `:${port} is taken by another process`);
+    t.notMatch(elsewhere.stdout, /engine/, "nor where the port is taken");
+    await gateway.service.stop();
+    await startGateway(t, { home: gateway.home });
+  },
+);
 
 t.test("the engine's socket is for its owner alone, and gone after the end", async (t) => {
   const { gateway, engine, socket } = await scene(t);
