@@ -182,7 +182,11 @@ export const operations: Readonly<Record<string, Operation>> = {
     refusals: [...change, "invalid_username", "invalid_database", "grant_not_found", ...lastOnes],
   },
   "GET /.well-known/jwks.json": { summary: "The keys that verify tokens.", answer: ref("JwkSet") },
-  "POST /mcp": { summary: "A message of the Model Context Protocol.", body: {}, others: mcp },
+  "POST /mcp": {
+    summary: "A message of the Model Context Protocol.",
+    body: {},
+    others: `${mcp} 406 without \`Accept: application/json, text/event-stream\` before revision 2026-07-28.`,
+  },
   "GET /mcp": { summary: "A session's stream, for clients of earlier revisions.", others: mcp },
   "DELETE /mcp": { summary: "Ends a session, for clients of earlier revisions.", others: mcp },
   "GET /.well-known/oauth-protected-resource": {
