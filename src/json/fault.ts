@@ -14,6 +14,14 @@ export const jsonFaults = {
 } as const satisfies Record<string, string>;
 export type JsonFaultCode = keyof typeof jsonFaults;
 
+/** The faults of bytes that are not JSON at all (RFC 8259). */
+const syntaxFaults: ReadonlySet<JsonFaultCode> = new Set<JsonFaultCode>([
+  "invalid_utf8",
+  "byte_order_mark",
+  "invalid_json",
+  "lone_surrogate",
+]);
+
 /** Bytes that are no JSON, or JSON that two parsers could read differently. */
 export class JsonFault extends Error {
   override readonly name = "JsonFault";
@@ -28,6 +36,11 @@ export class JsonFault extends Error {
     this.code = code;
     this.problem = problem;
     this.offset = offset;
+  }
+
+  /** True if the bytes are not JSON at all. */
+  get isSyntax(): boolean {
+    return syntaxFaults.has(this.code);
   }
 }
 

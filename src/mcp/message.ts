@@ -1,12 +1,7 @@
 import { runAtOnce, runCooperatively, type Steps } from "../cooperative-scheduling.ts";
+import { JsonFault } from "../json/fault.ts";
+import { beginsWith, readText, visitJudgedMembers, visitMembers } from "../json/members.ts";
 import { McpRefused, type MessageId } from "./json-rpc.ts";
-import {
-  beginsWith,
-  JsonRefused,
-  readText,
-  visitJudgedMembers,
-  visitMembers,
-} from "./strict-json.ts";
 
 /** Where a request of 2026-07-28 and later names its protocol version, in `params._meta`. */
 const versionKey = "io.modelcontextprotocol/protocolVersion";
@@ -103,7 +98,7 @@ function* readTop(body: Buffer): Steps<Map<string, Buffer>> {
       top.set(key, value);
     });
   } catch (error) {
-    if (!(error instanceof JsonRefused)) throw error;
+    if (!(error instanceof JsonFault)) throw error;
     if (error.isSyntax) throw new McpRefused("parseError", `Parse error: ${error.message}`);
     throw invalid(error.message);
   }

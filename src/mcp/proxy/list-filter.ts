@@ -1,13 +1,13 @@
 import { Transform, type TransformCallback } from "node:stream";
 import { runCooperatively, type Steps } from "../../cooperative-scheduling.ts";
+import { JsonFault } from "../../json/fault.ts";
 import {
   beginsWith,
-  JsonRefused,
   readElements,
   readMembers,
   readText,
   writeMembers,
-} from "../strict-json.ts";
+} from "../../json/members.ts";
 
 /** Bytes of one message that are held while it is looked at. */
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
@@ -42,7 +42,7 @@ async function filterList(
   { key, member }: (typeof lists)[number],
   show: ShowElement,
 ): Promise<Buffer> {
-  if (!beginsWith(list, "[")) throw new JsonRefused(`${key} is not an array`, false);
+  if (!beginsWith(list, "[")) throw new JsonFault("wrong_type", `${key} is not an array`, 0);
   const named = await runCooperatively(readNamed(list, member));
   const shown = new Set<string | undefined>();
   for (const name of new Set(named.map((one) => one.name))) {
@@ -67,7 +67,7 @@ function forbidKeeping(result: Map<string, Buffer>): void {
  * are told to keep it for nobody else, and to ask again each time (MCP 2026-07-28, Caching).
  *
  * @returns the message's bytes; the same ones if there is nothing to filter
- * @throws JsonRefused for a message that two parsers could read differently
+ * @throws JsonFault for a message that two parsers could read differently
  */
 async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer> {
   const top = await runCooperatively(readMembers(message));
@@ -98,7 +98,7 @@ export class MessageFilter extends Transform {
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
     this.#length += chunk.length;
     this.#chunks.push(chunk);
-    done(this.#length > LARGEST_MESSAGE_BYTES ? new JsonRefused("too long", false) : null);
+    done(this.#length > LARGEST_MESSAGE_BYTES ? new Error("too long") : null);
   }
 
   override _flush(done: TransformCallback): void {
@@ -153,8 +153,7 @@ export class EventFilter extends Transform {
     const searched = this.#rest.length;
     this.#rest += chunk.toString("latin1");
     this.#passWholeEvents(searched).then(
-      () =>
-        done(this.#rest.length > LARGEST_MESSAGE_BYTES ? new JsonRefused("too long", false) : null),
+      () => done(this.#rest.length > LARGEST_MESSAGE_BYTES ? new Error("too long") : null),
       done,
     );
   }

@@ -1,11 +1,11 @@
 import type { Decision } from "../../access/policy.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
+import { readText } from "../../json/members.ts";
 import { memoizeLast } from "../../memoize.ts";
 import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, readKnownMembers } from "../message.ts";
-import { readText } from "../strict-json.ts";
 
 /** What a caller of a foreign server's tool must be allowed to do, and on which database. */
 export interface ToolRule {

@@ -6,9 +6,9 @@ import {
 } from "@modelcontextprotocol/client";
 import { z } from "zod";
 import { runAtOnce } from "../../cooperative-scheduling.ts";
+import { readMembers } from "../../json/members.ts";
 import type { McpMessage } from "../message.ts";
 import { encodeHeaderValue } from "../protocol-headers.ts";
-import { readMembers } from "../strict-json.ts";
 import {
   type HeaderDeclaration,
   membersOf,

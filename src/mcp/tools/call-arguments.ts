@@ -1,10 +1,10 @@
 import { runCooperatively } from "../../cooperative-scheduling.ts";
+import { visitJudgedMembers } from "../../json/members.ts";
 import { BodyReader } from "../../query/body-reader.ts";
 import { required } from "../../query/kind.ts";
 import { ObjectShape } from "../../query/object-shape.ts";
 import type { OperationName } from "../../query/operations.ts";
 import { plainName } from "../../query/values.ts";
-import { visitJudgedMembers } from "../strict-json.ts";
 
 /** The members of these names among a call's arguments, as they were sent. */
 export async function argumentsNamed(

@@ -3,6 +3,7 @@ import type {
   McpServer,
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
+import { readText } from "../../json/members.ts";
 import { memoizeLast } from "../../memoize.ts";
 import type { Grammar } from "../../query/grammar.ts";
 import { isPlainName } from "../../query/names.ts";
@@ -11,7 +12,6 @@ import type { PermissionClass } from "../../query/permissions.ts";
 import type { Schema } from "../../query/schema.ts";
 import type { SchemaSource } from "../../upstream/schema-source.ts";
 import type { Principal } from "../principal.ts";
-import { readText } from "../strict-json.ts";
 import {
   argumentsNamed,
   askedShapes,

@@ -1,5 +1,6 @@
 import { runAtOnce, runCooperatively } from "../../cooperative-scheduling.ts";
-import { JsonRefused, readMembers, readText } from "../strict-json.ts";
+import { JsonFault } from "../../json/fault.ts";
+import { readMembers, readText } from "../../json/members.ts";
 import { type Rows, rowsIn } from "./rows.ts";
 import { ToolFailure } from "./tool-failure.ts";
 
@@ -112,7 +113,7 @@ function messageIn(body: Buffer): Message {
     const members = runAtOnce(readMembers(body));
     return { message: readText(members.get("message")), code: readText(members.get("code")) };
   } catch (error) {
-    if (error instanceof JsonRefused) return {};
+    if (error instanceof JsonFault) return {};
     throw error;
   }
 }

@@ -1,31 +1,12 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { requireEnd, requireUtf8 } from "../json/document.ts";
-import { JsonFault, type JsonFaultCode } from "../json/fault.ts";
-import { JsonReader } from "../json/reader.ts";
-import type { Rest } from "../json/rest.ts";
-import { ObjectKeys, skipUniqueKeys } from "../json/unique-keys.ts";
+import { requireEnd, requireUtf8 } from "./document.ts";
+import { JsonFault } from "./fault.ts";
+import { JsonReader } from "./reader.ts";
+import type { Rest } from "./rest.ts";
+import { ObjectKeys, skipUniqueKeys } from "./unique-keys.ts";
 
 /** The members of a JSON object, each with the bytes of its value as they were sent. */
 export type Members = ReadonlyMap<string, Buffer>;
-
-/** The bytes are no JSON object, or one that two parsers could read differently. */
-export class JsonRefused extends Error {
-  override readonly name = "JsonRefused";
-  /** True if they are not JSON at all (RFC 8259). */
-  readonly isSyntax: boolean;
-
-  constructor(problem: string, isSyntax: boolean, options?: ErrorOptions) {
-    super(problem, options);
-    this.isSyntax = isSyntax;
-  }
-}
-
-const syntaxCodes: ReadonlySet<JsonFaultCode> = new Set<JsonFaultCode>([
-  "invalid_utf8",
-  "byte_order_mark",
-  "invalid_json",
-  "lone_surrogate",
-]);
 
 /** Bytes that are read between two chances to interrupt. */
 const BYTES_PER_STEP = 32 * 1024;
@@ -57,12 +38,6 @@ function* visitAll(
   }
 }
 
-function asRefused(error: unknown): unknown {
-  if (!(error instanceof JsonFault)) return error;
-  const isSyntax = syntaxCodes.has(error.code);
-  return new JsonRefused(`message, ${error.message}`, isSyntax, { cause: error });
-}
-
 function readerOf(bytes: Buffer): JsonReader {
   const reader = new JsonReader(bytes);
   reader.pauseEvery(BYTES_PER_STEP);
@@ -73,18 +48,14 @@ function readerOf(bytes: Buffer): JsonReader {
 /**
  * Goes over one JSON object, without building its values.
  *
- * @throws JsonRefused for invalid UTF-8, a byte-order mark, anything but one object, a key that is
+ * @throws JsonFault for invalid UTF-8, a byte-order mark, anything but one object, a key that is
  *   given twice at any depth, a lone surrogate, and nesting over 64
  */
 export function* visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
-  try {
-    requireUtf8(bytes);
-    const reader = readerOf(bytes);
-    yield* visitAll(reader, { skip: skipUniqueKeys, keys: new ObjectKeys(reader) }, visit);
-    requireEnd(reader);
-  } catch (error) {
-    throw asRefused(error);
-  }
+  requireUtf8(bytes);
+  const reader = readerOf(bytes);
+  yield* visitAll(reader, { skip: skipUniqueKeys, keys: new ObjectKeys(reader) }, visit);
+  requireEnd(reader);
 }
 
 /** As `visitMembers`, and quicker, for an object within one that `visitMembers` has gone over. */
@@ -93,7 +64,7 @@ export function* visitJudgedMembers(bytes: Buffer, visit: VisitMember): Steps<vo
   yield* visitAll(readerOf(bytes), { skip, keys: undefined }, visit);
 }
 
-/** The members of one JSON object. @throws JsonRefused as `visitMembers` does */
+/** The members of one JSON object. @throws JsonFault as `visitMembers` does */
 export function* readMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
   const members = new Map<string, Buffer>();
   yield* visitMembers(bytes, (key, value) => members.set(key, value));
@@ -103,20 +74,16 @@ export function* readMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
 /**
  * The elements of an array that `visitMembers` has gone over, each as its bytes.
  *
- * @throws JsonRefused if it is no array
+ * @throws JsonFault if it is no array
  */
 export function* readElements(bytes: Buffer): Steps<Buffer[]> {
   const elements: Buffer[] = [];
-  try {
-    const reader = readerOf(bytes);
-    for (let more = reader.openArray(); more; more = reader.nextElement()) {
-      const start = reader.position;
-      const rest = reader.skipValue() ?? reader.pause();
-      if (rest !== undefined) yield* rest;
-      elements.push(bytes.subarray(start, reader.position));
-    }
-  } catch (error) {
-    throw asRefused(error);
+  const reader = readerOf(bytes);
+  for (let more = reader.openArray(); more; more = reader.nextElement()) {
+    const start = reader.position;
+    const rest = reader.skipValue() ?? reader.pause();
+    if (rest !== undefined) yield* rest;
+    elements.push(bytes.subarray(start, reader.position));
   }
   return elements;
 }
