@@ -41,6 +41,11 @@ export function serviceDirectoryOf({ env, cwd }: SearchOptions): string {
   return resolve(cwd, env.HOME || homedir(), ".gatehouse");
 }
 
+/** The places that are looked at where no file is named, the first that counts first. Absolute. */
+export function unnamedPlaces(options: SearchOptions): readonly [string, string] {
+  return [resolve(options.cwd, fileName), join(serviceDirectoryOf(options), fileName)];
+}
+
 /**
  * Reads the first of: `--config`, `$GATEHOUSE_CONFIG`, `./gateway.toml` if it is safe to obey,
  * `gateway.toml` in the service directory; none of them is an empty file.
@@ -52,10 +57,10 @@ export function findConfiguration(options: SearchOptions): SearchResult {
   if (env.GATEHOUSE_CONFIG) {
     return readNamed(resolve(cwd, env.GATEHOUSE_CONFIG), "$GATEHOUSE_CONFIG");
   }
-  const local = readLocal(join(cwd, fileName));
+  const [besideCaller, file] = unnamedPlaces(options);
+  const local = readLocal(besideCaller);
   if (local?.file !== undefined) return local;
   const warnings = local?.warnings ?? [];
-  const file = join(serviceDirectoryOf(options), fileName);
   const bytes = unlessMissing(() => readRegular(file), file);
   return bytes === undefined
     ? { file: undefined, bytes: new Uint8Array(), warnings }

@@ -1,5 +1,6 @@
 import { watchFile } from "../files/watch.ts";
 import { type ConfigurationChange, changesBetween, withLiveChanges } from "./changes.ts";
+import { unnamedPlaces } from "./find.ts";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "./load.ts";
 import { ConfigurationError, type Problem } from "./problem.ts";
 import type { Configuration } from "./schema.ts";
@@ -7,6 +8,8 @@ import type { Configuration } from "./schema.ts";
 /** What a reload of the configuration came to. */
 export type ConfigurationReload =
   | { readonly kind: "loaded"; readonly changes: readonly ConfigurationChange[] }
+  /** The gateway was started without a file, and there is one now. */
+  | { readonly kind: "found"; readonly file: string }
   | { readonly kind: "refused"; readonly problems: readonly Problem[] };
 
 export interface LiveConfigurationOptions {
@@ -24,9 +27,9 @@ export interface LiveConfiguration {
 }
 
 /** @throws ConfigurationError also if another file than the running one would be taken now */
-function readAgain({ file }: LoadedConfiguration, options: LoadOptions): Configuration {
+function readAgain({ file }: LoadedConfiguration, options: LoadOptions): LoadedConfiguration {
   const read = loadConfiguration(options);
-  if (read.file === file) return read.configuration;
+  if (read.file === file || file === undefined) return read;
   const found = read.file ?? "no file";
   const reason = [`not taken any more: a start would take ${found}`, ...read.warnings].join("; ");
   throw new ConfigurationError([{ source: file, reason }]);
@@ -50,10 +53,14 @@ export function openLiveConfiguration(
   async function reloadNow(): Promise<void> {
     try {
       const read = readAgain(loaded, options);
-      const changes = changesBetween(running, read);
+      if (read.file !== undefined && loaded.file === undefined) {
+        onReload({ kind: "found", file: read.file });
+        return;
+      }
+      const changes = changesBetween(running, read.configuration);
       if (changes.length === 0 && !isRefused) return;
       if (changes.some(({ isLive }) => isLive)) {
-        running = withLiveChanges(running, read, changes);
+        running = withLiveChanges(running, read.configuration, changes);
         await apply(running);
       }
       isRefused = false;
@@ -72,11 +79,12 @@ export function openLiveConfiguration(
     return reloading;
   }
 
-  const watch = loaded.file === undefined ? undefined : watchFile(loaded.file, () => void reload());
+  const watched = loaded.file === undefined ? new Set(unnamedPlaces(options)) : [loaded.file];
+  const watches = Array.from(watched, (file) => watchFile(file, () => void reload()));
   return {
     reload,
     async close() {
-      await watch?.close();
+      await Promise.all(watches.map((watch) => watch.close()));
       await reloading;
     },
   };

@@ -72,6 +72,11 @@ export function reportConfiguration(log: Log, reload: ConfigurationReload): void
     }
     return;
   }
+  if (reload.kind === "found") {
+    const { file } = reload;
+    log.warn({ file }, "a configuration was found: it waits for a restart, since there was none");
+    return;
+  }
   const { changes } = reload;
   const changed = changes.filter(({ isLive }) => isLive).map(({ text }) => text);
   log.info({ changed }, "configuration reloaded");

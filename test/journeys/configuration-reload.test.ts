@@ -3,7 +3,8 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { ask, open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { Service } from "../kit/process.ts";
 import { select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -156,3 +157,22 @@ t.test("streams are cut whose route or tool is not configured any more", async (
   t.notOk(kept.destroyed);
   kept.destroy();
 });
+
+t.test(
+  "a file that appears after a start without one is named, and waits for a restart",
+  async (t) => {
+    const home = temporaryHome(t);
+    const cwd = temporaryHome(t);
+    const service = new Service(cwd, ["serve", "--port", "0"], { GATEHOUSE_HOME: home });
+    t.teardown(() => service.stop("SIGKILL"));
+    await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+    const found = (file: string) =>
+      service.logged((line) => line.file === file && /waits for a restart/.test(String(line.msg)));
+    for (const directory of [home, cwd]) {
+      const file = path.join(directory, "gateway.toml");
+      await writeFile(file, "[server]\nmax_body_bytes = 64\n", { mode: 0o600 });
+      t.equal((await found(file)).level, "warn");
+    }
+    t.notMatch(service.output, /configuration re(?:loaded|fused)/);
+  },
+);
