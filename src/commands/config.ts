@@ -8,6 +8,7 @@ import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/known-databases.ts";
 import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
 import { readRevocations } from "../identity/revocation-file.ts";
+import { exposureWarnings } from "./exposure.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
@@ -62,6 +63,10 @@ async function check(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { auth } = loaded.configuration;
   print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
+  for (const { about, sentence } of exposureWarnings(loaded.configuration)) {
+    const where = about.host === undefined ? "" : `server.host ${about.host}: `;
+    process.stderr.write(`warning: ${where}${sentence}\n`);
+  }
   await checkCertificate(loaded);
   const hasKeys = await checkKeys(loaded);
   if (hasKeys || existsSync(auth.access_control_file)) await checkAccess(loaded);

@@ -1,6 +1,5 @@
 import { Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
-import { isLoopback, isUnspecified } from "../config/addresses.ts";
 import type { LiveConfiguration } from "../config/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { type Configuration, configurationSchema } from "../config/schema.ts";
@@ -13,6 +12,7 @@ import { outliveErrors } from "../observe/uncaught-errors.ts";
 import { version } from "../version.ts";
 import { workerCount } from "../workers/count.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
+import { exposureWarnings } from "./exposure.ts";
 import { type ConfigurationOptions, loadFor, searchOf, withCommonOptions } from "./files.ts";
 import { greet } from "./greeting.ts";
 import { FAILURE } from "./output.ts";
@@ -55,22 +55,8 @@ function takeChosenPassword(): string | undefined {
   return password || undefined;
 }
 
-function warn({ configuration: { auth, server, mcp } }: LoadedConfiguration, log: Log): void {
-  if (!isLoopback(server.host) && server.tls.certificate === undefined) {
-    log.warn(
-      { host: server.host },
-      "other machines can reach this address: switch TLS on ([server.tls]) or put it in front",
-    );
-  }
-  if (mcp.enabled && server.public_url === "" && isUnspecified(server.host)) {
-    log.warn(
-      { host: server.host },
-      "this address cannot be opened: set server.public_url, or no MCP client can log in",
-    );
-  }
-  if (!auth.enabled) {
-    log.warn("AUTHENTICATION IS OFF: every caller may do everything (auth.enabled = false)");
-  }
+function warn({ configuration }: LoadedConfiguration, log: Log): void {
+  for (const { about, sentence } of exposureWarnings(configuration)) log.warn(about, sentence);
 }
 
 function logStart(

@@ -3,8 +3,10 @@ import { chmodSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs
 import path from "node:path";
 import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
+import { makeCertificate } from "../kit/certificate.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
+import { tlsSection, writePair } from "../kit/tls-files.ts";
 import { done, failed, install, installNothing, people, program } from "./kit.ts";
 
 t.test("config check names every file that is in order", async (t) => {
@@ -108,6 +110,34 @@ t.test("config check says which key of the configuration is wrong, and where", a
   t.strictSame([code, stdout], [1, ""]);
   t.match(stderr, /^gatehouse: .*gateway\.toml:2: server\.port: .*\n/);
   t.match(stderr, /\ngatehouse: .*gateway\.toml:3: server\.hots: /, "every line says who speaks");
+});
+
+t.test("config check warns of an address that a start would warn of", async (t) => {
+  const gatehouse = install(t);
+  const file = path.join(gatehouse.home, "gateway.toml");
+  writeFileSync(file, '[server]\nhost = "0.0.0.0"\n', { mode: 0o600 });
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.strictSame(stderr.trimEnd().split("\n"), [
+    "warning: server.host 0.0.0.0: other machines can reach this address: switch TLS on ([server.tls]) or put it in front",
+    "warning: server.host 0.0.0.0: this address cannot be opened: set server.public_url, or no MCP client can log in",
+  ]);
+});
+
+t.test("config check says in plain words why certificate or key cannot be read", async (t) => {
+  const gatehouse = install(t);
+  const { home } = gatehouse;
+  writeFileSync(path.join(home, "gateway.toml"), tlsSection, { mode: 0o600 });
+  const [certificate, key] = [path.join(home, "fullchain.pem"), path.join(home, "key.pem")];
+  const missing = await gatehouse.run("config check");
+  t.equal(missing.code, 1);
+  t.equal(missing.stderr, `gatehouse: server.tls.certificate: ${certificate}: does not exist\n`);
+  writePair(home, makeCertificate("localhost"));
+  chmodSync(key, 0o644);
+  t.equal(
+    (await gatehouse.run("config check")).stderr,
+    `gatehouse: server.tls.key: ${key}: others may read it; mend it with: chmod 600 ${key}\n`,
+  );
 });
 
 t.test("config check says which line of the access file is wrong", async (t) => {
