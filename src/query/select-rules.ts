@@ -1,6 +1,7 @@
 /** What the fields of a Select have to agree on. */
 
 import { quoteName } from "../json/fault.ts";
+import { didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
@@ -54,7 +55,7 @@ function judgeAfter(
   refuse: (problem: string, offset: number) => QueryRefused,
 ): void {
   if (orderCount !== afterCount) {
-    const problem = `after has ${afterCount} values and order_by ${orderCount} columns; each column needs its value`;
+    const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orderCount, "column")}; each column needs its value`;
     throw refuse(problem, afterStart);
   }
   const other = [
@@ -63,6 +64,10 @@ function judgeAfter(
     aggregateStart > 0 ? "aggregate" : "",
   ].find((name) => name !== "");
   if (other !== undefined) throw refuse(`after cannot be together with ${other}`, afterStart);
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
@@ -81,7 +86,7 @@ function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
   const orders = draft.orderStart > 0 ? ordersAt(reader, draft.orderStart) : [];
   for (const name of [...conditions, ...orders]) {
     if (allowed.has(name)) continue;
-    const problem = `${quoteName(name)} is neither an alias of aggregate nor a column of group_by; allowed: ${quoted([...allowed])}`;
+    const problem = `${quoteName(name)} is neither an alias of aggregate nor a column of group_by; allowed: ${quoted([...allowed])}${didYouMean(name, allowed)}`;
     throw reader.refusal("invalid_column", problem, draft.aggregateStart);
   }
 }

@@ -173,7 +173,10 @@ overEach("joins keep both columns that share a name", async (t, freshEngine) => 
   const join = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
   t.match(await ask(selectAll("users", { join, columns: ["id"] })), {
     status: 400,
-    body: { code: "ambiguous_column" },
+    body: {
+      code: "ambiguous_column",
+      message: 'Both tables have a column "id"; write table.column: users.id or orders.id',
+    },
   });
 });
 

@@ -91,6 +91,19 @@ t.test("a field left out is told with those that are required, and no others", a
   );
 });
 
+t.test("a Select whose fields do not agree is told what would", async (t) => {
+  const messageOf = (fields: object) => refusalOf(select(fields)).message;
+  const order_by = { column: "id" };
+  t.match(messageOf({ after: [1] }), "after has 1 value and order_by 0 columns;");
+  t.match(messageOf({ order_by, after: [1, 2] }), "after has 2 values and order_by 1 column;");
+  const aggregate = [{ fn: "sum", column: "total", as: "revenue" }];
+  const summary = { columns: ["region"], group_by: ["region"], aggregate };
+  const having = { column: "revenu", cmp: ">", value: 1 };
+  t.match(messageOf({ ...summary, having }), /"region", "revenue" \(did you mean revenue\?\)$/);
+  t.match(messageOf({ ...summary, order_by: { column: "regoin" } }), /\(did you mean region\?\)$/);
+  t.match(messageOf({ ...summary, order_by: { column: "other" } }), /"region", "revenue"$/);
+});
+
 t.test("an equation of a join that is not exact is told the exact form", async (t) => {
   for (const on of ["users.id=orders.id", "users.id  =  orders.id", "id = orders.id"]) {
     const join = { table: "orders", on, join_type: "INNER" };

@@ -87,7 +87,11 @@ export function resolveColumn<Found extends Column>(
     throw new EngineRefusal("unknown_column", `There is no column "${name}" in ${places}${near}`);
   }
   if (another === undefined) return found;
-  throw new EngineRefusal("ambiguous_column", `Both tables have a column "${name}"`);
+  const full = [found, another].map(({ table }) => `${table.name}.${columnName}`).join(" or ");
+  throw new EngineRefusal(
+    "ambiguous_column",
+    `Both tables have a column "${name}"; write table.column: ${full}`,
+  );
 }
 
 function namesIn(scope: Scope): string[] {
