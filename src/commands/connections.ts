@@ -62,6 +62,10 @@ export async function listConnections(options: CommonOptions & { json?: true }):
     printJson(views);
     return;
   }
+  if (views.length === 0 && process.stdout.isTTY) {
+    print("No user has let in an app.");
+    return;
+  }
   printTable(
     ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED"],
     views.map(({ username, client, app, database, read_only, allowed, renewed }) => [

@@ -98,7 +98,7 @@ t.test(
     const urls = [urlShown(terminal), ...others.split(", ")].filter((url) => url !== "");
     t.match(urls[0], /^http:\/\/127\.0\.0\.1:\d+$/);
     for (const url of urls) t.equal((await fetch(`${url}/healthz`)).status, 200, url);
-    t.match(terminal.shown, /curl -s http:\/\/127\.0\.0\.1:\d+\/login/);
+    t.match(terminal.shown, /curl -sS http:\/\/127\.0\.0\.1:\d+\/login/);
     t.match(terminal.shown, /set server\.public_url, or no MCP client can log in/);
     terminal.type(CTRL_C);
     await terminal.ended();

@@ -5,6 +5,7 @@ import { ensureSigner } from "../../src/identity/key-rotation.ts";
 import { grant, user } from "../access/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
 import { failed, type Installation, install, people, program } from "./kit.ts";
+import { noTerminal, Terminal } from "./terminal.ts";
 
 const DAY = 86_400;
 const robots = [
@@ -195,4 +196,12 @@ t.test("token issue makes no keys: a gateway may run by others that were moved a
   t.equal(code, 1);
   t.match(stderr, "holds no key that signs: restore the keys");
   t.notOk(existsSync(path.join(gatehouse.home, "keys")));
+});
+
+t.test("token list with nothing says so on a terminal", { skip: noTerminal }, async (t) => {
+  const gatehouse = install(t);
+  const terminal = new Terminal(t, gatehouse.home, ["token", "list"]);
+  await terminal.until(/^No user has let in an app\.\n/);
+  t.equal(await terminal.ended(), 0);
+  t.match((await gatehouse.run("token list")).stdout, /^USERNAME +CLIENT .*\n$/);
 });

@@ -141,7 +141,8 @@ t.test(
     t.equal(page.headers.get("content-type"), "text/html; charset=utf-8");
     t.match(page.headers.get("content-security-policy"), /^default-src 'none'; /);
     t.type(page.headers.get("x-request-id"), "string");
-    for (const place of ["POST /login", "POST /query", `${gateway.url}/mcp`]) {
+    const forApps = [`${gateway.url}/mcp`, `${gateway.url}/oauth/applications`];
+    for (const place of ["POST /login", "POST /query", ...forApps]) {
       t.ok(page.text.includes(`<code>${place}</code>`), place);
     }
     const head = await gateway.request("/", { method: "HEAD", headers: { accept } });

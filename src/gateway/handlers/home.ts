@@ -10,20 +10,23 @@ export function isBrowserAtHome({ method, headers }: IncomingMessage, path: stri
   return headers.accept?.includes("text/html") ?? false;
 }
 
+type Place = [place: string, what: string];
+
+/** What MCP adds; the page of connected applications is the embedded authorization server's. */
+function mcpPlaces({ configuration: { mcp }, publicUrl }: Gateway): Place[] {
+  if (!mcp.enabled) return [];
+  const endpoint: Place = [`${publicUrl}/mcp`, "is for MCP clients: give them this address"];
+  if (mcp.authorization_servers.length > 0) return [endpoint];
+  const page = `${publicUrl}/oauth/applications`;
+  return [endpoint, [page, "shows the apps that you have let in, and disconnects them"]];
+}
+
 /** Where things are, each with what it is for. */
-function places({ configuration, publicUrl }: Gateway): [place: string, what: string][] {
-  const { mcp } = configuration;
+function places(gateway: Gateway): Place[] {
   return [
     ["POST /login", "takes a username and a password, and gives a token"],
     ["POST /query", "takes a query in JSON, with that token"],
-    ...(mcp.enabled
-      ? [
-          [`${publicUrl}/mcp`, "is for MCP clients: give them this address"] satisfies [
-            string,
-            string,
-          ],
-        ]
-      : []),
+    ...mcpPlaces(gateway),
     ["GET /api/me", "says who a token is, and what it may do"],
     ["GET /readyz", "says whether the database behind answers"],
   ];
