@@ -1,7 +1,7 @@
 import { runAtOnce, runCooperatively } from "../../cooperative-scheduling.ts";
 import { JsonFault } from "../../json/fault.ts";
 import { readMembers, readText } from "../../json/members.ts";
-import { type Rows, rowsIn } from "./rows.ts";
+import { isRounded, type Rows, rowsIn } from "./rows.ts";
 import { ToolFailure } from "./tool-failure.ts";
 
 /** What a tool has done, written as it goes out. */
@@ -137,11 +137,10 @@ export async function rowsOf(answer: QueryAnswer, limits: PageLimits): Promise<T
 /** Rows of an answer to a change by the names that a result has for them. */
 const rowNames = { data: "rows", before: "before", after: "after" } as const;
 
-/** A whole number that a double cannot hold becomes a string of its digits. */
+/** A number that JSON readers may round becomes a string of its digits. */
 function keepDigits(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = "" } = context ?? {};
-  const isRounded = /^-?\d+$/.test(source) && !Number.isSafeInteger(value);
-  return typeof value === "number" && isRounded ? source : value;
+  return typeof value === "number" && isRounded(source) ? source : value;
 }
 
 /** What an answer says was done, and the rows that it shows. @throws ToolFailure */

@@ -21,7 +21,7 @@ const space = 0x20;
 const quote = Buffer.from('"');
 
 /** True if JSON readers may round the number, or take it for infinite. */
-function isRounded(number: string): boolean {
+export function isRounded(number: string): boolean {
   const value = Number(number);
   return /^-?\d+$/.test(number) ? !Number.isSafeInteger(value) : !Number.isFinite(value);
 }
