@@ -22,7 +22,8 @@ export function openGrammar(loaded: LoadedConfiguration): GrammarSource {
   if (query.level !== undefined) return () => (query.level === "full" ? full : core);
   if (upstream.databases.length > 0) return () => core;
   if (hasOwnEngine(loaded)) return () => full;
-  const target = parseTarget(upstream.url ?? "http://none");
+  if (upstream.url === undefined) return () => core;
+  const target = parseTarget(upstream.url);
   if (target.socketPath === undefined) return () => core;
   const isEngine = watchForEngine(new HealthCheck({ target }));
   return () => (isEngine() ? full : core);
