@@ -36,6 +36,18 @@ export class JsonReader extends JsonCursor {
   depth = 0;
   #containers: ContainerSkipper | undefined = undefined;
 
+  /** Reads once more what stands at an offset and was read before; goes on where it was, without a pause. */
+  reread<Result>(offset: number, read: () => Result): Result {
+    const { position, depth, pauseAt } = this;
+    this.position = offset;
+    this.pauseAt = this.bytes.length + 1;
+    const result = read();
+    this.position = position;
+    this.depth = depth;
+    this.pauseAt = pauseAt;
+    return result;
+  }
+
   /** The number of elements of the array that `skipValue` read past last. */
   get elements(): number {
     return this.#containers?.elements ?? 0;

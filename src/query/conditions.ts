@@ -136,15 +136,14 @@ function noteElements(reader: BodyReader, draft: ComparisonDraft, start: number)
 
 /** Whether the array at an offset, which was read before, has an element that is null. */
 function hasNull(reader: BodyReader, offset: number): boolean {
-  const { position } = reader;
-  reader.position = offset;
-  let found = false;
-  for (let more = reader.openArray(); more; more = reader.nextElement()) {
-    found ||= reader.kind() === "null";
-    reader.skipValue();
-  }
-  reader.position = position;
-  return found;
+  return reader.reread(offset, () => {
+    let found = false;
+    for (let more = reader.openArray(); more; more = reader.nextElement()) {
+      found ||= reader.kind() === "null";
+      reader.skipValue();
+    }
+    return found;
+  });
 }
 
 /** A comparison, or a combination of conditions. */

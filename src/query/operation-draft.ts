@@ -46,7 +46,7 @@ interface RowsOfBody {
 }
 
 /** What a Select says beyond rows of tables. */
-export interface Summary {
+interface Summary {
   /** The names of `group_by`, as they were written. */
   readonly groups: string[];
   /** The names that aggregates give to their results. */
@@ -161,18 +161,10 @@ export class OperationDraft {
     const { tables } = this;
     for (const { table, location } of this.#references) {
       const name = table.toString();
-      if (!tables.includes(name)) throw foreignTable(name, tables, location);
+      if (tables.includes(name)) continue;
+      const allowed = tables.map((own) => quoteName(own)).join(" and ");
+      const problem = `a column of the table ${quoteName(name)} is named; allowed: ${allowed}`;
+      throw new QueryRefused("invalid_column", problem, location);
     }
   }
-}
-
-/** The refusal of a column whose table may not be named here. */
-export function foreignTable(
-  name: string,
-  tables: readonly string[],
-  location: BodyLocation,
-): QueryRefused {
-  const allowed = tables.map((own) => quoteName(own)).join(" and ");
-  const problem = `a column of the table ${quoteName(name)} is named; allowed: ${allowed}`;
-  return new QueryRefused("invalid_column", problem, location);
 }

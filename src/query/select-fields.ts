@@ -84,7 +84,8 @@ export const groupBy: Kind<string[]> = at(
       read(reader, draft) {
         const start = reader.position;
         column.read(reader, draft);
-        draft.summarize().groups.push(textAt(reader, start));
+        const name = reader.reread(start, () => reader.readString().toString());
+        draft.summarize().groups.push(name);
         return undefined;
       },
       schema: column.schema,
@@ -92,15 +93,6 @@ export const groupBy: Kind<string[]> = at(
     { most: mostGroups },
   ),
 );
-
-/** The text of the string at an offset, which was read before. */
-function textAt(reader: BodyReader, start: number): string {
-  const { position } = reader;
-  reader.position = start;
-  const text = reader.readString().toString();
-  reader.position = position;
-  return text;
-}
 
 const functions = ["count", "sum", "min", "max", "avg"] as const;
 

@@ -111,33 +111,29 @@ function quoted(names: readonly string[]): string {
 
 /** Strings of the array at an offset, which was read before; some more than `most` if it has more. */
 function namesAt(reader: BodyReader, offset: number, most: number): string[] {
-  const names: string[] = [];
-  const { position } = reader;
-  reader.position = offset;
-  for (let more = reader.openArray(); more; more = reader.nextElement()) {
-    names.push(reader.readString().toString());
-    if (names.length <= most) continue;
-    reader.depth--;
-    break;
-  }
-  reader.position = position;
-  return names;
+  return reader.reread(offset, () => {
+    const names: string[] = [];
+    for (let more = reader.openArray(); more; more = reader.nextElement()) {
+      names.push(reader.readString().toString());
+      if (names.length > most) break;
+    }
+    return names;
+  });
 }
 
 /** The columns of the `order_by` at an offset, which was read before. */
 function ordersAt(reader: BodyReader, offset: number): string[] {
-  const { position } = reader;
-  reader.position = offset;
-  const names: string[] = [];
-  const isList = reader.kind() === "an array";
-  if (isList) reader.openArray();
-  do {
-    for (let more = reader.openObject(); more; more = reader.nextMember()) {
-      const isColumn = reader.readKey().toString() === "column";
-      if (isColumn) names.push(reader.readString().toString());
-      else reader.skipValue();
-    }
-  } while (isList && reader.nextElement());
-  reader.position = position;
-  return names;
+  return reader.reread(offset, () => {
+    const names: string[] = [];
+    const isList = reader.kind() === "an array";
+    if (isList) reader.openArray();
+    do {
+      for (let more = reader.openObject(); more; more = reader.nextMember()) {
+        const isColumn = reader.readKey().toString() === "column";
+        if (isColumn) names.push(reader.readString().toString());
+        else reader.skipValue();
+      }
+    } while (isList && reader.nextElement());
+    return names;
+  });
 }
