@@ -1,6 +1,7 @@
 import { sql } from "kysely";
 import type { Select } from "../../query/shape.ts";
 import { EngineRefusal } from "../refusal.ts";
+import { takeIn } from "../remote/change.ts";
 import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
@@ -8,9 +9,11 @@ import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { isIntegerText } from "../sql/numbers.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import { readKeys } from "../sql/target.ts";
+import { keysSql } from "./change.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./place.ts";
-import { type PostgresTable, readTable, readUniqueColumns } from "./tables.ts";
+import { type PostgresTable, readTable } from "./tables.ts";
 
 /** Characters of an answer that are asked for at a time. */
 const chunkLength = 256 * 1024;
@@ -97,7 +100,8 @@ async function withKeys(
   table: PostgresTable,
 ): Promise<SelectedTable<PostgresKind>> {
   const columns = [...table.columns.values()];
-  const unique = await readUniqueColumns(place, table.name);
+  const found = await takeIn(place.session, readKeys(keysSql(place.schema, table.name)));
+  const unique = found.filter((key) => key.columns.length === 1).flatMap((key) => key.columns);
   return {
     name: table.name,
     columns: table.columns,

@@ -62,23 +62,6 @@ async function namesIn({ session, schema }: PostgresPlace): Promise<string[]> {
   return found.map(([name]) => name ?? "");
 }
 
-/** The columns of which no two rows hold the same value, null aside. */
-export async function readUniqueColumns(
-  { session, schema }: PostgresPlace,
-  table: string,
-): Promise<string[]> {
-  const found = await session.rows(sql`
-    select attribute.attname from pg_catalog.pg_index as index
-    join pg_catalog.pg_class as class on class.oid = index.indrelid and class.relname = ${table}
-    join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
-      and namespace.nspname = ${schema}
-    join pg_catalog.pg_attribute as attribute on attribute.attrelid = class.oid
-      and attribute.attnum = index.indkey[0]
-    where index.indisunique and index.indisvalid and index.indimmediate and index.indnkeyatts = 1
-      and index.indpred is null and index.indexprs is null`);
-  return found.map(([name]) => name ?? "");
-}
-
 function columnOf(row: readonly (string | null)[]): PostgresColumn {
   const [, name, declared, id, elementId, sqlName, isRequired, identity, modifier, isKey] = row;
   const type = {
