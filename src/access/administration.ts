@@ -9,7 +9,7 @@ import {
   requireUnlimitedToken,
 } from "./administration-rights.ts";
 import type { Change } from "./change.ts";
-import { isExternalUsername } from "./names.ts";
+import { isExternalUsername } from "./identifiers.ts";
 import type { Role } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 

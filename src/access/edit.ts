@@ -1,8 +1,8 @@
 import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
-import { outlinedBlocks, plainBlocks } from "./blocks.ts";
 import type { Change, UserUpdate } from "./change.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
+import { outlinedBlocks, plainBlocks } from "./table-blocks.ts";
 import { type Scalar, TextEditor } from "./text-editor.ts";
 
 /** The keys of the file for the fields of a user. */

@@ -1,7 +1,7 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
+import { isExternalUsername } from "./identifiers.ts";
 import { LayeredMap } from "./layered-map.ts";
-import { isExternalUsername } from "./names.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 

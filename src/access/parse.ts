@@ -2,12 +2,12 @@ import { createHash } from "node:crypto";
 import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
-import { type AccessIndex, changeIndex, indexRecords } from "./build.ts";
-import { isExternalUsername } from "./names.ts";
-import { type PlainFile, readPlain } from "./plain.ts";
-import { type AccessProblem, locate } from "./problems.ts";
+import { type AccessProblem, locate } from "./diagnostics.ts";
+import { isExternalUsername } from "./identifiers.ts";
+import { type PlainFile, readPlain } from "./incremental-parse.ts";
 import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
 import type { Snapshot } from "./snapshot.ts";
+import { type AccessIndex, changeIndex, indexRecords } from "./snapshot-index.ts";
 
 /** The access file cannot be used; says where and why, never with text from the file. */
 export class AccessFileError extends Error {

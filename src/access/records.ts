@@ -1,9 +1,9 @@
 import { didYouMean } from "../suggestion.ts";
-import { isTableName, type TableName, tables } from "./blocks.ts";
-import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./names.ts";
+import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./identifiers.ts";
 import { parsePasswordHash } from "./password-hash.ts";
 import { isRole, roles } from "./roles.ts";
 import type { Grant, User } from "./snapshot.ts";
+import { isTableName, type TableName, tables } from "./table-blocks.ts";
 
 /** The records of the access file in the file's own order. */
 export interface AccessRecords {

@@ -6,15 +6,15 @@ import { replaceFile } from "../files/atomic.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
-import { type Batch, gatherBatch, type Writer } from "./batch.ts";
+import type { ChangeOptions, Plan } from "./access-rules.ts";
 import { applyChanges, type Change } from "./change.ts";
 import { editSteps } from "./edit.ts";
 import { requireSuccession } from "./guards.ts";
 import { digestSteps, type ParsedAccess, parseSteps, readAgain } from "./parse.ts";
 import { MAX_ACCESS_FILE_BYTES, readAccessBytes } from "./read.ts";
 import type { AccessRecords } from "./records.ts";
-import type { ChangeOptions, Plan } from "./rules.ts";
 import { UneditableError } from "./text-editor.ts";
+import { type Batch, gatherBatch, type Writer } from "./write-batch.ts";
 import { asWriteRefusal } from "./write-refusal.ts";
 
 /** Who may read the file is judged where it is put in force. */

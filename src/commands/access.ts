@@ -1,6 +1,6 @@
 import { Argument, Command, InvalidArgumentError } from "commander";
 import { planGrant, planRevoke } from "../access/administration.ts";
-import { isDatabaseOrEvery, isExternalUsername } from "../access/names.ts";
+import { isDatabaseOrEvery, isExternalUsername } from "../access/identifiers.ts";
 import { type Decision, decideAll } from "../access/policy.ts";
 import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";

@@ -1,4 +1,4 @@
-import type { AccessRules } from "../access/rules.ts";
+import type { AccessRules } from "../access/access-rules.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { LiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";

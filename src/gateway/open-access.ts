@@ -1,5 +1,5 @@
-import { openAccessFile } from "../access/live.ts";
-import type { AccessRules } from "../access/rules.ts";
+import { openAccessFile } from "../access/access-file.ts";
+import type { AccessRules } from "../access/access-rules.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";

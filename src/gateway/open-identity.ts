@@ -1,4 +1,4 @@
-import type { AccessRules } from "../access/rules.ts";
+import type { AccessRules } from "../access/access-rules.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash-costs.ts";

@@ -1,5 +1,5 @@
+import type { ReloadEvent } from "../access/access-rules.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
-import type { ReloadEvent } from "../access/rules.ts";
 import { shadowsOf } from "../access/shadow.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { ConfigurationReload } from "../config/live.ts";

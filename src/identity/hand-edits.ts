@@ -1,4 +1,4 @@
-import type { AccessRules, ReloadEvent } from "../access/rules.ts";
+import type { AccessRules, ReloadEvent } from "../access/access-rules.ts";
 import type { User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { credentialOf } from "./credential.ts";

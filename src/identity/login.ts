@@ -1,6 +1,6 @@
+import type { AccessRules } from "../access/access-rules.ts";
 import type { HashCosts } from "../access/password-hash.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import type { AccessRules } from "../access/rules.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf } from "./credential.ts";

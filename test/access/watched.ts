@@ -1,7 +1,7 @@
 /** The access file in force while a test changes it on disk. */
 import type { Test } from "tap";
-import { openAccessFile } from "../../src/access/live.ts";
-import type { AccessRules, ReloadEvent } from "../../src/access/rules.ts";
+import { openAccessFile } from "../../src/access/access-file.ts";
+import type { AccessRules, ReloadEvent } from "../../src/access/access-rules.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { grant, user } from "./kit.ts";
 

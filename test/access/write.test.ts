@@ -18,10 +18,10 @@ import {
 } from "node:fs/promises";
 import path from "node:path";
 import t from "tap";
+import type { Plan } from "../../src/access/access-rules.ts";
 import { planAddUser, planGrant, planRemoveUser } from "../../src/access/administration.ts";
 import type { Actor } from "../../src/access/administration-rights.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import type { Plan } from "../../src/access/rules.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { accessFile, grant, hashWith, plainSnapshot, refusedBy, user } from "./kit.ts";

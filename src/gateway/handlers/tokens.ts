@@ -1,5 +1,5 @@
 import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
-import { isExternalUsername } from "../../access/names.ts";
+import { isExternalUsername } from "../../access/identifiers.ts";
 import type { Subject } from "../../access/policy.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
 import { Refusal } from "../../refusal.ts";

@@ -1,15 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
-import {
-  type Block,
-  blocksBetween,
-  hasLongStrings,
-  isBlankUntil,
-  nextBracket,
-  type TableName,
-} from "./blocks.ts";
-import { isUser, type RecordChanges } from "./build.ts";
 import { commonPrefix, commonSuffix } from "./common.ts";
 import {
   type AccessRecords,
@@ -20,6 +11,15 @@ import {
   readUser,
 } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
+import { isUser, type RecordChanges } from "./snapshot-index.ts";
+import {
+  type Block,
+  blocksBetween,
+  hasLongStrings,
+  isBlankUntil,
+  nextBracket,
+  type TableName,
+} from "./table-blocks.ts";
 
 /** A table of a plainly written file, read. It knows its length in bytes, so that it can move. */
 export interface ReadBlock {

@@ -1,11 +1,11 @@
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
+import type { AccessRules, ReloadEvent } from "./access-rules.ts";
+import type { AccessProblem } from "./diagnostics.ts";
 import { diffSteps } from "./diff.ts";
 import { AccessFileError, type ParsedAccess, readAgain } from "./parse.ts";
-import type { AccessProblem } from "./problems.ts";
 import { readAccessBytes } from "./read.ts";
-import type { AccessRules, ReloadEvent } from "./rules.ts";
 import { emptySnapshot } from "./snapshot.ts";
 import { changeAccessFile } from "./write.ts";
 

@@ -1,7 +1,7 @@
+import type { ChangeOptions, Plan } from "./access-rules.ts";
 import { type Change, usernameOf } from "./change.ts";
 import { Draft, isDrafted } from "./draft.ts";
 import type { ParsedAccess } from "./parse.ts";
-import type { ChangeOptions, Plan } from "./rules.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** Somebody who waits for a change to be made. */

@@ -11,8 +11,8 @@ import {
 } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
-import { openAccessFile } from "../../src/access/live.ts";
-import type { ReloadEvent } from "../../src/access/rules.ts";
+import { openAccessFile } from "../../src/access/access-file.ts";
+import type { ReloadEvent } from "../../src/access/access-rules.ts";
 import { accessFile, user } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 

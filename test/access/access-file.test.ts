@@ -2,7 +2,7 @@ import { mkdir, open, rename, rm, symlink, utimes, writeFile } from "node:fs/pro
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
-import { openAccessFile } from "../../src/access/live.ts";
+import { openAccessFile } from "../../src/access/access-file.ts";
 import { accessFile, temporaryDirectory } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 

@@ -1,6 +1,6 @@
 import type { Change } from "./change.ts";
+import type { AccessProblem } from "./diagnostics.ts";
 import type { AccessDiff } from "./diff.ts";
-import type { AccessProblem } from "./problems.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
@@ -34,7 +34,7 @@ export type ReloadEvent =
 
 /**
  * Users and grants in force, wherever they are held: the access file is one such place
- * (`live.ts`), and what it looks like concerns nobody else.
+ * (`access-file.ts`), and what it looks like concerns nobody else.
  */
 export interface AccessRules {
   /** The state in force: the last good one. */
