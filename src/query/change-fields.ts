@@ -7,7 +7,7 @@ import { where as condition } from "./conditions.ts";
 import { extra, type Fields, type ObjectOf, optional, required } from "./kind.ts";
 import { object } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { at } from "./select-fields.ts";
+import { at, noting } from "./select-fields.ts";
 import { list, plainName } from "./values.ts";
 
 const databaseName = plainName((draft: OperationDraft, name) => {
@@ -22,7 +22,9 @@ export const database = required(databaseName, "Name of the database.");
 /** The field `table`. */
 export const table = required(tableName, "Name of the table.");
 /** A `where`. */
-export const where = at("where", condition);
+export const where = noting(at("where", condition), (draft, start) => {
+  draft.whereStart = start;
+});
 const changedRows = required(where, "Which rows; null means every row, and has to be said.");
 const values = required(rows, "Rows, each as its values by column.");
 const returning = extra(
@@ -69,6 +71,7 @@ export function previewed<Of extends Fields<OperationDraft>>(name: string, field
         throw reader.refusal("several_operations", problem);
       }
       draft.previewed = name;
+      draft.previewedStart = reader.position;
       return kind.read(reader, draft);
     },
     schema: kind.schema,

@@ -57,7 +57,13 @@ export const largestBatch = 1000;
 export const foreignOperationKey = "op";
 
 /** Any value whose objects have each key once. */
-const anyValue: Kind<unknown, unknown> = { read: skipUniqueKeys, schema: () => ({}) };
+const anyValue: Kind<unknown> = {
+  read(reader, draft) {
+    draft.hasExtraFields = true;
+    return skipUniqueKeys(reader);
+  },
+  schema: () => ({}),
+};
 
 /**
  * Makes the grammar of a configuration.

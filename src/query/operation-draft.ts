@@ -84,8 +84,13 @@ export class OperationDraft {
   hasOffset = false;
   isDistinct = false;
   changesColumns = false;
-  /** The operation under a Preview; undefined until it is read. */
+  /** Where `where` begins; 0 if it is left out. */
+  whereStart = 0;
+  /** Whether it has a field that the configuration adds. */
+  hasExtraFields = false;
+  /** The operation under a Preview, and where its fields begin; undefined until it is read. */
   previewed: string | undefined;
+  previewedStart = 0;
   readonly #body: RowsOfBody;
   #references: TableReference[] | undefined = undefined;
   #columnStart = 0;

@@ -11,6 +11,7 @@ import {
   largestBatch,
   type Operation,
 } from "./grammar.ts";
+import { detailOf } from "./operation-detail.ts";
 import { OperationDraft } from "./operation-draft.ts";
 import { permissionsOf } from "./operations.ts";
 import type { Access, Query } from "./query.ts";
@@ -27,7 +28,7 @@ export class QueryReader {
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
 
-  /** `collects`: whether the columns that are named are to be told. */
+  /** `collects`: whether each access is to tell what it says in detail. */
   constructor(reader: BodyReader, grammar: Grammar, collects: boolean) {
     this.#reader = reader;
     this.#grammar = grammar;
@@ -155,7 +156,7 @@ export class QueryReader {
       tables,
       start,
       end,
-      ...(uses === undefined ? {} : { uses }),
+      ...(uses === undefined ? {} : { detail: detailOf(name, draft, uses, reader, start) }),
     });
   }
 

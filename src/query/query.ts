@@ -1,6 +1,6 @@
 /** What a query body asks for, as far as access control is concerned. */
 
-import type { ColumnUses } from "./operation-draft.ts";
+import type { OperationDetail } from "./operation-detail.ts";
 import type { PermissionClass } from "./permissions.ts";
 
 /** One thing that a query does. */
@@ -18,8 +18,8 @@ export interface Access {
   readonly start: number;
   /** Byte offset after the inner object. */
   readonly end: number;
-  /** The columns that it names, if the scan was asked for them. */
-  readonly uses?: ColumnUses;
+  /** What it says in detail, if the scan was asked for it. */
+  readonly detail?: OperationDetail;
 }
 
 /** What a query body asks for, in the order in which it asks. */

@@ -10,11 +10,13 @@ import { QueryReader } from "./query-reader.ts";
 /** Bytes from which on a body is long: its scan takes a few milliseconds and is better sliced. */
 export const longBody = 512 * 1024;
 
+const STEP_BYTES = 32 * 1024;
+
 /**
  * Reads a query body in one pass, without building its rows, and gives the databases and tables it
  * touches.
  *
- * @param collects whether each access is to tell the columns that it names (`Access.uses`)
+ * @param collects whether each access is to tell what it says in detail (`Access.detail`)
  *
  * Throws `QueryRefused` for every body that is not of the grammar, and for every one that two JSON
  * parsers could read differently.
@@ -36,14 +38,15 @@ export function scan(body: Buffer, grammar: Grammar, collects = false): Query {
 export function* scanInSteps(
   body: Buffer,
   grammar: Grammar,
-  bytesPerStep = 32 * 1024,
+  bytesPerStep = STEP_BYTES,
+  collects = false,
 ): Steps<Query> {
   const reader = new BodyReader(body, grammar.level === "full");
   try {
     requireUtf8(body);
     yield;
     reader.pauseEvery(bytesPerStep);
-    const queryReader = new QueryReader(reader, grammar, false);
+    const queryReader = new QueryReader(reader, grammar, collects);
     const rest = queryReader.read();
     if (rest !== undefined) yield* rest;
     requireEnd(reader);
@@ -64,6 +67,7 @@ export function scanInSlices(
   body: Buffer,
   grammar: Grammar,
   isWanted: () => boolean = () => true,
+  collects = false,
 ): Promise<Query | undefined> {
-  return runCooperatively(whileWanted(scanInSteps(body, grammar), isWanted));
+  return runCooperatively(whileWanted(scanInSteps(body, grammar, STEP_BYTES, collects), isWanted));
 }

@@ -23,7 +23,7 @@ export function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
 }
 
 /** A kind after whose value something is noted of it. */
-function noting<Value>(
+export function noting<Value>(
   kind: Kind<Value>,
   note: (draft: OperationDraft, start: number) => void,
 ): Kind<Value> {

@@ -205,7 +205,7 @@ t.test("every position of a column is known", async (t) => {
       true,
     ).accesses;
     return Object.fromEntries(
-      Array.from(access?.uses ?? [], ([position, names]) => [position, [...names].join()]),
+      Array.from(access?.detail?.uses ?? [], ([position, names]) => [position, [...names].join()]),
     );
   };
   t.strictSame(
@@ -231,10 +231,10 @@ t.test("every position of a column is known", async (t) => {
         group_by: ["g"],
         aggregate: [sum],
         having: { column: "g", cmp: "=", value: 1 },
-        order_by: { column: "revenue" },
+        order_by: [{ column: "revenue" }, { column: "g" }],
       }),
     ),
-    { group_by: "g", aggregate: "total", having: "g", order_by: "revenue" },
+    { group_by: "g", aggregate: "total", having: "g", order_by: "g" },
   );
   t.strictSame(
     usesOf({

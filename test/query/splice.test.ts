@@ -1,0 +1,101 @@
+import { deepStrictEqual } from "node:assert";
+import fc from "fast-check";
+import t from "tap";
+import type { OperationDetail } from "../../src/query/operation-detail.ts";
+import { scan } from "../../src/query/scan.ts";
+import { splice } from "../../src/query/splice.ts";
+import { choicesOf, query, seeds, write } from "./arbitrary.ts";
+import { plain, widened } from "./kit.ts";
+
+const filters = [
+  '{"column":"tenant","cmp":"=","value":"acme \\u00e9"}',
+  '{"column":"id","cmp":"IN","value":[9007199254740993,1]}',
+];
+const takesWhere = new Set(["Select", "Update", "Delete"]);
+
+function detailsOf(body: Buffer): OperationDetail[] {
+  return scan(body, plain, true).accesses.flatMap(({ detail }) => detail ?? []);
+}
+
+function filtered(body: Buffer, conditions: readonly string[]): Buffer {
+  const additions = detailsOf(body)
+    .filter(({ operation }) => takesWhere.has(operation))
+    .map((detail) => ({ detail, conditions }));
+  return splice(body, additions);
+}
+
+/** What a body must say once these conditions are added, key by key. */
+function expected(value: unknown, conditions: readonly object[]): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, inner]) => {
+      if (key === "Batch") return [key, inner.map((one: unknown) => expected(one, conditions))];
+      if (key === "Preview") return [key, expected(inner, conditions)];
+      if (!takesWhere.has(key)) return [key, inner];
+      const terms = inner.where == null ? conditions : [...conditions, inner.where];
+      const [first, ...others] = terms;
+      return [key, { ...inner, where: others.length === 0 ? first : { and: terms } }];
+    }),
+  );
+}
+
+const previewOrQuery = fc.oneof(
+  { weight: 3, arbitrary: query },
+  {
+    weight: 1,
+    arbitrary: query
+      .filter((body) => ["Insert", "Update", "Delete"].includes(Object.keys(body)[0] ?? ""))
+      .map((body) => ({ Preview: body })),
+  },
+);
+
+t.test("conditions are added to every where, whatever the spelling, and nothing else", async () => {
+  fc.assert(
+    fc.property(previewOrQuery, seeds, fc.integer({ min: 1, max: 2 }), (value, seed, count) => {
+      const body = Buffer.from(write(value, choicesOf(seed)));
+      const conditions = filters.slice(0, count);
+      const result = filtered(body, conditions);
+      scan(result, plain);
+      const parsed: unknown = JSON.parse(result.toString());
+      const wanted = expected(
+        JSON.parse(body.toString()),
+        conditions.map((text) => JSON.parse(text)),
+      );
+      deepStrictEqual(parsed, wanted);
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+t.test("the client's bytes stay as they were", async (t) => {
+  const body =
+    '{ "Batch" : [{"Select":{"wh\\u0065re" : null ,"database":"m","from":"a","columns":["*"]}},\n{"Update":{"database":"m","table":"a","set":{"n":1.50e1},"where":{"column":"id","cmp":"=","value":12345678901234567890}}},{"Delete":{"database":"m","table":"a","where":null}}]}';
+  t.equal(
+    filtered(Buffer.from(body), ["F"]).toString(),
+    '{ "Batch" : [{"Select":{"wh\\u0065re" : F ,"database":"m","from":"a","columns":["*"]}},\n{"Update":{"database":"m","table":"a","set":{"n":1.50e1},"where":{"and":[F,{"column":"id","cmp":"=","value":12345678901234567890}]}}},{"Delete":{"database":"m","table":"a","where":F}}]}',
+  );
+  const bare = '{"Select":{ "database":"m","from":"a","columns":["*"]}}';
+  t.equal(
+    filtered(Buffer.from(bare), ["F", "G"]).toString(),
+    '{"Select":{"where":{"and":[F,G]}, "database":"m","from":"a","columns":["*"]}}',
+  );
+});
+
+t.test("an operation is told in detail", async (t) => {
+  const text =
+    '{"Preview":{"Insert":{"database":"m","table":"a","values":[{"n":18446744073709551617,"f":1.0,"i":7}]}}}';
+  const [insert] = detailsOf(Buffer.from(text));
+  t.equal(insert?.operation, "Insert");
+  t.equal(text.slice(insert?.start, insert?.end), text.slice(21, -2));
+  t.equal(insert?.where, undefined);
+  t.strictSame(insert?.fields()?.fields, {
+    database: "m",
+    table: "a",
+    values: [{ n: 18446744073709551617n, f: { number: "1.0" }, i: 7 }],
+  });
+  const truncate = Buffer.from('{"Truncate":{"database":"m","table":"a","trace":1}}');
+  const [mapped] = scan(truncate, widened, true).accesses;
+  t.equal(mapped?.detail?.fields(), undefined);
+  t.equal(mapped?.detail?.hasExtraFields, true);
+  t.equal(scan(truncate, widened).accesses[0]?.detail, undefined, "only if asked for");
+});
