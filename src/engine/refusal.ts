@@ -28,6 +28,8 @@ export const refusalStatuses = {
   database_in_use: 409,
   database_protected: 409,
   table_exists: 409,
+  too_many_changes: 409,
+  too_many_rows: 409,
   body_too_large: 413,
   unsupported_media_type: 415,
   busy: 503,

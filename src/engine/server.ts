@@ -5,6 +5,7 @@ import { engineName } from "../engine-name.ts";
 import { answerError, answerHealth } from "./answers.ts";
 import { readBody, scanBody } from "./body.ts";
 import { requireAuthorization, requireJson, requireLoopbackHost } from "./guard.ts";
+import { limitsHeader, readLimits } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
 import { isSchemaPath, readSchemaPath } from "./schema.ts";
 import type { Answer, Store } from "./store.ts";
@@ -95,9 +96,10 @@ async function answer(
     return send(response, await store.readSchema(place, client.signal));
   }
   requireJson(request);
+  const limits = readLimits(request.headers[limitsHeader]);
   const body = await readBody(request);
   const query = scanBody(body);
-  await send(response, await store.execute({ body, query }, client.signal));
+  await send(response, await store.execute({ body, query, limits }, client.signal));
 }
 
 /** Returns the path of a known route; throws `EngineRefusal` for any other or a wrong method. */

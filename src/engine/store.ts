@@ -1,10 +1,13 @@
 import type { Readable } from "node:stream";
 import type { Query } from "../query/query.ts";
+import type { QueryLimit } from "./limits.ts";
 
 /** A query as it came: its bytes, and what the grammar found in them. */
 export interface QueryRequest {
   readonly body: Buffer;
   readonly query: Query;
+  /** What it may do at the most. */
+  readonly limits: readonly QueryLimit[];
 }
 
 /** What the schema is asked about: everything, a database, or one of its tables. */

@@ -1,7 +1,16 @@
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
+import { LimitCounter, type QueryLimit } from "../limits.ts";
 import type { Spool } from "../spool.ts";
-import { changeTexts, isReading, previewedIn, previewTexts } from "../sql/operations.ts";
+import {
+  changeTexts,
+  countChanged,
+  countPreviewed,
+  isReading,
+  type PlaceInQuery,
+  previewedIn,
+  previewTexts,
+} from "../sql/operations.ts";
 import type { Changed } from "../sql/target.ts";
 import type { Dialect } from "./dialect.ts";
 import type { Place } from "./place.ts";
@@ -11,6 +20,7 @@ import type { Session } from "./session.ts";
 export interface Work {
   readonly isBatch: boolean;
   readonly operations: readonly TableOperation[];
+  readonly limits: readonly QueryLimit[];
 }
 
 /**
@@ -22,17 +32,24 @@ export interface Work {
 export async function performAll<Lent extends Session>(
   dialect: Dialect<Lent>,
   session: Lent,
-  { isBatch, operations }: Work,
+  { isBatch, operations, limits }: Work,
   spool: Spool,
 ): Promise<void> {
   const { refusalOf, concernsStatement } = dialect.failures;
+  const counter = new LimitCounter(limits);
   const isRead = isBatch || operations.some(isReading);
   spool.write(`{"status":"success",${isRead ? '"data":' : ""}${isBatch ? "[" : ""}`);
   for (const [index, operation] of operations.entries()) {
     if (index > 0) spool.write(",");
     try {
       const place = placeOf(dialect, session, operation.fields.database);
-      await perform(dialect, place, operation, spool, isBatch);
+      await perform(
+        dialect,
+        place,
+        operation,
+        spool,
+        isBatch ? { counter, element: index } : { counter },
+      );
     } catch (error) {
       throw isBatch && concernsStatement(error)
         ? (refusalOf(error)?.at(`Batch[${index}]`) ?? error)
@@ -56,10 +73,12 @@ async function perform<Lent extends Session>(
   place: Place<Lent>,
   operation: TableOperation,
   spool: Spool,
-  isBatch: boolean,
+  inQuery: PlaceInQuery,
 ): Promise<void> {
   if (isReading(operation)) return read(dialect, place, operation, spool);
   const changed = await change(dialect, place, operation);
+  countChanged(changed, inQuery);
+  const isBatch = inQuery.element !== undefined;
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
 
@@ -69,10 +88,12 @@ export async function performPreview<Lent extends Session>(
   session: Lent,
   fields: OperationFields["Preview"],
   spool: Spool,
+  counter: LimitCounter,
 ): Promise<void> {
   const operation = previewedIn(fields);
   const place = placeOf(dialect, session, operation.fields.database);
   const previewed = await dialect.preview(place, operation);
+  countPreviewed(previewed, counter);
   for (const text of previewTexts(previewed)) spool.write(text);
 }
 

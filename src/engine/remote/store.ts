@@ -1,5 +1,6 @@
 import type { Logger } from "pino";
 import type { OperationFields } from "../../query/operations.ts";
+import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { Spool } from "../spool.ts";
@@ -52,14 +53,14 @@ export class RemoteStore<Lent extends Session> implements Store {
     this.#reachability = new Reachability(dialect.name, log);
   }
 
-  async execute({ body }: QueryRequest, signal: AbortSignal): Promise<Answer> {
+  async execute({ body, limits }: QueryRequest, signal: AbortSignal): Promise<Answer> {
     const { isBatch, operations } = parseBodyExactly(body);
-    const work = { isBatch, operations: operations.filter(isOfTables) };
+    const work = { isBatch, operations: operations.filter(isOfTables), limits };
     if (isBatch) this.#dialect.requireAtomic?.(work.operations);
     return this.#hold(signal, async () => {
       const [first] = operations;
       if (first?.name === "CreateDatabase") return this.#create(first.fields.database, signal);
-      if (first?.name === "Preview") return this.#preview(first.fields, signal);
+      if (first?.name === "Preview") return this.#preview(first.fields, limits, signal);
       if (first?.name === "DropDatabase") return this.#drop(first.fields.database, signal);
       return this.#perform(work, signal);
     });
@@ -134,11 +135,15 @@ export class RemoteStore<Lent extends Session> implements Store {
     );
   }
 
-  async #preview(fields: OperationFields["Preview"], signal: AbortSignal): Promise<Answer> {
+  async #preview(
+    fields: OperationFields["Preview"],
+    limits: readonly QueryLimit[],
+    signal: AbortSignal,
+  ): Promise<Answer> {
     const { database } = previewedIn(fields).fields;
     const conditions = { mode: "serializable", database, end: "rollback" } as const;
     return this.#spool(conditions, signal, (session, spool) =>
-      performPreview(this.#dialect, session, fields, spool),
+      performPreview(this.#dialect, session, fields, spool, new LimitCounter(limits)),
     );
   }
 

@@ -1,6 +1,7 @@
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { definitions } from "../../query/operations.ts";
 import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
+import type { LimitCounter } from "../limits.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";
 import type { Changed } from "./target.ts";
 
@@ -39,6 +40,28 @@ export function* changeTexts(
   if (affected !== undefined) yield `"affected":${affected}`;
   if (data !== undefined) yield* rowTexts(',"data":', data);
   if (isBatch) yield "}";
+}
+
+/** Where an operation stands: `element` in a Batch, with the counter of what the query does. */
+export interface PlaceInQuery {
+  readonly counter: LimitCounter;
+  readonly element?: number;
+}
+
+/** Counts what a change did. Throws `too_many_changes` or `too_many_rows`. */
+export function countChanged(
+  { affected, data }: Changed,
+  { counter, element }: PlaceInQuery,
+): void {
+  counter.count(element ?? 0, affected ?? 0, data?.length ?? 0);
+}
+
+/** Counts what a Preview shows. Throws `too_many_changes` or `too_many_rows`. */
+export function countPreviewed(
+  { affected, before, after }: Previewed,
+  counter: LimitCounter,
+): void {
+  counter.count(0, affected, Math.max(before.length, after.length));
 }
 
 /** The JSON text of what a Preview answers. */

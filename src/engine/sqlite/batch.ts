@@ -1,4 +1,5 @@
 import type { TableOperation } from "../../query/shape.ts";
+import type { LimitCounter } from "../limits.ts";
 import type { Spool } from "../spool.ts";
 import type { Databases, Session } from "./databases.ts";
 import { refusalOf } from "./failures.ts";
@@ -16,12 +17,13 @@ export function executeBatch(
   databases: Databases,
   operations: readonly TableOperation[],
   spool: Spool,
+  counter: LimitCounter,
 ): void {
   const session = openSession(databases, operations);
   try {
     spool.write(`{"status":"success","data":`);
     transaction(session.connection, () => {
-      performAll(session, operations, spool);
+      performAll(session, operations, spool, counter);
       spool.write("]}");
       // Its room is taken before the commit: no committed Batch is reported as failed for it.
       spool.flush();
@@ -44,11 +46,16 @@ function openSession(databases: Databases, operations: readonly TableOperation[]
   return { connection: handle.connection, handles: new Map([[first, handle]]), close() {} };
 }
 
-function performAll(session: Session, operations: readonly TableOperation[], spool: Spool): void {
+function performAll(
+  session: Session,
+  operations: readonly TableOperation[],
+  spool: Spool,
+  counter: LimitCounter,
+): void {
   for (const [index, operation] of operations.entries()) {
     spool.write(index === 0 ? "[" : ",");
     const handle = handleOf(session, operation);
-    inElement(index, () => perform(handle, operation, spool, true));
+    inElement(index, () => perform(handle, operation, spool, { counter, element: index }));
   }
 }
 

@@ -1,5 +1,6 @@
 import type { OperationFields } from "../../query/operations.ts";
 import type { TableOperation } from "../../query/shape.ts";
+import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBody } from "../parse.ts";
 import type { Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedIn } from "../sql/operations.ts";
@@ -17,16 +18,21 @@ import { transaction } from "./transaction.ts";
  *
  * Throws `EngineRefusal` for what the client can mend.
  */
-export function executeQuery(databases: Databases, body: Buffer, spool: Spool): void {
+export function executeQuery(
+  databases: Databases,
+  { body, limits }: { readonly body: Uint8Array; readonly limits: readonly QueryLimit[] },
+  spool: Spool,
+): void {
   refusing(() => {
-    const query = parseBody(body);
+    const query = parseBody(Buffer.from(body));
+    const counter = new LimitCounter(limits);
     const [only] = query.operations;
-    if (only?.name === "Preview") return executePreview(databases, only.fields, spool);
+    if (only?.name === "Preview") return executePreview(databases, only.fields, spool, counter);
     const operations = query.operations.filter(isOfTables);
     const [first] = operations;
     if (first === undefined) throw new Error("A worker was asked to make or drop a database");
-    if (query.isBatch) executeBatch(databases, operations, spool);
-    else executeOne(databases, first, spool);
+    if (query.isBatch) executeBatch(databases, operations, spool, counter);
+    else executeOne(databases, first, spool, counter);
   });
 }
 
@@ -47,12 +53,17 @@ export function executeSchema(databases: Databases, place: SchemaPlace, spool: S
   });
 }
 
-function executeOne(databases: Databases, operation: TableOperation, spool: Spool): void {
+function executeOne(
+  databases: Databases,
+  operation: TableOperation,
+  spool: Spool,
+  counter: LimitCounter,
+): void {
   const handle = databases.open(operation.fields.database);
   const onlyReads = isReading(operation);
   spool.write(`{"status":"success",${onlyReads ? '"data":' : ""}`);
   const work = (): void => {
-    perform(handle, operation, spool, false);
+    perform(handle, operation, spool, { counter });
     spool.write("}");
     // Its room is taken before the commit: no committed query is reported as failed for it.
     spool.flush();
@@ -65,7 +76,8 @@ function executePreview(
   databases: Databases,
   fields: OperationFields["Preview"],
   spool: Spool,
+  counter: LimitCounter,
 ): void {
   const handle = databases.open(previewedIn(fields).fields.database);
-  transaction(handle.connection, () => performPreview(handle, fields, spool), "rollback");
+  transaction(handle.connection, () => performPreview(handle, fields, spool, counter), "rollback");
 }

@@ -1,8 +1,17 @@
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
+import type { LimitCounter } from "../limits.ts";
 import type { Spool } from "../spool.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
-import { changeTexts, isReading, previewedIn, previewTexts } from "../sql/operations.ts";
+import {
+  changeTexts,
+  countChanged,
+  countPreviewed,
+  isReading,
+  type PlaceInQuery,
+  previewedIn,
+  previewTexts,
+} from "../sql/operations.ts";
 import { preview } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
 import { take, targetOf } from "./change.ts";
@@ -41,13 +50,15 @@ export function perform(
   handle: DatabaseHandle,
   operation: TableOperation,
   spool: Spool,
-  isBatch: boolean,
+  place: PlaceInQuery,
 ): void {
   if (isReading(operation)) {
     read(handle, operation, spool);
     return;
   }
   const changed = change(handle, operation);
+  countChanged(changed, place);
+  const isBatch = place.element !== undefined;
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
 
@@ -56,10 +67,13 @@ export function performPreview(
   handle: DatabaseHandle,
   fields: OperationFields["Preview"],
   spool: Spool,
+  counter: LimitCounter,
 ): void {
   const operation = previewedIn(fields);
   const target = targetOf(handle, operation.fields.table);
-  for (const text of previewTexts(take(handle, preview(target, operation)))) spool.write(text);
+  const previewed = take(handle, preview(target, operation));
+  countPreviewed(previewed, counter);
+  for (const text of previewTexts(previewed)) spool.write(text);
 }
 
 function read<Name extends ReadingName>(

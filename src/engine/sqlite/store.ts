@@ -49,10 +49,10 @@ class SqliteStore implements Store {
     this.#unlock = unlock;
   }
 
-  async execute({ body, query }: QueryRequest, signal: AbortSignal): Promise<Answer> {
+  async execute({ body, query, limits }: QueryRequest, signal: AbortSignal): Promise<Answer> {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
-    const work = (): Promise<Answer> => this.#inWorker({ kind: "query", body }, signal);
+    const work = (): Promise<Answer> => this.#inWorker({ kind: "query", body, limits }, signal);
     if (!query.batch && isReadOnly(query)) return this.#locks.shared(name, work);
     switch (query.accesses[0]?.operation) {
       case "CreateDatabase":

@@ -24,7 +24,7 @@ const databases = new Databases(directory);
 function run({ work, spoolPath }: Task): SpooledAnswer {
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600));
   try {
-    if (work.kind === "query") executeQuery(databases, Buffer.from(work.body), spool);
+    if (work.kind === "query") executeQuery(databases, work, spool);
     else executeSchema(databases, work.place, spool);
     return spool.finish();
   } finally {

@@ -1,13 +1,14 @@
 /** What the engine asks of its workers. */
 
 import type { Call, ErrorCodec } from "../../ipc/channel.ts";
+import type { QueryLimit } from "../limits.ts";
 import { EngineRefusal, type RefusalCode } from "../refusal.ts";
 import type { SpooledAnswer } from "../spool.ts";
 import type { SchemaPlace } from "../store.ts";
 
 /** What there is to do: a query that the grammar allows, or a look at a database's schema. */
 export type Work =
-  | { readonly kind: "query"; readonly body: Uint8Array }
+  | { readonly kind: "query"; readonly body: Uint8Array; readonly limits: readonly QueryLimit[] }
   | { readonly kind: "schema"; readonly place: SchemaPlace };
 
 /** Work for one worker. */

@@ -1,0 +1,56 @@
+import { z } from "zod";
+import { EngineRefusal } from "./refusal.ts";
+
+/** The header by which the gateway says what a query may do at the most. */
+export const limitsHeader = "x-gatehouse-limits";
+
+const limitsShape = z.array(
+  z.strictObject({
+    elements: z.array(z.int().min(0)).optional(),
+    changes: z.int().min(0).optional(),
+    rows: z.int().min(0).optional(),
+  }),
+);
+
+/**
+ * What some elements of a query may do together: `changes` rows inserted, updated or deleted, and
+ * `rows` of them answered. `elements` are the places in a Batch; all, if they are left out.
+ */
+export type QueryLimit = z.infer<typeof limitsShape>[number];
+
+/** Reads the limits' header. Throws `invalid_value` for one that is not of its form. */
+export function readLimits(header: string | string[] | undefined): readonly QueryLimit[] {
+  if (header === undefined) return [];
+  try {
+    return limitsShape.parse(JSON.parse(String(header)));
+  } catch {
+    throw new EngineRefusal("invalid_value", `The header ${limitsHeader} is not of its form`);
+  }
+}
+
+/** Counts what a query does while its transaction can be taken back. */
+export class LimitCounter {
+  readonly #limits: { readonly limit: QueryLimit; changes: number; rows: number }[];
+
+  constructor(limits: readonly QueryLimit[]) {
+    this.#limits = limits.map((limit) => ({ limit, changes: 0, rows: 0 }));
+  }
+
+  /** Counts what one element did. Throws `too_many_changes` or `too_many_rows`. */
+  count(element: number, changes: number, rows: number): void {
+    for (const counted of this.#limits) {
+      const { limit } = counted;
+      if (limit.elements?.includes(element) === false) continue;
+      counted.changes += changes;
+      counted.rows += rows;
+      if (counted.changes > (limit.changes ?? Number.POSITIVE_INFINITY)) {
+        const problem = `More than ${limit.changes} rows would be changed, which is the most here`;
+        throw new EngineRefusal("too_many_changes", `${problem}; nothing was changed`);
+      }
+      if (counted.rows > (limit.rows ?? Number.POSITIVE_INFINITY)) {
+        const problem = `More than ${limit.rows} rows would be answered, which is the most here`;
+        throw new EngineRefusal("too_many_rows", `${problem}; nothing was changed`);
+      }
+    }
+  }
+}

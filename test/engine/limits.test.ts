@@ -1,0 +1,88 @@
+import type { Test } from "tap";
+import { createTable, insert, query, selectAll, send } from "./kit.ts";
+import { type FreshEngine, overEach } from "./over-each.ts";
+
+const stock = { database: "main", table: "stock" };
+
+/** An engine with five rows, and the way to ask it under limits. */
+async function limited(t: Test, freshEngine: FreshEngine) {
+  const { engine } = await freshEngine(t);
+  await query(engine.address, createTable("stock", { id: "int", n: "int" }));
+  await query(
+    engine.address,
+    insert(
+      "stock",
+      [1, 2, 3, 4, 5].map((id) => ({ id, n: 0 })),
+    ),
+  );
+  const ask = async (limits: unknown, body: object) => {
+    const text = typeof limits === "string" ? limits : JSON.stringify(limits);
+    const headers = { "content-type": "application/json", "x-gatehouse-limits": text };
+    const options = { method: "POST", path: "/query", headers };
+    const { status, body: answer } = await send(engine.address, options, JSON.stringify(body));
+    return { status, code: answer.code, message: answer.message };
+  };
+  const changed = async () => {
+    const { body } = await query(engine.address, selectAll("stock"));
+    return body.data?.filter((row) => JSON.stringify(row).includes('"n":1')).length;
+  };
+  return { ask, changed };
+}
+
+const where = (id: number) => ({ column: "id", cmp: "<=", value: id });
+const update = (id: number, more = {}) => ({
+  Update: { ...stock, set: { n: 1 }, where: where(id), ...more },
+});
+
+overEach("a change that touches more rows than it may is taken back", async (t, freshEngine) => {
+  const { ask, changed } = await limited(t, freshEngine);
+  t.match(await ask([{ changes: 2 }], update(3)), {
+    status: 409,
+    code: "too_many_changes",
+    message: "More than 2 rows would be changed",
+  });
+  t.equal(await changed(), 0);
+  t.match(await ask([{ changes: 3 }], update(3)), { status: 200 });
+  t.equal(await changed(), 3);
+  t.match(await ask([{ changes: 1 }], { Preview: { Delete: { ...stock, where: null } } }), {
+    status: 409,
+    code: "too_many_changes",
+  });
+});
+
+overEach("a change that answers more rows than it may is taken back", async (t, freshEngine) => {
+  const { ask, changed } = await limited(t, freshEngine);
+  t.match(await ask([{ rows: 1 }], update(2, { returning: ["id"] })), {
+    status: 409,
+    code: "too_many_rows",
+  });
+  t.equal(await changed(), 0);
+  t.match(await ask([{ rows: 1 }], update(2)), { status: 200 }, "nothing is answered");
+  t.match(await ask([{ rows: 4 }], { Preview: { Delete: { ...stock, where: null } } }), {
+    status: 409,
+    code: "too_many_rows",
+  });
+  t.match(await ask([{ rows: 5 }], { Preview: { Delete: { ...stock, where: null } } }), {
+    status: 200,
+  });
+});
+
+overEach("the elements of a Batch count together", async (t, freshEngine) => {
+  const { ask, changed } = await limited(t, freshEngine);
+  const batch = { Batch: [update(1), update(2), update(3)] };
+  t.match(await ask([{ changes: 5 }], batch), {
+    status: 409,
+    code: "too_many_changes",
+    message: /^Batch\[2\]: /,
+  });
+  t.equal(await changed(), 0);
+  t.match(await ask([{ elements: [0, 1], changes: 3 }], batch), { status: 200 });
+});
+
+overEach("limits that are not of their form are refused", async (t, freshEngine) => {
+  const { ask, changed } = await limited(t, freshEngine);
+  for (const limits of ["", "{}", '[{"changes":-1}]', '[{"change":1}]', "[1"]) {
+    t.match(await ask(limits, update(1)), { status: 400, code: "invalid_value" }, limits);
+  }
+  t.equal(await changed(), 0);
+});
