@@ -1,7 +1,7 @@
 import { traceIdOf } from "../observe/trace-parent.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { BrokenRequest } from "./broken-request.ts";
-import { type Exchange, subjectOf, UNKNOWN_ROUTE } from "./exchange.ts";
+import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { addressOf } from "./peer.ts";
 import { endTrace } from "./request-tracing.ts";
@@ -10,29 +10,29 @@ import { endTrace } from "./request-tracing.ts";
 const CLIENT_GONE = 499;
 
 /** What was asked for, as the metrics tell it apart. */
-function operationOf({ asked }: Exchange): string {
-  if (asked.count > 1) return "Batch";
-  return asked.operations[0]?.operation ?? "none";
+function operationOf({ verdict }: Exchange): string {
+  if (verdict.count > 1) return "Batch";
+  return verdict.operations[0]?.operation ?? "none";
 }
 
 function count(gateway: Gateway, exchange: Exchange, status: number, seconds: number): void {
-  const { routed, decision, startedAt, forwardedAt } = exchange;
+  const { routed, authenticated, verdict, startedAt, forwardedAt } = exchange;
   gateway.metrics.request({
     route: routed.pattern,
     status,
-    decision,
+    decision: verdict.decision,
     seconds,
-    reason: exchange.reason ?? "allowed",
+    reason: verdict.reason ?? "allowed",
     operation: operationOf(exchange),
     // Not a name that was only claimed at a login.
-    user: subjectOf(exchange)?.username,
+    user: authenticated.subject?.username,
     gatewaySeconds: forwardedAt === undefined ? seconds : (forwardedAt - startedAt) / 1000,
   });
 }
 
 function endTraceOf(tracing: Tracing, exchange: Exchange, status: number): void {
-  const { decision, reason, response } = exchange;
-  const isAnswered = response.headersSent;
+  const { decision, reason } = exchange.verdict;
+  const isAnswered = exchange.response.headersSent;
   const operation = operationOf(exchange);
   endTrace(tracing, exchange, { status, isAnswered, decision, reason, operation });
 }
@@ -43,7 +43,7 @@ function endTraceOf(tracing: Tracing, exchange: Exchange, status: number): void 
  * @param bytes that went out, head and body
  */
 export function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
-  const { request, response, caller, requestId } = exchange;
+  const { request, response, requestId, authenticated, verdict } = exchange;
   const seconds = (performance.now() - exchange.startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
   count(gateway, exchange, status, seconds);
@@ -56,12 +56,12 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     method: request.method ?? "",
     // A path that is none of the gateway's may hold anything, a pasted token too.
     path: exchange.routed.pattern === UNKNOWN_ROUTE ? undefined : exchange.path,
-    user: exchange.username,
-    tokenId: caller?.token.tokenId ?? exchange.principal?.tokenId,
-    operations: exchange.asked.operations,
-    operationCount: exchange.asked.count,
-    decision: exchange.decision,
-    reason: exchange.reason,
+    user: authenticated.username,
+    tokenId: authenticated.caller?.token.tokenId ?? authenticated.principal?.tokenId,
+    operations: verdict.operations,
+    operationCount: verdict.count,
+    decision: verdict.decision,
+    reason: verdict.reason,
     accessVersion: gateway.access.snapshot.version,
     status,
     ms: Math.round(seconds * 1e6) / 1e3,

@@ -13,10 +13,10 @@ export interface ActingCaller {
 }
 
 /** @throws Refusal `unauthenticated` if nobody is calling, which the route's authentication requirement keeps out */
-export function requireCaller({ caller }: Exchange): ActingCaller {
-  if (caller === undefined) throw new Refusal("unauthenticated");
-  const { username } = caller.user;
-  return { caller, actor: { username, tokenDatabase: caller.token.database } };
+export function requireCaller({ authenticated }: Exchange): ActingCaller {
+  const { caller, subject } = authenticated;
+  if (caller === undefined || subject === undefined) throw new Refusal("unauthenticated");
+  return { caller, actor: subject };
 }
 
 /**
@@ -45,6 +45,6 @@ export async function changeAccess(
       ? {}
       : { beforeWrite: () => gateway.revocations.revokeUser(endsTokensOf) }),
   });
-  exchange.decision = "allow";
+  exchange.verdict.allow();
   return written;
 }

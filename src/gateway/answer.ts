@@ -4,8 +4,9 @@ import { endBeforeBody, leavesBodyUnread } from "./unread-body.ts";
 
 /** The headers that every answer carries: names and values in turn. */
 export function commonHeaders(exchange: Exchange): string[] {
+  const { decision } = exchange.verdict;
   const headers = ["X-Request-Id", exchange.requestId];
-  if (exchange.decision !== undefined) headers.push("X-Gatehouse-Decision", exchange.decision);
+  if (decision !== undefined) headers.push("X-Gatehouse-Decision", decision);
   headers.push(...exchange.extraHeaders);
   return headers;
 }
@@ -89,7 +90,10 @@ export function refusalBody(
  * What a client is to ask for when a scope is missing: also what it holds already, since some ask
  * for what the challenge names and no more, and would lose the rest by the step up.
  */
-function scopeToAskFor({ principal }: Exchange, missing: string | undefined): string | undefined {
+function scopeToAskFor(
+  { authenticated: { principal } }: Exchange,
+  missing: string | undefined,
+): string | undefined {
   if (missing === undefined) return undefined;
   return [...new Set([...(principal?.scopes ?? []), ...missing.split(" ")])].sort().join(" ");
 }
@@ -100,7 +104,7 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const headers: string[] = [];
   if (isChallenged(code, status)) {
     const scope = scopeToAskFor(exchange, rejection.scope);
-    headers.push("WWW-Authenticate", challengeOf(code, exchange.resource, scope));
+    headers.push("WWW-Authenticate", challengeOf(code, exchange.routed.resource, scope));
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);

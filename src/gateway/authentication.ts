@@ -3,6 +3,7 @@ import { authenticate, identify } from "../identity/authenticate.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
 import { mcpScopes } from "../oauth/scopes.ts";
 import { Refusal } from "../refusal.ts";
+import type { ResourceChallenge } from "./challenge.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireOwnHost, requireOwnOrigin } from "./hosts.ts";
@@ -15,6 +16,11 @@ export const metadataPath = "/.well-known/oauth-protected-resource";
 /** The canonical identifier of the protected resource: the audience of its tokens (RFC 8707). */
 export function resourceOf({ publicUrl }: Pick<Gateway, "publicUrl">): string {
   return `${publicUrl}/mcp`;
+}
+
+/** What a challenge of `/mcp` tells. */
+export function mcpChallenge({ publicUrl }: Gateway): ResourceChallenge {
+  return { metadata: `${publicUrl}${metadataPath}/mcp`, scope: mcpScopes.join(" ") };
 }
 
 /**
@@ -33,8 +39,10 @@ export function authenticateCaller(
     return;
   }
   const { authorization } = exchange.request.headers;
-  exchange.caller = authenticate(tokens, access.snapshot, revocations, authorization);
-  exchange.username = exchange.caller.user.username;
+  const caller = authenticate(tokens, access.snapshot, revocations, authorization);
+  const { username } = caller.user;
+  const subject = { username, tokenDatabase: caller.token.database };
+  exchange.authenticated = { username, subject, caller, principal: undefined };
 }
 
 /** True if clients reach the gateway on this machine alone, where names can be rebound. */
@@ -48,15 +56,14 @@ function isLocalOnly({ request }: Exchange): boolean {
  * @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes
  */
 export async function authenticateMcp(gateway: Gateway, exchange: Exchange): Promise<void> {
-  const metadata = `${gateway.publicUrl}${metadataPath}/mcp`;
-  exchange.resource = { metadata, scope: mcpScopes.join(" ") };
   if (isLocalOnly(exchange) && !exchange.peer.isTrusted) requireOwnHost(gateway, exchange);
   requireOwnOrigin(gateway, exchange);
   if (!gateway.configuration.auth.enabled) return;
   const { authorization } = exchange.request.headers;
   const { sources } = await gateway.mcp();
-  exchange.principal = await authenticatePrincipal(sources, authorization);
-  exchange.username = exchange.principal.subject.username;
+  const principal = await authenticatePrincipal(sources, authorization);
+  const { subject } = principal;
+  exchange.authenticated = { username: subject.username, subject, caller: undefined, principal };
 }
 
 /**
@@ -65,7 +72,8 @@ export async function authenticateMcp(gateway: Gateway, exchange: Exchange): Pro
  *
  * @throws Refusal with one of the 401 codes if the token would not be accepted any more
  */
-export function requireStillGood(gateway: Gateway, { caller, principal }: Exchange): void {
+export function requireStillGood(gateway: Gateway, { authenticated }: Exchange): void {
+  const { caller, principal } = authenticated;
   principal?.requireStillGood();
   if (caller === undefined) return;
   if (caller.token.expiresAt <= epochSeconds()) throw new Refusal("token_expired");

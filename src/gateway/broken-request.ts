@@ -58,7 +58,7 @@ function canAnswer({ response }: Exchange, socket: Duplex): boolean {
 }
 
 function refuse(exchange: Exchange, refusal: Refusal): void {
-  exchange.deny(refusal.code, refusal.status);
+  exchange.verdict.deny(refusal.code, refusal.status);
   exchange.body.isLost = true;
   exchange.response.shouldKeepAlive = false;
   sendRejection(exchange, refusal);
@@ -97,7 +97,7 @@ export class BrokenRequests {
       this.#end(refusal, socket);
     } else if (latest.request.complete) {
       latest.response.once("close", () => this.#end(refusal, socket));
-    } else if (latest.isAnswered) {
+    } else if (latest.body.isDropped) {
       latest.response.end();
     } else if (canAnswer(latest, socket)) {
       refuse(latest, refusal);

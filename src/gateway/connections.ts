@@ -20,8 +20,12 @@ const MAX_WAITING = 64;
 export interface Service {
   /** Its turn has come. */
   serve(exchange: Exchange): void;
-  /** Its answer is out, or its connection has ended. */
-  finish(exchange: Exchange): void;
+  /**
+   * Its answer is out, or its connection has ended.
+   *
+   * @param bytes that went out, head and body
+   */
+  finish(exchange: Exchange, bytes: number): void;
 }
 
 /** A client's connection, with the requests on it. */
@@ -111,15 +115,16 @@ export class Connections {
 
   #begin(connection: ClientConnection, exchange: Exchange): void {
     connection.current = exchange;
-    exchange.response.on("close", () => this.#end(connection, exchange));
+    const { bytesWritten } = connection.socket;
+    exchange.response.on("close", () => this.#end(connection, exchange, bytesWritten));
     this.#service.serve(exchange);
   }
 
-  #end(connection: ClientConnection, exchange: Exchange): void {
+  #end(connection: ClientConnection, exchange: Exchange, writtenBefore: number): void {
     connection.current = undefined;
     exchange.whenClosed?.();
-    this.#service.finish(exchange);
     const { waiting, socket } = connection;
+    this.#service.finish(exchange, socket.bytesWritten - writtenBefore);
     // The answer that is out may have been the connection's last.
     if (!socket.writable) waiting.length = 0;
     const next = waiting.shift();

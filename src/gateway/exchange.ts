@@ -4,7 +4,7 @@ import type { Subject } from "../access/policy.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
-import type { RequestTrace } from "../observe/request-trace.ts";
+import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
 import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
@@ -15,7 +15,18 @@ const MAX_LISTENERS = 24;
 /** The route of a path that fits none. */
 export const UNKNOWN_ROUTE = "unknown";
 
-/** What routing has found of a request. */
+/** What the listener knows of a request. */
+export interface Arrival {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly peer: Peer;
+  /** True for a WebSocket handshake on a connection that the HTTP server has handed over. */
+  readonly isHandshake: boolean;
+  /** Headers that the answer carries besides its own: names and values in turn. */
+  readonly extraHeaders: readonly string[];
+}
+
+/** What routing has found. */
 export interface Routed {
   /** The route's pattern: the metric's label, bounded in number. */
   readonly pattern: string;
@@ -23,21 +34,38 @@ export interface Routed {
   readonly parameters: Readonly<Record<string, string>>;
   /** True if no audit line is wanted. */
   readonly isQuiet: boolean;
+  /** Set on a protected resource: what a challenge there must say. */
+  readonly resource: ResourceChallenge | undefined;
 }
 
-const unrouted: Routed = { pattern: UNKNOWN_ROUTE, parameters: {}, isQuiet: false };
+const unrouted: Routed = {
+  pattern: UNKNOWN_ROUTE,
+  parameters: {},
+  isQuiet: false,
+  resource: undefined,
+};
 
-/** What a request asks of databases. */
-export interface Asked {
-  /** The first few. */
-  readonly operations: readonly AuditedOperation[];
-  /** How many there are. */
-  readonly count: number;
+/** What authentication has found: nothing on public routes and while it is off. */
+export interface Authenticated {
+  /** The user that the audit names; at a login, the one who it is said to be. */
+  readonly username: string | undefined;
+  /** Who asks, for the policy. */
+  readonly subject: Subject | undefined;
+  /** Who has shown a login token. */
+  readonly caller: Caller | undefined;
+  /** Who has shown a token for `/mcp`. */
+  readonly principal: Principal | undefined;
 }
 
-const nothingAsked: Asked = { operations: [], count: 0 };
+/** Nobody is known to call. */
+export const nobody: Authenticated = {
+  username: undefined,
+  subject: undefined,
+  caller: undefined,
+  principal: undefined,
+};
 
-/** How far the body of a request was read. */
+/** How far the body was read. */
 class RequestBody {
   /** Bytes of it, and of answers, that are held in memory, and on whose account. */
   heldBytes = 0;
@@ -46,59 +74,25 @@ class RequestBody {
   isInvited = false;
   /** True if no more of it can be read. */
   isLost = false;
+  /** True once the answer is written and the rest of the body is read for nothing. */
+  isDropped = false;
 }
 
-/** One request and its answer, on their way through the gateway. */
-export class Exchange implements ClientSink {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly peer: Peer;
-  readonly requestId: string;
-  /** The request's path as sent, without its query string. */
-  readonly path: string;
-  /** `performance.now()` when the request's head had arrived. */
-  readonly startedAt = performance.now();
-  /** `performance.now()` when it went up; undefined if it was answered without that. */
-  forwardedAt: number | undefined;
-  /** What routing has found. */
-  routed: Routed = unrouted;
-  /** Who is calling; undefined on public routes and while authentication is off. */
-  caller: Caller | undefined;
-  /** Who is calling `/mcp`. */
-  principal: Principal | undefined;
-  /** Set on a protected resource: what a challenge there must say. */
-  resource: ResourceChallenge | undefined;
-  /** The user that the audit names. */
-  username: string | undefined;
-  /** What the query or the call asks for, as the audit tells it. */
-  asked: Asked = nothingAsked;
+/** What authorization has found, as the audit and the answer's headers tell it. */
+class Verdict {
+  /** The first few of what the request asks of databases, and how many there are. */
+  operations: readonly AuditedOperation[] = [];
+  count = 0;
   decision: "allow" | "deny" | undefined;
   /** The stable code of what denied it, or broke it off. */
   reason: string | undefined;
   /** Set with a decision on a stream: throws a Refusal once it would be denied. */
   requireStillAllowed: (() => void) | undefined;
-  /** Its span, if requests are traced, from when its route was found. */
-  trace: RequestTrace | undefined;
-  /** True for a WebSocket handshake on a connection that the HTTP server has handed over. */
-  isHandshake = false;
-  /** Headers that the answer carries besides its own: names and values in turn. */
-  extraHeaders: readonly string[] = [];
-  /** Called when the answer is out or the connection has ended. */
-  whenClosed: (() => void) | undefined;
-  /** Bytes that had gone out on the connection when its turn came. */
-  writtenBefore = 0;
-  readonly body = new RequestBody();
-  /** True once all of an answer is written whose request is still arriving. */
-  isAnswered = false;
 
-  constructor(request: IncomingMessage, response: ServerResponse, peer: Peer) {
-    this.request = request;
-    this.response = response;
-    // Each room on a stream's way wants to know its end: more than the warning's usual ten.
-    response.setMaxListeners(MAX_LISTENERS);
-    this.peer = peer;
-    this.requestId = peer.requestId ?? randomUUID();
-    this.path = pathOf(request);
+  /** Notes what is asked. */
+  ask(operations: readonly AuditedOperation[], count = operations.length): void {
+    this.operations = operations;
+    this.count = count;
   }
 
   /** Notes that it may go on. */
@@ -107,7 +101,7 @@ export class Exchange implements ClientSink {
   }
 
   /**
-   * Notes why it was refused, for the audit and for the answer's headers.
+   * Notes why it was refused.
    *
    * @param status the HTTP status of the refusal, also if its own protocol has none
    */
@@ -116,21 +110,66 @@ export class Exchange implements ClientSink {
     if (status < 500) this.decision = "deny";
   }
 
+  /** Notes why what was allowed has been cut. */
+  breakOff(code: string): void {
+    this.reason = code;
+  }
+}
+
+/** One request and its answer: what each phase of their way through the gateway has found out. */
+export class Exchange implements Arrival, ClientSink {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly peer: Peer;
+  readonly isHandshake: boolean;
+  readonly extraHeaders: readonly string[];
+  readonly requestId: string;
+  /** The request's path as sent, without its query string. */
+  readonly path: string;
+  /** `performance.now()` when the request's head had arrived. */
+  readonly startedAt = performance.now();
+  routed: Routed = unrouted;
+  /** Its span, if requests are traced, from when its route was found. */
+  trace: RequestTrace | undefined;
+  authenticated: Authenticated = nobody;
+  readonly body = new RequestBody();
+  readonly verdict = new Verdict();
+  #forwardedAt: number | undefined;
+  /** Called when the answer is out or the connection has ended. */
+  whenClosed: (() => void) | undefined;
+
+  constructor({ request, response, peer, isHandshake, extraHeaders }: Arrival) {
+    this.request = request;
+    this.response = response;
+    // Each room on a stream's way wants to know its end: more than the warning's usual ten.
+    response.setMaxListeners(MAX_LISTENERS);
+    this.peer = peer;
+    this.isHandshake = isHandshake;
+    this.extraHeaders = extraHeaders;
+    this.requestId = peer.requestId ?? randomUUID();
+    this.path = pathOf(request);
+  }
+
   /** Asks for the body, if the client waits for that (RFC 9110, section 10.1.1). */
   inviteBody(): void {
     const { headers, httpVersion } = this.request;
     if (headers.expect !== undefined && httpVersion === "1.1") this.response.writeContinue();
     this.body.isInvited = true;
   }
+
+  /** `performance.now()` when it first went up; undefined if it was answered without that. */
+  get forwardedAt(): number | undefined {
+    return this.#forwardedAt;
+  }
+
+  /** Notes that it goes up. If requests are traced, its headers name the span that this begins. */
+  goUp(upward: UpwardRequest): UpwardTrace | undefined {
+    this.#forwardedAt ??= performance.now();
+    return this.trace?.goUp(upward);
+  }
 }
 
 /** On whose account a request takes what is scarce: its user's, or its address's without one. */
-export function payerOf({ username, peer }: Exchange): string {
-  return username ?? peer.address;
-}
-
-/** Who asks, for the policy; undefined while authentication is off. */
-export function subjectOf({ caller, principal }: Exchange): Subject | undefined {
-  if (caller === undefined) return principal?.subject;
-  return { username: caller.user.username, tokenDatabase: caller.token.database };
+export function payerOf({ authenticated, peer }: Exchange): string {
+  return authenticated.username ?? peer.address;
 }

@@ -2,7 +2,7 @@ import { type Decision, decideQuery } from "../access/policy.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
-import { type Exchange, subjectOf } from "./exchange.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /** Operations of one query that the audit names; the rest are only counted. */
@@ -15,7 +15,7 @@ function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decis
       const { role, entry } = decisions[at] ?? { role: undefined, entry: undefined };
       return { operation, database, tables, role, entry };
     });
-  exchange.asked = { operations, count: accesses.length };
+  exchange.verdict.ask(operations, accesses.length);
 }
 
 /** What the upstream is told: each database once, in the query's order, with the role there. */
@@ -39,7 +39,7 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
  * @throws Refusal saying which rule denies it
  */
 export function judge(gateway: Gateway, exchange: Exchange, query: Query): Identity | undefined {
-  const subject = subjectOf(exchange);
+  const { subject } = exchange.authenticated;
   if (subject === undefined) {
     note(exchange, query, []);
     return undefined;

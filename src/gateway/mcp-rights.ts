@@ -14,7 +14,7 @@ const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, e
  * What a principal may do behind `/mcp`, by the live access file. What is decided is noted with its
  * request.
  */
-export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal): Rights {
+export function rightsOf(gateway: Gateway, { verdict }: Exchange, { subject }: Principal): Rights {
   const { auth } = gateway.configuration;
   return {
     decide(rule, database) {
@@ -23,13 +23,11 @@ export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Prin
         auth.enabled ? decide(gateway.access.snapshot, subject, permission, database) : allowed;
       const decision = judge();
       const { role, entry } = decision;
-      exchange.asked = {
-        operations: [{ operation: permission, database, tables: [], role, entry }],
-        count: 1,
-      };
-      exchange.decision = decision.allowed ? "allow" : "deny";
+      verdict.ask([{ operation: permission, database, tables: [], role, entry }]);
+      if (decision.allowed) verdict.allow();
+      else verdict.deny(decision.reason, 403);
       const { tools } = gateway.configuration.mcp;
-      exchange.requireStillAllowed = () => {
+      verdict.requireStillAllowed = () => {
         const { tools: now } = gateway.configuration.mcp;
         const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
         if (!isRuled) throw new Refusal("no_grant");
@@ -60,9 +58,8 @@ export function requireRight(
   { operation, permissions, database, tables }: AskedRight,
 ): void {
   const { configuration, access } = gateway;
-  const { principal } = exchange;
-  if (!configuration.auth.enabled || principal === undefined) return;
-  const { subject } = principal;
+  const { subject } = exchange.authenticated;
+  if (!configuration.auth.enabled || subject === undefined) return;
   const decided =
     database === undefined ? undefined : decideAll(access.snapshot, subject, permissions, database);
   const mayUse = (permission: PermissionClass) =>
@@ -70,11 +67,8 @@ export function requireRight(
   const isAllowed = decided?.allowed ?? permissions.every(mayUse);
   if (isAllowed) return;
   const { reason = "no_grant", role, entry } = decided ?? {};
-  exchange.asked = {
-    operations: [{ operation, database: database ?? "", tables, role, entry }],
-    count: 1,
-  };
+  exchange.verdict.ask([{ operation, database: database ?? "", tables, role, entry }]);
   const refusal = new Refusal(reason === "allowed" ? "no_grant" : reason);
-  exchange.deny(refusal.code, refusal.status);
+  exchange.verdict.deny(refusal.code, refusal.status);
   throw refusal;
 }

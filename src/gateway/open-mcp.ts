@@ -68,15 +68,14 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
     opened.defer(() => proxy.close());
     return async (exchange, body, principal) => {
       const { request, response, requestId, peer } = exchange;
-      exchange.forwardedAt = performance.now();
       await proxy.handle(request, response, body, principal, {
         ...peer,
         rights: rightsOf(gateway, exchange, principal),
         requestId,
         isAuthenticated: auth.enabled,
-        trace: exchange.trace,
+        goUp: (upward) => exchange.goUp(upward),
         answerHeaders: () => commonHeaders(exchange),
-        onRefused: (reason) => exchange.deny(reason, 400),
+        onRefused: (reason) => exchange.verdict.deny(reason, 400),
       });
     };
   }
@@ -105,8 +104,8 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
       answerHeaders: () => commonHeaders(exchange),
       onRefused: (reason) => {
         // What was asked of the database is decided on, and noted, already.
-        const isNoted = exchange.asked.count > 0 || exchange.reason !== undefined;
-        if (!isNoted) exchange.deny(reason, 400);
+        const isNoted = exchange.verdict.count > 0 || exchange.verdict.reason !== undefined;
+        if (!isNoted) exchange.verdict.deny(reason, 400);
       },
     });
   };
@@ -172,6 +171,7 @@ export async function openMcp(
     },
     authorizationServer,
     issuers: isOwn ? [gateway.publicUrl] : mcp.authorization_servers.map(({ issuer }) => issuer),
-    handle: (exchange, body) => serve(exchange, body, exchange.principal ?? everybody()),
+    handle: (exchange, body) =>
+      serve(exchange, body, exchange.authenticated.principal ?? everybody()),
   };
 }

@@ -12,10 +12,9 @@ import { gatewayHeaders, type Identity } from "../upstream/headers.ts";
 import { fieldLines } from "../upstream/http1/field-lines.ts";
 import { givenUp, type QueryClient } from "../upstream/query-client.ts";
 import { inForm } from "../upstream/query-form.ts";
-import { type Exchange, payerOf, subjectOf } from "./exchange.ts";
+import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { judge } from "./judge.ts";
-import { traceUpward } from "./request-tracing.ts";
 
 /** A request that may go up, and how. */
 export interface UpwardRequest {
@@ -41,8 +40,7 @@ function headed(
 ): Pick<UpwardRequest, "fields" | "trace"> {
   const { requestId, peer } = exchange;
   const { forwardedFor, proto, host } = peer;
-  exchange.forwardedAt ??= performance.now();
-  const trace = traceUpward(gateway, exchange, method, own);
+  const trace = exchange.goUp({ method, headers: own, target: gateway.tracing?.upstream });
   const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
   // No name is in both: the configuration lets none through that the gateway sets.
   return { fields: fieldLines(own) + fieldLines(added), trace };
@@ -63,7 +61,7 @@ export function admit(
 ): UpwardRequest {
   const queries = gateway.routing.queriesOf(query);
   const identity = judge(gateway, exchange, query);
-  exchange.allow();
+  exchange.verdict.allow();
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
   const form = gateway.configuration.upstream.query_form;
   return { queries, body: inForm(form, body, query), fields, isRead: isReadOnly(query), trace };
@@ -121,8 +119,8 @@ export async function ask(
     const own = { "content-type": "application/json", ...credentialOf(gateway) };
     return await hold(gateway, exchange, admit(gateway, exchange, body, query, own), options);
   } catch (error) {
-    if (error instanceof Refusal) exchange.deny(error.code, error.status);
-    if (error instanceof QueryRefused) exchange.deny(error.code, 400);
+    if (error instanceof Refusal) exchange.verdict.deny(error.code, error.status);
+    if (error instanceof QueryRefused) exchange.verdict.deny(error.code, 400);
     throw error;
   }
 }
@@ -137,8 +135,8 @@ export function askFor(
   queries: QueryClient,
   options: HoldOptions,
 ): Promise<QueryAnswer> {
-  const username = subjectOf(exchange)?.username;
-  const identity = username === undefined ? undefined : { username, roles: [], databases: [] };
+  const { subject } = exchange.authenticated;
+  const identity = subject && { username: subject.username, roles: [], databases: [] };
   const own = { accept: "application/json", ...credentialOf(gateway) };
   const { fields, trace } = headed(gateway, exchange, "GET", own, identity);
   const request = { queries, path, body: noBody, fields, isRead: true, trace };

@@ -27,7 +27,7 @@ function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Reje
 
 function send(exchange: Exchange, rejection: Rejection): void {
   const { response } = exchange;
-  exchange.deny(rejection.code, rejection.status);
+  exchange.verdict.deny(rejection.code, rejection.status);
   if (response.headersSent) response.destroy();
   else sendRejection(exchange, rejection);
 }

@@ -1,5 +1,10 @@
 import { Refusal } from "../refusal.ts";
-import { authenticateCaller, authenticateMcp, requireStillGood } from "./authentication.ts";
+import {
+  authenticateCaller,
+  authenticateMcp,
+  mcpChallenge,
+  requireStillGood,
+} from "./authentication.ts";
 import { readBody, requireJson } from "./body.ts";
 import { isPreflight, sendPreflight } from "./cors.ts";
 import type { Exchange } from "./exchange.ts";
@@ -54,7 +59,12 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
   }
   const { route, parameters } = match;
   const endpoint = endpointFor(route, exchange.request.method ?? "");
-  exchange.routed = { pattern: route.pattern, parameters, isQuiet: endpoint?.isQuiet ?? false };
+  exchange.routed = {
+    pattern: route.pattern,
+    parameters,
+    isQuiet: endpoint?.isQuiet ?? false,
+    resource: endpoint?.authentication === "mcp" ? mcpChallenge(gateway) : undefined,
+  };
   beginTrace(gateway, exchange);
   if (endpoint !== undefined) return endpoint;
   if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {

@@ -1,4 +1,4 @@
-import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
+import type { RequestTrace } from "../observe/request-trace.ts";
 import type { TracedOutcome } from "../observe/span-attributes.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
@@ -22,16 +22,6 @@ function begin(tracing: Tracing, exchange: Exchange): RequestTrace {
 /** Begins the span of a request whose route was found, if requests are traced. */
 export function beginTrace({ tracing }: Gateway, exchange: Exchange): void {
   if (tracing !== undefined) exchange.trace = begin(tracing, exchange);
-}
-
-/** Begins the span of a request's way up, if requests are traced, and has the headers name it. */
-export function traceUpward(
-  { tracing }: Gateway,
-  { trace }: Exchange,
-  method: string,
-  headers: UpwardRequest["headers"],
-): UpwardTrace | undefined {
-  return trace?.goUp({ method, headers, target: tracing?.upstream });
 }
 
 /** Ends the span of a request; one that was refused before its route was found has none yet. */

@@ -6,7 +6,7 @@ import { isPlainName } from "../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
-import { type Exchange, subjectOf } from "./exchange.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { databaseParameter } from "./route.ts";
 
@@ -37,13 +37,10 @@ function requireOnDatabase(
   permission: PermissionClass,
 ): Identity | undefined {
   const database = readDatabase(exchange, settings);
-  const subject = subjectOf(exchange);
+  const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
   const { reason, role, entry } = decide(gateway.access.snapshot, subject, permission, database);
-  exchange.asked = {
-    operations: [{ operation: permission, database, tables: [], role, entry }],
-    count: 1,
-  };
+  exchange.verdict.ask([{ operation: permission, database, tables: [], role, entry }]);
   if (reason !== "allowed") throw new Refusal(reason);
   return { username: subject.username, roles: [role ?? ""], databases: [database] };
 }
@@ -64,7 +61,7 @@ export function authorize(
 ): Identity | undefined {
   const { access } = settings;
   if (isPermissionClass(access)) return requireOnDatabase(gateway, exchange, settings, access);
-  const subject = subjectOf(exchange);
+  const { subject } = exchange.authenticated;
   if (access === "public" || subject === undefined) return undefined;
   const { username, tokenDatabase } = subject;
   if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);

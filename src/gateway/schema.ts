@@ -1,7 +1,7 @@
 import { decide } from "../access/policy.ts";
 import { Refusal } from "../refusal.ts";
 import { createSchemaSource, type SchemaSource } from "../upstream/schema-source.ts";
-import { type Exchange, subjectOf } from "./exchange.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { askFor } from "./query-flow.ts";
 
@@ -16,17 +16,15 @@ async function noted<Answer>(
   [database = "", ...tables]: readonly string[],
   answer: Promise<Answer>,
 ): Promise<Answer> {
-  const { operations, count } = exchange.asked;
+  const { verdict } = exchange;
+  const { operations, count } = verdict;
   const question = { operation, database, tables, role: undefined, entry: undefined };
   const isNoted = operations.length < NOTED_QUESTIONS;
-  exchange.asked = {
-    operations: isNoted ? [...operations, question] : operations,
-    count: count + 1,
-  };
+  verdict.ask(isNoted ? [...operations, question] : operations, count + 1);
   try {
     return await answer;
   } catch (error) {
-    if (error instanceof Refusal) exchange.deny(error.code, error.status);
+    if (error instanceof Refusal) verdict.deny(error.code, error.status);
     throw error;
   }
 }
@@ -34,7 +32,7 @@ async function noted<Answer>(
 /** What there is behind the gateway, for its own routes and for `/mcp`. */
 export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   function requireSeen(exchange: Exchange, database: string): void {
-    const subject = subjectOf(exchange);
+    const { subject } = exchange.authenticated;
     if (subject === undefined) return;
     const { reason } = decide(gateway.access.snapshot, subject, "SELECT", database);
     if (reason !== "allowed") throw new Refusal(reason);
@@ -47,7 +45,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     })),
     requireSeen,
     maySee(exchange, database) {
-      const subject = subjectOf(exchange);
+      const { subject } = exchange.authenticated;
       if (subject === undefined) return true;
       return decide(gateway.access.snapshot, subject, "SELECT", database).allowed;
     },

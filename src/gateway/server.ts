@@ -110,29 +110,25 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
         "a local proxy sends forwarding headers but is not in server.trusted_proxies: they are ignored",
       );
     }
-    const exchange = new Exchange(request, response, peer);
-    exchange.isHandshake = isHandshake;
     const { allowed_origins: origins } = gateway.configuration.server;
     const cors = corsHeaders(request.headers.origin, origins);
-    exchange.extraHeaders = gateway.transportHeaders.concat(cors);
+    const extraHeaders = gateway.transportHeaders.concat(cors);
     // What follows the wish for another protocol is not read as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
-    connections.arrive(exchange);
+    connections.arrive(new Exchange({ request, response, peer, isHandshake, extraHeaders }));
   }
 
   function serve(exchange: Exchange): void {
-    exchange.writtenBefore = exchange.request.socket.bytesWritten;
     gateway.metrics.begin();
     if (refuseOddHead(exchange)) return;
     handleRequest(gateway, router, exchange);
   }
 
-  function finish(exchange: Exchange): void {
-    const { request, response, writtenBefore } = exchange;
-    if (response.writableFinished) closeBehindAnswer(exchange);
+  function finish(exchange: Exchange, bytes: number): void {
+    if (exchange.response.writableFinished) closeBehindAnswer(exchange);
     gateway.budget.release(exchange);
     gateway.metrics.end();
-    account(gateway, exchange, request.socket.bytesWritten - writtenBefore);
+    account(gateway, exchange, bytes);
   }
 
   const options: ServerOptions = {

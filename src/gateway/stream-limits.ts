@@ -16,7 +16,7 @@ function cutWhen(gateway: Gateway, exchange: Exchange, requireStillAllowed: () =
     } catch (error) {
       const code = error instanceof Refusal ? error.code : "internal_error";
       gateway.log.info({ requestId, code }, "an open stream is cut");
-      exchange.reason = code;
+      exchange.verdict.breakOff(code);
       response.destroy();
     }
   }, INTERVAL_MS);
@@ -28,10 +28,10 @@ function cutWhen(gateway: Gateway, exchange: Exchange, requireStillAllowed: () =
  * the grant by which a tool was called.
  */
 export function guardPrincipal(gateway: Gateway, exchange: Exchange): void {
-  if (exchange.principal === undefined) return;
+  if (exchange.authenticated.principal === undefined) return;
   cutWhen(gateway, exchange, () => {
     requireStillGood(gateway, exchange);
-    exchange.requireStillAllowed?.();
+    exchange.verdict.requireStillAllowed?.();
   });
 }
 

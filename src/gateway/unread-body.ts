@@ -64,7 +64,7 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
     response.end(answer);
     return;
   }
-  exchange.isAnswered = true;
+  body.isDropped = true;
   if (answer === undefined) response.flushHeaders();
   else response.write(answer);
   dropRest(request, () => response.end());

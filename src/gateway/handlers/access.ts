@@ -30,7 +30,7 @@ export const listAccess: Endpoint = {
     const { snapshot } = gateway.access;
     const { actor } = requireCaller(exchange);
     requireManager(snapshot, actor);
-    exchange.allow();
+    exchange.verdict.allow();
     return sendList(exchange, "access", visibleGrants(snapshot, actor));
   },
 };

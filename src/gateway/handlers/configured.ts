@@ -9,7 +9,6 @@ import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { requireOwnOrigin } from "../hosts.ts";
 import { isAmbiguous } from "../path-spelling.ts";
-import { traceUpward } from "../request-tracing.ts";
 import type { Endpoint } from "../route.ts";
 import {
   authorize,
@@ -82,21 +81,21 @@ async function handle(
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const identity = authorize(gateway, exchange, settings);
   const streams = streamsOf(gateway, exchange, settings);
-  exchange.allow();
+  exchange.verdict.allow();
   const stream = {
     request: exchange.request,
     response: exchange.response,
     headers: headersOf(gateway, exchange, settings, identity),
     answerHeaders: commonHeaders(exchange),
   };
-  traceUpward(gateway, exchange, exchange.request.method ?? "", stream.headers);
+  const { method = "" } = exchange.request;
+  exchange.goUp({ method, headers: stream.headers, target: gateway.tracing?.upstream });
   exchange.inviteBody();
   guardStream(gateway, exchange, () => {
     requireSameRoute(gateway, settings);
     authorize(gateway, exchange, settings);
   });
   if (!exchange.isHandshake) cutWhenStalled(exchange.response);
-  exchange.forwardedAt = performance.now();
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
 }

@@ -5,7 +5,7 @@ import { isPlainName } from "../../query/names.ts";
 import { Refusal } from "../../refusal.ts";
 import { sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
-import type { Exchange } from "../exchange.ts";
+import { type Exchange, nobody } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { loginOrigin } from "../peer.ts";
 import type { Endpoint } from "../route.ts";
@@ -25,8 +25,10 @@ function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): v
     role: undefined,
     entry: undefined,
   };
-  exchange.asked = { operations: [operation], count: 1 };
-  if (gateway.access.snapshot.users.has(username)) exchange.username = username;
+  exchange.verdict.ask([operation]);
+  if (gateway.access.snapshot.users.has(username)) {
+    exchange.authenticated = { ...nobody, username };
+  }
 }
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
@@ -38,7 +40,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const request = { username, password, database: limit };
   const origin = loginOrigin(exchange.peer, exchange.request);
   const { token, expiresIn } = await logIn(gateway.login, request, origin);
-  exchange.allow();
+  exchange.verdict.allow();
   sendSuccess(exchange, 200, { token, expires_in: expiresIn });
 }
 

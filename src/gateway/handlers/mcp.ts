@@ -10,7 +10,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const mcp = await gateway.mcp();
   guardPrincipal(gateway, exchange);
   cutWhenStalled(exchange.response);
-  exchange.allow();
+  exchange.verdict.allow();
   await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
 }
 

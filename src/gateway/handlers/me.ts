@@ -16,7 +16,7 @@ export const me: Endpoint = {
         database === token.database ||
         database === EVERY_DATABASE,
     );
-    exchange.allow();
+    exchange.verdict.allow();
     sendSuccess(exchange, 200, {
       user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
       token: { expires: token.expiresAt, database: token.database },

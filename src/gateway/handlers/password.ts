@@ -46,7 +46,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   const { hashing, costs } = gateway.login;
   const passwordHash = await hashing.run(
     [costs],
-    hashClientOf(origin, exchange.username),
+    hashClientOf(origin, exchange.authenticated.username),
     (derive) => hashPassword(newPassword, costs, { derive }),
   );
   const plan = (current: Snapshot, subject: Subject) => {

@@ -16,7 +16,7 @@ function schemaRoute(
       const isOffered = await gateway.schema.isOffered(exchange, client.signal);
       if (isOffered === false) throw new Refusal("schema_not_offered");
       const data = await find(gateway, exchange, client.signal);
-      exchange.allow();
+      exchange.verdict.allow();
       sendSuccess(exchange, 200, { data });
     },
   };

@@ -13,7 +13,7 @@ export const logout: Endpoint = {
   async handle(gateway, exchange) {
     const { caller } = requireCaller(exchange);
     await gateway.revocations.revokeToken(caller.token);
-    exchange.allow();
+    exchange.verdict.allow();
     sendSuccess(exchange, 200, {});
   },
 };
@@ -33,7 +33,7 @@ export const revokeTokens: Endpoint = {
     const { actor } = requireCaller(exchange);
     requireMayRevokeTokens(gateway.access.snapshot, actor, username);
     await gateway.revocations.revokeUser(username);
-    exchange.allow();
+    exchange.verdict.allow();
     sendSuccess(exchange, 200, {});
   },
 };

@@ -65,7 +65,10 @@ export const createUser: Endpoint = {
     // Judged once before the hash, so that nobody without the right buys its work.
     planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
     const { hashing, costs } = gateway.login;
-    const client = hashClientOf(loginOrigin(exchange.peer, exchange.request), exchange.username);
+    const client = hashClientOf(
+      loginOrigin(exchange.peer, exchange.request),
+      exchange.authenticated.username,
+    );
     const passwordHash = await hashing.run([costs], client, (derive) =>
       hashPassword(password, costs, { derive }),
     );
@@ -114,7 +117,7 @@ export const listUsers: Endpoint = {
       const user = snapshot.users.get(name);
       return user && view(user);
     });
-    exchange.allow();
+    exchange.verdict.allow();
     await sendList(exchange, "users", users, names.length > limit ? { next: page.at(-1) } : {});
   },
 };

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { RequestTrace } from "../../observe/request-trace.ts";
+import type { UpwardRequest } from "../../observe/request-trace.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
 import { createReverseProxy } from "../../upstream/reverse-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
@@ -59,8 +59,8 @@ function keepSession(
 /** What the gateway knows of a request besides the request itself. */
 export interface McpExchange extends Answering, Origin {
   readonly rights: Rights;
-  /** The request's span, if requests are traced. */
-  readonly trace?: RequestTrace | undefined;
+  /** Told that the request goes up; if requests are traced, its headers name the span of that. */
+  goUp?(upward: UpwardRequest): void;
 }
 
 /** Stands in front of a foreign MCP server. */
@@ -136,7 +136,7 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
           }
         : undefined;
       const headers = upwardHeaders({ request, judged, body }, headerPolicy, exchange);
-      exchange.trace?.goUp({ method: request.method ?? "", headers, target: url.origin });
+      exchange.goUp?.({ method: request.method ?? "", headers, target: url.origin });
       await proxy.forward({
         request,
         response,
