@@ -5,39 +5,12 @@
 import { configurationSchema } from "../config/schema.ts";
 import type { Endpoint } from "../gateway/route.ts";
 import { routeTable } from "../gateway/routes.ts";
-import { batchKey, largestBatch } from "../query/grammar.ts";
-import { objectSchema } from "../query/kind.ts";
-import { definitions } from "../query/operations.ts";
-import { collectInto, named, type Schema } from "../query/schema.ts";
+import { querySchema } from "../query/query-schema.ts";
+import type { Schema } from "../query/schema.ts";
 import { version } from "../version.ts";
 import { operations } from "./operations.ts";
 import { json, responses } from "./responses.ts";
 import { object, readiness, ref, refusalFields, schemaPrefix, schemas } from "./schemas.ts";
-
-/**
- * The grammar of `POST /query` in JSON Schemas, by name, as it is without `[query]` in the
- * configuration; `Query` is the whole body.
- */
-function querySchemas(): Record<string, Schema> {
-  const schemas = new Map<string, Schema>();
-  const reference = collectInto(schemas, schemaPrefix);
-  const keyed = Object.entries(definitions).map(([name, { fields, inBatch, description }]) => {
-    const make = named(name, () => ({ description, ...objectSchema(fields)(reference) }));
-    return { inBatch, schema: object({ [name]: make(reference) }) };
-  });
-  const elements = keyed.filter(({ inBatch }) => inBatch).map(({ schema }) => schema);
-  const batch = { type: "array", minItems: 1, maxItems: largestBatch, items: { oneOf: elements } };
-  return {
-    Query: {
-      description:
-        "One operation, as an object with one key. The gateway refuses more than can be said here: " +
-        "a key given twice, a column of a table that the operation is not about, arrays and objects " +
-        "nested more than 64 deep. `[query]` of the configuration may add operations and fields.",
-      oneOf: [...keyed.map(({ schema }) => schema), object({ [batchKey]: batch })],
-    },
-    ...Object.fromEntries(schemas),
-  };
-}
 
 /** What the segments of a pattern stand for, by their names. */
 const parameters: Readonly<Record<string, Schema>> = {
@@ -96,6 +69,7 @@ where GET is; an unknown path is 404 (\`not_found\`), and a method that a path d
 
 /** The document, to be written as YAML or JSON. */
 export function openApiDocument() {
+  const query = querySchema("full", schemaPrefix);
   return {
     openapi: "3.1.0",
     jsonSchemaDialect: "https://json-schema.org/draft/2020-12/schema",
@@ -111,7 +85,8 @@ export function openApiDocument() {
         Refusal: object(refusalFields),
         NotReady: object({ ...refusalFields, ...readiness }),
         ...schemas,
-        ...querySchemas(),
+        Query: query.body,
+        ...query.definitions,
       },
     },
   };

@@ -4,9 +4,10 @@ import type { BodyReader } from "./body-reader.ts";
 import { additions, changes, rows } from "./cells.ts";
 import { ownColumn, selectedColumn } from "./columns.ts";
 import { where as condition } from "./conditions.ts";
-import { extra, type Fields, type ObjectOf, optional, required } from "./kind.ts";
+import { extra, type Fields, type ObjectOf, oneNeeded, optional, required } from "./kind.ts";
 import { object } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
+import type { MakeSchema } from "./schema.ts";
 import { at, noting } from "./select-fields.ts";
 import { list, plainName } from "./values.ts";
 
@@ -43,6 +44,8 @@ export const updateFields = {
   where: changedRows,
   returning,
 };
+/** What of `judgeUpdate` a schema can say. */
+export const updateRules = oneNeeded(updateFields, ["set", "add"]);
 /** The fields of a Delete. */
 export const deleteFields = { database, table, where: changedRows, returning };
 /** The fields of an Upsert. */
@@ -61,8 +64,12 @@ export const upsertFields = {
   returning,
 };
 
-/** One of the operations under a Preview. */
-export function previewed<Of extends Fields<OperationDraft>>(name: string, fields: Of) {
+/** One of the operations under a Preview, and what its schema says beside its fields. */
+export function previewed<Of extends Fields<OperationDraft>>(
+  name: string,
+  fields: Of,
+  rules: MakeSchema = () => ({}),
+) {
   const kind = object(fields);
   return extra<ObjectOf<Of>, OperationDraft>({
     read(reader, draft) {
@@ -74,7 +81,7 @@ export function previewed<Of extends Fields<OperationDraft>>(name: string, field
       draft.previewedStart = reader.position;
       return kind.read(reader, draft);
     },
-    schema: kind.schema,
+    schema: (reference) => ({ ...kind.schema(reference), ...rules(reference) }),
   });
 }
 

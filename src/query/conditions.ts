@@ -7,6 +7,7 @@ import type { BodyReader } from "./body-reader.ts";
 import type { CellValue } from "./cells.ts";
 import { column } from "./columns.ts";
 import { type Kind, type ObjectOf, objectSchema, required } from "./kind.ts";
+import type { Level } from "./level.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { named, type Schema } from "./schema.ts";
@@ -152,7 +153,7 @@ const condition: Kind<Condition> = {
   schema: named("Condition", (reference) => ({
     description: "A comparison, or a combination of conditions.",
     oneOf: [
-      ...comparisonSchemas().map((fields) => objectSchema(fields)(reference)),
+      ...comparisonSchemas(reference.level).map((fields) => objectSchema(fields)(reference)),
       ...combinations.map(({ fields }) => objectSchema(fields)(reference)),
     ],
   })),
@@ -171,9 +172,10 @@ function combine(name: string, kind: Kind<unknown>) {
 }
 
 /** The fields of comparisons: those of all operators that take any value, and of each other one. */
-function comparisonSchemas() {
-  const takesAll = comparisons.filter((cmp) => demands[cmp] === undefined);
-  const others = comparisons.filter((cmp) => demands[cmp] !== undefined);
+function comparisonSchemas(level: Level) {
+  const there = level === "full" ? comparisons : coreComparisons;
+  const takesAll = there.filter((cmp) => demands[cmp] === undefined);
+  const others = there.filter((cmp) => demands[cmp] !== undefined);
   return [takesAll, ...others.map((cmp) => [cmp])].map((words) => ({
     ...comparisonFields,
     cmp: required(oneOf(words)),

@@ -3,7 +3,8 @@
 import { tokenOf } from "../json/byte-text.ts";
 import { quoteName } from "../json/fault.ts";
 import { skipUniqueKeys } from "../json/unique-keys.ts";
-import { type Fields, type Kind, type Level, optional } from "./kind.ts";
+import { type Fields, type Kind, optional } from "./kind.ts";
+import type { Level } from "./level.ts";
 import { isPlainName, plainNameRule } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";

@@ -2,6 +2,7 @@
 
 import type { Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
+import type { Level } from "./level.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { MakeSchema, Schema } from "./schema.ts";
 
@@ -23,9 +24,6 @@ export interface Field<Value, Draft, Required extends boolean = boolean>
   /** The least level of the grammar that has the field. */
   readonly level: Level;
 }
-
-/** How much of the grammar there is: `core` is what every database that speaks it must know. */
-export type Level = "core" | "full";
 
 /** The fields of a closed object, in the order in which they are usually written. */
 export type Fields<Draft> = Readonly<Record<string, Field<unknown, Draft>>>;
@@ -64,10 +62,24 @@ export function extra<Value, Draft>(
   return { ...optional(kind, description), level: "full" };
 }
 
-/** The schema of an object with these fields and no other. */
+/** The fields that this level of the grammar has. */
+export function fieldsAt<Draft>(fields: Fields<Draft>, level: Level): Fields<Draft> {
+  if (level === "full") return fields;
+  return Object.fromEntries(Object.entries(fields).filter(([, field]) => field.level === level));
+}
+
+/** What a schema says of an object of which at least one of these fields is there. */
+export function oneNeeded<Draft>(fields: Fields<Draft>, names: readonly string[]): MakeSchema {
+  return ({ level }) => {
+    const there = fieldsAt(fields, level);
+    return { anyOf: names.filter((name) => name in there).map((name) => ({ required: [name] })) };
+  };
+}
+
+/** The schema of an object with those of these fields that the level has, and no other. */
 export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
   return (reference) => {
-    const entries = Object.entries(fields);
+    const entries = Object.entries(fieldsAt(fields, reference.level));
     const properties = entries.map(([name, { schema, description }]): [string, Schema] => [
       name,
       { ...schema(reference), ...(description === undefined ? {} : { description }) },

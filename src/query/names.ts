@@ -34,12 +34,12 @@ export function isPlainName(text: string): boolean {
 
 /** A character of a column name, as a regular expression. */
 const columnCharacter = "[^\\u0000-\\u001f\\u007f-\\u009f'\"\\\\`.]";
-/** The same as a regular expression without its ends. */
+/** The same as a regular expression without its ends, which it has to end with. */
 export const columnNamePattern = `(?!\\*$)${columnCharacter}{1,128}`;
 /** `table.column` as a regular expression without its ends. */
-export const qualifiedColumnPattern = `${plainNamePattern}\\.${columnCharacter}{1,128}`;
+export const qualifiedColumnPattern = `${plainNamePattern}\\.${columnNamePattern}`;
 /** A side of a join's `on`. */
-export const joinSidePattern = `${plainNamePattern}\\.(?:(?![ =])${columnCharacter}){1,128}`;
+export const joinSidePattern = `${plainNamePattern}\\.(?!\\*(?: |$))(?:(?![ =])${columnCharacter}){1,128}`;
 
 const forbidden = characterTable("'\"\\`.");
 const longestColumnName = 128;

@@ -15,12 +15,15 @@ import {
   table,
   tableName,
   updateFields,
+  updateRules,
   upsertFields,
   where,
 } from "./change-fields.ts";
-import { extra, type Fields, type Level, type ObjectOf, optional, required } from "./kind.ts";
+import { extra, type Fields, type ObjectOf, optional, required } from "./kind.ts";
+import type { Level } from "./level.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { PermissionClass } from "./permissions.ts";
+import type { MakeSchema } from "./schema.ts";
 import {
   after,
   aggregates,
@@ -32,7 +35,7 @@ import {
   offset,
   orderBy,
 } from "./select-fields.ts";
-import { judgeSelect } from "./select-rules.ts";
+import { judgeSelect, selectRules } from "./select-rules.ts";
 import { columnDefinitions } from "./table-columns.ts";
 import { count } from "./values.ts";
 
@@ -53,6 +56,8 @@ export interface OperationDefinition {
   readonly level?: Level;
   /** Judges what its fields have to agree on, once all are read. Throws `QueryRefused`. */
   readonly judge?: (draft: OperationDraft, reader: BodyReader, start: number) => void;
+  /** What of that a schema can say. */
+  readonly rules?: MakeSchema;
 }
 
 /** The fields of an operation on a table that the configuration adds. */
@@ -82,6 +87,7 @@ export const operations = {
       offset: optional(offset, "Rows that are skipped first."),
     },
     judge: judgeSelect,
+    rules: selectRules,
   },
   Insert: {
     permissions: ["INSERT"],
@@ -99,6 +105,7 @@ export const operations = {
     description: "Changes the rows of a table that fulfil a condition.",
     fields: updateFields,
     judge: judgeUpdate,
+    rules: updateRules,
   },
   Delete: {
     permissions: ["DELETE"],
@@ -127,11 +134,12 @@ export const operations = {
     description: "Shows which rows a change would touch, before and after, and keeps nothing.",
     fields: {
       Insert: previewed("Insert", insertFields),
-      Update: previewed("Update", updateFields),
+      Update: previewed("Update", updateFields, updateRules),
       Delete: previewed("Delete", deleteFields),
       Upsert: previewed("Upsert", upsertFields),
     },
     judge: judgePreview,
+    rules: () => ({ minProperties: 1, maxProperties: 1 }),
   },
   CreateTable: {
     permissions: ["CREATE"],

@@ -152,7 +152,14 @@ const oneAggregate: Kind<Aggregate> = {
     if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
     return requireFit(reader, draft, start);
   },
-  schema: named("Aggregate", objectSchema(aggregateFields)),
+  schema: named("Aggregate", (reference) => ({
+    ...objectSchema(aggregateFields)(reference),
+    anyOf: [
+      { properties: { fn: { const: "count" } } },
+      { required: ["column"], not: { required: ["distinct"] } },
+    ],
+    dependentRequired: { distinct: ["column"] },
+  })),
 };
 
 function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): undefined {

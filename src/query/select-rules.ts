@@ -5,9 +5,25 @@ import { didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
+import type { MakeSchema } from "./schema.ts";
 
 /** Columns that a Select orders by at the most. */
 export const mostOrders = 8;
+
+const given = (name: string) => ({ required: [name] });
+const isDistinct = { ...given("distinct"), properties: { distinct: { const: true } } };
+
+/** What of `judgeSelect` a schema can say. */
+export const selectRules: MakeSchema = ({ level }) =>
+  level === "core"
+    ? { anyOf: [given("columns")] }
+    : {
+        anyOf: [given("columns"), given("aggregate")],
+        dependentRequired: { group_by: ["aggregate"], having: ["aggregate"], after: ["order_by"] },
+        dependentSchemas: {
+          after: { not: { anyOf: [given("offset"), given("aggregate"), isDistinct] } },
+        },
+      };
 
 /**
  * Judges a Select whose fields are all read.

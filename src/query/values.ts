@@ -163,7 +163,10 @@ export function oneOrMany<Value, Draft>(
       reader.isFull && reader.kind() === "an array"
         ? many.read(reader, draft)
         : kind.read(reader, draft),
-    schema: (reference) => ({ oneOf: [kind.schema(reference), many.schema(reference)] }),
+    schema: (reference) =>
+      reference.level === "full"
+        ? { oneOf: [kind.schema(reference), many.schema(reference)] }
+        : kind.schema(reference),
   };
 }
 

@@ -1,6 +1,6 @@
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
 import type { Grammar } from "../../query/grammar.ts";
-import type { Level } from "../../query/kind.ts";
+import type { Level } from "../../query/level.ts";
 import {
   configuredFields,
   definitions,

@@ -1,14 +1,15 @@
 /** JSON Schemas of the tools, for a model to read: the query grammar, in as few bytes as say it. */
 import { isDeepStrictEqual } from "node:util";
-import { type Fields, type Level, objectSchema } from "../../query/kind.ts";
+import { type Fields, objectSchema } from "../../query/kind.ts";
+import type { Level } from "../../query/level.ts";
 import type { OperationDraft } from "../../query/operation-draft.ts";
 import { isOperationName, type OperationName } from "../../query/operations.ts";
-import type { Reference, Schema } from "../../query/schema.ts";
+import type { MakeSchema, Reference, Schema } from "../../query/schema.ts";
 
-/** Keywords of bounds: whoever passes one learns of it from the complaint. */
+/** Keywords of bounds and of fields that go together: whoever passes one learns of it from the complaint. */
 const bounds: ReadonlySet<string> = new Set([
   ...["pattern", "propertyNames", "minimum", "maximum"],
-  ...["minItems", "maxItems", "minProperties"],
+  ...["minItems", "maxItems", "minProperties", "anyOf", "dependentRequired"],
 ]);
 
 function isSchema(value: unknown): value is Schema {
@@ -83,10 +84,10 @@ function shorter(schema: Schema): Schema {
 }
 
 /** Writes a named schema where it is asked for; one that holds itself stands in `definitions`. */
-function inlining(definitions: Map<string, Schema>): Reference {
+function inlining(definitions: Map<string, Schema>, level: Level): Reference {
   const open = new Set<string>();
   const recursive = new Set<string>();
-  const reference: Reference = (name, make) => {
+  const refer = (name: string, make: MakeSchema): Schema => {
     const known = { $ref: `#/$defs/${name}` };
     if (definitions.has(name)) return known;
     if (open.has(name)) {
@@ -101,6 +102,7 @@ function inlining(definitions: Map<string, Schema>): Reference {
     definitions.set(name, unnamed);
     return known;
   };
+  const reference: Reference = Object.assign(refer, { level });
   return reference;
 }
 
@@ -109,12 +111,9 @@ export function toolNameOf(operation: OperationName): string {
   return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
 }
 
-/** The fields at this level; one that holds an operation is told of by that one's own tool. */
-function shownFields(fields: Fields<OperationDraft>, level: Level): Fields<OperationDraft> {
-  const there = Object.entries(fields).filter(
-    ([, field]) => level === "full" || field.level === "core",
-  );
-  const entries = there.map(([name, field]): [string, typeof field] => {
+/** The fields; one that holds an operation is told of by that one's own tool. */
+function shownFields(fields: Fields<OperationDraft>): Fields<OperationDraft> {
+  const entries = Object.entries(fields).map(([name, field]): [string, typeof field] => {
     if (!isOperationName(name)) return [name, field];
     const description = `The arguments of ${toolNameOf(name)}.`;
     return [name, { ...field, schema: () => ({ type: "object" }), description }];
@@ -125,7 +124,7 @@ function shownFields(fields: Fields<OperationDraft>, level: Level): Fields<Opera
 /** The schema of a tool's arguments: the fields that this level of the grammar has, and no other. */
 export function inputSchema(fields: Fields<OperationDraft>, level: Level): Schema {
   const definitions = new Map<string, Schema>();
-  const schema = short(objectSchema(shownFields(fields, level))(inlining(definitions)));
+  const schema = short(objectSchema(shownFields(fields))(inlining(definitions, level)));
   return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
 }
 

@@ -1,0 +1,62 @@
+/** The whole grammar as JSON Schemas, out of the table of operations. */
+
+import { batchKey, largestBatch } from "./grammar.ts";
+import { objectSchema } from "./kind.ts";
+import type { Level } from "./level.ts";
+import { definitions } from "./operations.ts";
+import type { QueryRefusalCode } from "./refusal.ts";
+import { collectInto, named, type Schema } from "./schema.ts";
+
+/** What the schema lets pass and the scanner refuses, by the code that it is refused with. */
+export const beyondSchema = {
+  duplicate_key: "a key that stands twice in an object",
+  invalid_column:
+    "a column or an `on` of a table that the operation is not about; a name of `having` or `order_by` that is neither an alias nor grouped; two columns of one name in a new table",
+  duplicate_column: "an `as` that is taken",
+  invalid_value:
+    "a whole number with a point or an exponent; `columns` that differ from `group_by`; an `after` with more or fewer values than `order_by`; a join whose `on` names no table before it",
+  nesting_too_deep: "arrays and objects nested more than 64 deep",
+  lone_surrogate: "half of a surrogate pair in a string",
+} as const satisfies Partial<Record<QueryRefusalCode, string>>;
+
+/** An object with one key, which is an operation's. */
+function keyed(name: string, schema: Schema): Schema {
+  return {
+    type: "object",
+    properties: { [name]: schema },
+    required: [name],
+    additionalProperties: false,
+  };
+}
+
+/**
+ * The grammar at a level, as it is without `[query]` in the configuration.
+ *
+ * @param prefix where the named schemas stand in the document
+ * @returns the schema of a body, and the named schemas that it refers to
+ */
+export function querySchema(
+  level: Level,
+  prefix: string,
+): { body: Schema; definitions: Readonly<Record<string, Schema>> } {
+  const schemas = new Map<string, Schema>();
+  const reference = collectInto(schemas, prefix, level);
+  const there = Object.entries(definitions).filter(
+    ([, { level: least = "core" }]) => level === "full" || least === level,
+  );
+  const operations = there.map(([name, { fields, inBatch, description, rules }]) => {
+    const make = named(name, () => ({
+      description,
+      ...objectSchema(fields)(reference),
+      ...rules?.(reference),
+    }));
+    return { inBatch, schema: keyed(name, make(reference)) };
+  });
+  const elements = operations.filter(({ inBatch }) => inBatch).map(({ schema }) => schema);
+  const batch = { type: "array", minItems: 1, maxItems: largestBatch, items: { oneOf: elements } };
+  const body = {
+    description: `One operation, as an object with one key. The gateway refuses more than can be said here: ${Object.values(beyondSchema).join("; ")}.`,
+    oneOf: [...operations.map(({ schema }) => schema), keyed(batchKey, batch)],
+  };
+  return { body, definitions: Object.fromEntries(schemas) };
+}

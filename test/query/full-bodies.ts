@@ -1,0 +1,78 @@
+/** Bodies of the full grammar that the core has not. */
+
+import { select } from "./kit.ts";
+
+/** A sum. */
+export const sum = { fn: "sum", column: "total", as: "revenue" };
+/** A count of rows. */
+export const count = { fn: "count", as: "n" };
+/** An order by one column. */
+export const order = { column: "name" };
+/** A table that is changed. */
+export const target = { database: "main", table: "users" };
+
+/** A Select without `columns`. */
+export function summary(fields: object) {
+  return { Select: { database: "main", from: "orders", ...fields } };
+}
+
+/** Each is accepted by the full grammar. */
+export const fullBodies: readonly object[] = [
+  summary({ aggregate: [count] }),
+  summary({ columns: ["region"], group_by: ["region"], aggregate: [sum, count] }),
+  summary({
+    group_by: ["orders.region", "day"],
+    aggregate: [{ ...count, column: "id", distinct: true }],
+  }),
+  summary({ aggregate: [sum], having: { column: "revenue", cmp: ">", value: 3 } }),
+  summary({
+    group_by: ["region"],
+    aggregate: [sum],
+    having: { column: "region", cmp: "=", value: "eu" },
+  }),
+  summary({
+    group_by: ["region"],
+    aggregate: [sum],
+    order_by: [{ column: "revenue", direction: "DESC" }, { column: "region" }],
+  }),
+  select({ distinct: true }),
+  select({ distinct: false, offset: 1 }),
+  select({
+    order_by: [order, { column: "id", direction: "DESC" }],
+    after: ["x", 9007199254740993n.toString()],
+  }),
+  select({ order_by: order, after: [null] }),
+  select({ join: { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" } }),
+  select({
+    join: [
+      { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" },
+      { table: "lines", on: "lines.order_id = orders.id", join_type: "INNER" },
+    ],
+  }),
+  select({ where: { column: "name", cmp: "ILIKE", value: "a%" } }),
+  select({ where: { column: "id", cmp: "NOT IN", value: [1, [null]] } }),
+  { Insert: { ...target, values: [{ id: 1 }], returning: ["id"] } },
+  { Update: { ...target, set: { a: 1 }, where: null, returning: ["*"] } },
+  { Update: { ...target, add: { stock: -1.5 }, where: null } },
+  { Update: { ...target, add: { stock: -1 }, set: { a: 1 }, where: null } },
+  { Delete: { ...target, where: null, returning: ["users.id"] } },
+  { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } },
+  {
+    Upsert: {
+      ...target,
+      values: [{ id: 1 }],
+      on_conflict: ["id", "b"],
+      update: ["name"],
+      returning: ["id"],
+    },
+  },
+  { Preview: { Delete: { ...target, where: null } } },
+  { Preview: { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } } },
+  { Batch: [{ Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } }] },
+  {
+    CreateTable: {
+      ...target,
+      columns: [{ name: "id", type: "int", default: 7, references: "orders.id" }],
+    },
+  },
+];
