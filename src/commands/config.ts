@@ -6,8 +6,8 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/known-databases.ts";
-import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
-import { readRevocations } from "../identity/revocation-file.ts";
+import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
+import { revocationsIn } from "../identity/live-revocations.ts";
 import { exposureWarnings } from "./exposure.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
 import { print } from "./output.ts";
@@ -18,7 +18,9 @@ import { writeProblems } from "./writable.ts";
 async function checkKeys({ configuration, serviceDirectory }: LoadedConfiguration) {
   const keys = keysDirectoryOf(serviceDirectory);
   if (!existsSync(keys)) return false;
-  const found = await readKeyFiles(keys, { checkRead: configuration.auth.check_permissions });
+  const found = await keyFilesIn(keys, {
+    checkRead: configuration.auth.check_permissions,
+  }).read();
   print(`signing keys   ok  ${keys} (${found.length})`);
   return true;
 }
@@ -46,8 +48,8 @@ async function checkRevocations({ configuration: { auth } }: LoadedConfiguration
     print(`revocations    --  ${file} is made by the first revocation`);
     return;
   }
-  const revocations = await readRevocations(file, { checkRead: auth.check_permissions });
-  print(`revocations    ok  ${file} (${revocations.length})`);
+  const { count } = await revocationsIn(file, { checkRead: auth.check_permissions }).read();
+  print(`revocations    ok  ${file} (${count})`);
 }
 
 async function checkCertificate({ configuration: { server, auth } }: LoadedConfiguration) {

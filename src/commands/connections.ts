@@ -1,7 +1,6 @@
 import { existsSync } from "node:fs";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { readRevocations } from "../identity/revocation-file.ts";
-import { indexRevocations } from "../identity/revocations.ts";
+import { revocationsIn } from "../identity/live-revocations.ts";
 import {
   type Connection,
   connectionsOf,
@@ -35,7 +34,7 @@ async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
   const { auth } = loaded.configuration;
   const snapshot = await readAccess(loaded);
   const checkRead = { checkRead: auth.check_permissions };
-  const revocations = indexRevocations(await readRevocations(auth.revocations_file, checkRead));
+  const revocations = await revocationsIn(auth.revocations_file, checkRead).read();
   const context = { snapshot: () => snapshot, revocations };
   const live = (store: StateStore) =>
     connectionsOf(store).filter((one) => isConnected(context, one));

@@ -1,19 +1,23 @@
 import { Command } from "commander";
 import { epochSeconds } from "../clock.ts";
-import { keysDirectoryOf, readKeyFiles } from "../identity/key-file.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
+import type { KeyStore } from "../identity/key-store.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { print, printJson, printTable } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
+
+function keysOf({ configuration: { auth }, serviceDirectory }: LoadedConfiguration): KeyStore {
+  return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
+}
 
 function moment(seconds: number | undefined): string {
   return seconds === undefined ? "-" : new Date(seconds * 1000).toISOString();
 }
 
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
-  const { configuration, serviceDirectory } = loadFor(options);
-  const { check_permissions: checkRead } = configuration.auth;
-  const keys = await readKeyFiles(keysDirectoryOf(serviceDirectory), { checkRead });
+  const keys = await keysOf(loadFor(options)).read();
   const now = epochSeconds();
   // What the key itself is stays in its file.
   const shown = keys.map((key) => ({
@@ -33,15 +37,15 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
 }
 
 async function rotate(options: CommonOptions): Promise<void> {
-  const { configuration, serviceDirectory } = loadFor(options);
-  const { signing_algorithm: algorithm, token_expiration: lifetime } = configuration.auth;
-  const { kid } = await rotateKey(keysDirectoryOf(serviceDirectory), algorithm, lifetime);
+  const loaded = loadFor(options);
+  const { signing_algorithm: algorithm, token_expiration: lifetime } = loaded.configuration.auth;
+  const { kid } = await rotateKey(keysOf(loaded), algorithm, lifetime);
   print(`New tokens are signed by ${kid}; nobody is logged out.`);
 }
 
 async function revoke(kid: string, options: CommonOptions): Promise<void> {
-  const { configuration, serviceDirectory } = loadFor(options);
-  await revokeKey(keysDirectoryOf(serviceDirectory), configuration.auth.signing_algorithm, kid);
+  const loaded = loadFor(options);
+  await revokeKey(keysOf(loaded), loaded.configuration.auth.signing_algorithm, kid);
   print(`Deleted ${kid}: every token that it has signed stops working.`);
 }
 

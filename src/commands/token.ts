@@ -4,11 +4,12 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { credentialOf } from "../identity/credential.ts";
-import { keysDirectoryOf } from "../identity/key-file.ts";
+import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { loadKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
-import { LONGEST_TOKEN_LIFETIME, readRevocations } from "../identity/revocation-file.ts";
-import { earliestIssue, revoke, revokeTokensOf } from "../identity/revocations.ts";
+import { revocationsIn } from "../identity/live-revocations.ts";
+import { LONGEST_TOKEN_LIFETIME } from "../identity/revocation-file.ts";
+import type { RevocationStore } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
 import { tokenRole } from "../identity/token-role.ts";
 import { invocation } from "../invocation.ts";
@@ -63,6 +64,10 @@ function readLifetime(text: string): number {
   throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
 }
 
+function revocationsOf({ configuration: { auth } }: LoadedConfiguration): RevocationStore {
+  return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
+}
+
 interface IssueOptions extends CommonOptions {
   readonly database?: string;
   readonly expires: number;
@@ -79,19 +84,18 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
   const role = await namingUser(username, () => tokenRole(snapshot, username, database), database);
   const checkRead = { checkRead: auth.check_permissions };
-  const directory = keysDirectoryOf(loaded.serviceDirectory);
-  const algorithm = auth.signing_algorithm;
-  const ring = await loadKeyRing({ ...checkRead, directory, algorithm });
-  const revocations = await readRevocations(auth.revocations_file, checkRead);
+  const keys = keyFilesIn(keysDirectoryOf(loaded.serviceDirectory), checkRead);
+  const ring = await loadKeyRing(keys, auth.signing_algorithm);
+  const revocations = await revocationsOf(loaded).read();
   const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
     username,
     database,
     role,
     credential: credentialOf(user),
     lifetime: expires,
-    notBefore: Math.max(user.tokensValidAfter + 1, earliestIssue(revocations, username)),
+    notBefore: Math.max(user.tokensValidAfter + 1, revocations.earliestIssue(username)),
   });
-  await noteMachineToken(directory, ring.signer.kid, claims.expiresAt);
+  await noteMachineToken(keys, ring.signer.kid, claims.expiresAt);
   const until = new Date(claims.expiresAt * 1000).toISOString();
   const limit = database === EVERY_DATABASE ? "every database that its grants open" : database;
   process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
@@ -118,17 +122,17 @@ async function revokeTokens(
   }
   const tokenId = written === undefined ? undefined : readTokenId(written);
   const loaded = loadFor(options);
-  const file = loaded.configuration.auth.revocations_file;
+  const revocations = revocationsOf(loaded);
   if (client !== undefined) {
     await endClient(loaded, client, username);
   } else if (username !== undefined) {
     await requireTokenOwner(loaded, username);
-    await revokeTokensOf(file, username);
+    await revocations.revokeUser(username);
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
     // When it expires is not known from its id alone, so it is kept for as long as any token lives.
-    const until = epochSeconds() + LONGEST_TOKEN_LIFETIME;
-    await revoke(file, { jti: tokenId, until });
+    const expiresAt = epochSeconds() + LONGEST_TOKEN_LIFETIME;
+    await revocations.revokeToken({ tokenId, expiresAt });
     print(`Revoked the token ${tokenId}.`);
     await endFamily(loaded, tokenId);
   }

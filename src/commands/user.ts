@@ -3,8 +3,9 @@ import { planPatchUser, planRemoveUser, planSetPassword } from "../access/admini
 import { viewUser } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash-costs.ts";
+import { revocationsIn } from "../identity/live-revocations.ts";
 import { hashPassword } from "../identity/password.ts";
-import { revokeTokensOf } from "../identity/revocations.ts";
+
 import {
   type CommonOptions,
   changeAccess,
@@ -38,7 +39,8 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
 
 /** Ends the tokens that a user has by now for good, also should an older access file come back. */
 function endTokens({ auth }: Configuration, username: string): Promise<void> {
-  return revokeTokensOf(auth.revocations_file, username);
+  const options = { checkRead: auth.check_permissions };
+  return revocationsIn(auth.revocations_file, options).revokeUser(username);
 }
 
 async function setPassword(

@@ -2,10 +2,11 @@ import type { AccessRules } from "../access/access-rules.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash-costs.ts";
-import { keysDirectoryOf } from "../identity/key-file.ts";
+import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
+import { openRevocations } from "../identity/live-revocations.ts";
 import type { LoginContext } from "../identity/login.ts";
-import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
+import type { LiveRevocations } from "../identity/revocations.ts";
 import { type CountingTokenAuthority, createTokenAuthority } from "../identity/token.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -44,9 +45,7 @@ export async function openIdentity(
   const { auth } = configuration;
   const checkRead = { checkRead: auth.check_permissions };
   const directory = keysDirectoryOf(serviceDirectory);
-  const keys = await openLiveKeyRing({
-    ...checkRead,
-    directory,
+  const keys = await openLiveKeyRing(keyFilesIn(directory, checkRead), {
     algorithm: auth.signing_algorithm,
     // A process that is started in the place of another must not sign by keys of its own.
     mayMake: member?.isFirst ?? true,

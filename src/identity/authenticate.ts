@@ -1,7 +1,7 @@
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf } from "./credential.ts";
-import type { LiveRevocations } from "./revocations.ts";
+import type { Revocations } from "./revocations.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
 
 const SCHEME = "Bearer ";
@@ -31,9 +31,6 @@ export function readBearerToken(header: string | undefined): string {
   return match[1];
 }
 
-/** What the revocations say of a token. */
-export type Revocations = Pick<LiveRevocations, "isRevoked">;
-
 /**
  * Holds a verified token against the access file and the revocations as they are now.
  *
@@ -42,7 +39,7 @@ export type Revocations = Pick<LiveRevocations, "isRevoked">;
  */
 export function identify(
   snapshot: Snapshot,
-  revocations: Revocations,
+  revocations: Pick<Revocations, "isRevoked">,
   token: IdentifiedToken,
 ): User {
   const user = snapshot.users.get(token.username);
@@ -63,7 +60,7 @@ export function identify(
 export function authenticate(
   tokens: Pick<TokenAuthority, "verify">,
   snapshot: Snapshot,
-  revocations: Revocations,
+  revocations: Pick<Revocations, "isRevoked">,
   header: string | undefined,
 ): Caller {
   const token = tokens.verify(readBearerToken(header));

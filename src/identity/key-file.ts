@@ -1,12 +1,12 @@
 import { existsSync } from "node:fs";
-import { readdir, rm } from "node:fs/promises";
+import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
-import { calculateJwkThumbprint, exportJWK, generateKeyPair, generateSecret, type JWK } from "jose";
-import { epochSeconds } from "../clock.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
+import { lockFileOf, withLock } from "../files/lock.ts";
 import { giveToDirectoryOwner } from "../files/ownership.ts";
-import type { SigningAlgorithm } from "./signature.ts";
+import { watchFile } from "../files/watch.ts";
+import type { KeyChange, KeyStore } from "./key-store.ts";
 import { canSign, type StoredKey, storedKeyShape } from "./stored-key.ts";
 
 /** Where the signing keys lie. */
@@ -50,61 +50,62 @@ function fileOf(directory: string, kid: string): string {
 }
 
 /** The names of the keys that have a file; none where there is no directory yet. */
-export async function listKeyNames(directory: string): Promise<string[]> {
+async function listNames(directory: string): Promise<string[]> {
   if (!existsSync(directory)) return [];
   const names = await readdir(directory);
   return names.flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []);
 }
 
-/**
- * Reads every key in `directory`, newest first.
- *
- * @throws KeyFileError or UnsafeFileError if one of them cannot be used
- */
-export async function readKeyFiles(
-  directory: string,
-  options: { checkRead: boolean },
-): Promise<StoredKey[]> {
-  const names = await listKeyNames(directory);
+async function readAll(directory: string, options: { checkRead: boolean }): Promise<StoredKey[]> {
+  const names = await listNames(directory);
   const keys = await Promise.all(names.map((kid) => readKeyFile(fileOf(directory, kid), options)));
   return keys.sort((a, b) => b.created - a.created || a.kid.localeCompare(b.kid));
 }
 
-async function generate(alg: SigningAlgorithm): Promise<JWK> {
-  const options = { extractable: true };
-  if (alg === "HS256") return exportJWK(await generateSecret(alg, options));
-  const { privateKey } = await generateKeyPair(alg, options);
-  return exportJWK(privateKey);
-}
-
-/** A symmetric key's thumbprint would be a hash of the secret, so such a key gets a random name. */
-async function nameKey(jwk: JWK): Promise<string> {
-  return jwk.kty === "oct" ? crypto.randomUUID() : calculateJwkThumbprint(jwk);
-}
-
-/** Puts a key into its file, new or in the place of the old one. The caller holds the lock. */
-export async function writeKeyFile(directory: string, key: StoredKey): Promise<void> {
-  const file = fileOf(directory, key.kid);
-  await replaceFile(file, `${JSON.stringify(key, null, 2)}\n`);
-  await giveToDirectoryOwner(file);
-}
-
-/** Takes a key's file away for good. The caller holds the lock. */
-export async function deleteKeyFile(directory: string, kid: string): Promise<void> {
-  await rm(fileOf(directory, kid));
-  await syncDirectory(directory);
-}
-
-/** Makes a key and puts it into `directory` with mode 0600. The caller holds the lock. */
-export async function createKeyFile(directory: string, alg: SigningAlgorithm): Promise<StoredKey> {
-  let jwk = await generate(alg);
-  let kid = await nameKey(jwk);
-  // A command line would take such a name for an option, just when a leaked key must be revoked.
-  while (kid.startsWith("-")) {
-    jwk = await generate(alg);
-    kid = await nameKey(jwk);
+/** Makes the directory, but not the one that it is in: that may have been moved away. */
+async function makeDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory, { mode: 0o700 });
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EEXIST") return;
+    throw error;
   }
-  const stored = storedKeyShape.parse({ kid, alg, created: epochSeconds(), jwk });
-  await writeKeyFile(directory, stored);
-  return stored;
+  await giveToDirectoryOwner(directory);
+}
+
+/** The caller holds the lock. */
+async function apply(directory: string, change: KeyChange): Promise<void> {
+  if (change.kind === "delete") {
+    await rm(fileOf(directory, change.kid));
+    await syncDirectory(directory);
+  } else {
+    const file = fileOf(directory, change.key.kid);
+    await replaceFile(file, `${JSON.stringify(change.key, null, 2)}\n`);
+    await giveToDirectoryOwner(file);
+  }
+}
+
+/**
+ * The keys in a directory, each in a file of its own with mode 0600. The directory is made by the
+ * first change.
+ *
+ * @param options.checkRead also refuse to read a key file that others may read
+ */
+export function keyFilesIn(directory: string, options: { checkRead: boolean }): KeyStore {
+  return {
+    place: directory,
+    read: () => readAll(directory, options),
+    names: () => listNames(directory),
+    // Who made a key has locked the directory, and the lock is still there.
+    hadKeys: async () =>
+      existsSync(lockFileOf(directory)) || (await listNames(directory)).length > 0,
+    async change(plan) {
+      await makeDirectory(directory);
+      await withLock(directory, async () => {
+        const changes = await plan(await readAll(directory, { checkRead: false }));
+        for (const change of changes) await apply(directory, change);
+      });
+    },
+    watch: (onChange) => watchFile(directory, onChange),
+  };
 }

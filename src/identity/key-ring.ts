@@ -1,11 +1,8 @@
 import type { KeyObject } from "node:crypto";
-import { existsSync } from "node:fs";
 import { type CryptoKey, importJWK, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
-import { lockFileOf } from "../files/lock.ts";
-import { watchFile } from "../files/watch.ts";
-import { listKeyNames, readKeyFiles } from "./key-file.ts";
 import { ensureSigner, keyState, signerOf } from "./key-rotation.ts";
+import type { KeyStore } from "./key-store.ts";
 import type { SigningAlgorithm } from "./signature.ts";
 import { publicJwk, type StoredKey, verifierOf } from "./stored-key.ts";
 
@@ -25,26 +22,19 @@ export interface KeyRing {
   readonly jwks: { keys: JWK[] };
 }
 
-/** The keys as they are in force, kept up to date with the directory. */
+/** The keys as they are in force, kept up to date with where they are held. */
 export interface LiveKeyRing {
   readonly ring: KeyRing;
-  /** True while the directory is not what is in force. */
+  /** True while what is held is not what is in force. */
   readonly stale: boolean;
   close(): Promise<void>;
 }
 
-export interface KeyRingOptions {
-  readonly directory: string;
-  readonly algorithm: SigningAlgorithm;
-  /** Also refuse a key file that others may read. */
-  readonly checkRead: boolean;
-}
-
 /** There is no key that signs. */
 export class KeysMissingError extends Error {
-  constructor(directory: string) {
+  constructor(place: string) {
     super(
-      `${directory} holds no key that signs: restore the keys, or, if they are lost, make new ones ` +
+      `${place} holds no key that signs: restore the keys, or, if they are lost, make new ones ` +
         "with `gatehouse key rotate`, which ends every token",
     );
     this.name = "KeysMissingError";
@@ -84,17 +74,11 @@ async function buildKeyRing(
  * @throws KeysMissingError if none of them signs, KeyFileError or UnsafeFileError if a key file
  *   cannot be used
  */
-export async function loadKeyRing(options: KeyRingOptions): Promise<KeyRing> {
-  const { directory, algorithm } = options;
-  const found = await readKeyFiles(directory, options);
+export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm): Promise<KeyRing> {
+  const found = await store.read();
   const signer = signerOf(found, algorithm);
-  if (signer === undefined) throw new KeysMissingError(directory);
+  if (signer === undefined) throw new KeysMissingError(store.place);
   return buildKeyRing(algorithm, found, signer);
-}
-
-/** True if there was a key before: who made it has locked the directory, and the lock is still there. */
-async function hadKeys(directory: string): Promise<boolean> {
-  return existsSync(lockFileOf(directory)) || (await listKeyNames(directory)).length > 0;
 }
 
 /**
@@ -104,24 +88,24 @@ async function hadKeys(directory: string): Promise<boolean> {
  * @throws KeyFileError or UnsafeFileError if a key file cannot be used
  */
 export async function openKeyRing(
-  options: KeyRingOptions,
+  store: KeyStore,
+  algorithm: SigningAlgorithm,
   onReplaced?: () => void,
 ): Promise<KeyRing> {
-  const { directory, algorithm } = options;
   try {
-    return await loadKeyRing(options);
+    return await loadKeyRing(store, algorithm);
   } catch (error) {
     if (!(error instanceof KeysMissingError)) throw error;
-    const hadOthers = await hadKeys(directory);
-    await ensureSigner(directory, algorithm);
+    const hadOthers = await store.hadKeys();
+    await ensureSigner(store, algorithm);
     if (hadOthers) onReplaced?.();
-    return loadKeyRing(options);
+    return loadKeyRing(store, algorithm);
   }
 }
 
-/** The ring without the keys whose files are gone; all of it while that is so of the signer's. */
-async function withoutDeleted(ring: KeyRing, directory: string): Promise<KeyRing> {
-  const present = new Set(await listKeyNames(directory).catch(() => []));
+/** The ring without the keys that were deleted; all of it while the signer is among those. */
+async function withoutDeleted(ring: KeyRing, store: KeyStore): Promise<KeyRing> {
+  const present = new Set(await store.names().catch(() => []));
   if (!present.has(ring.signer.kid)) return ring;
   return {
     ...ring,
@@ -132,7 +116,8 @@ async function withoutDeleted(ring: KeyRing, directory: string): Promise<KeyRing
   };
 }
 
-export interface LiveKeyRingOptions extends KeyRingOptions {
+export interface LiveKeyRingOptions {
+  readonly algorithm: SigningAlgorithm;
   /** True if a key is to be made where there is none: at a start, never later. */
   readonly mayMake: boolean;
   /** Told that a key is made in the place of one that there was before. */
@@ -142,32 +127,36 @@ export interface LiveKeyRingOptions extends KeyRingOptions {
 }
 
 /**
- * Loads the keys and keeps them in step with the directory: a new key signs and a deleted one
- * verifies nothing within a second. While no key that signs is there, such as in a directory that
- * was moved away, the last good ones stay in force. While a key file cannot be used, no new key is
+ * Loads the keys and keeps them in step with where they are held: a new key signs and a deleted
+ * one verifies nothing within a second. While no key that signs is there, such as in a directory
+ * that was moved away, the last good ones stay in force. While a key cannot be used, no new key is
  * taken, but a deleted one is dropped all the same.
  *
  * @throws KeysMissingError, KeyFileError or UnsafeFileError if the keys cannot be used at first
  */
-export async function openLiveKeyRing(options: LiveKeyRingOptions): Promise<LiveKeyRing> {
-  const { directory, mayMake, onReplaced } = options;
-  let ring = await (mayMake ? openKeyRing(options, onReplaced) : loadKeyRing(options));
+export async function openLiveKeyRing(
+  store: KeyStore,
+  { algorithm, mayMake, onReplaced, onReload, onFailure }: LiveKeyRingOptions,
+): Promise<LiveKeyRing> {
+  let ring = await (mayMake
+    ? openKeyRing(store, algorithm, onReplaced)
+    : loadKeyRing(store, algorithm));
   let stale = false;
   let reloading: Promise<void> = Promise.resolve();
 
   async function reload(): Promise<void> {
     try {
-      ring = await loadKeyRing(options);
+      ring = await loadKeyRing(store, algorithm);
       stale = false;
-      options.onReload();
+      onReload();
     } catch (error) {
       stale = true;
-      ring = await withoutDeleted(ring, directory);
-      options.onFailure(error);
+      ring = await withoutDeleted(ring, store);
+      onFailure(error);
     }
   }
 
-  const watch = watchFile(directory, () => {
+  const watch = store.watch(() => {
     reloading = reloading.then(reload);
   });
   return {

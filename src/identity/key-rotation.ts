@@ -1,11 +1,9 @@
-import { mkdir } from "node:fs/promises";
+import { calculateJwkThumbprint, exportJWK, generateKeyPair, generateSecret, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
-import { withLock } from "../files/lock.ts";
-import { giveToDirectoryOwner } from "../files/ownership.ts";
 import { Refusal } from "../refusal.ts";
-import { createKeyFile, deleteKeyFile, readKeyFiles, writeKeyFile } from "./key-file.ts";
+import type { KeyChange, KeyStore } from "./key-store.ts";
 import type { SigningAlgorithm } from "./signature.ts";
-import type { StoredKey } from "./stored-key.ts";
+import { type StoredKey, storedKeyShape } from "./stored-key.ts";
 
 /** Seconds that a running gateway may still sign with a key after its retirement. */
 const HANDOVER = 60;
@@ -27,24 +25,32 @@ export function signerOf(
   return keys.find((key) => key.alg === algorithm && key.verifies_until === undefined);
 }
 
-/** Makes the directory, but not the one that it is in: that may have been moved away. */
-async function makeDirectory(directory: string): Promise<void> {
-  try {
-    await mkdir(directory, { mode: 0o700 });
-  } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EEXIST") return;
-    throw error;
-  }
-  await giveToDirectoryOwner(directory);
+async function generate(alg: SigningAlgorithm): Promise<JWK> {
+  const options = { extractable: true };
+  if (alg === "HS256") return exportJWK(await generateSecret(alg, options));
+  const { privateKey } = await generateKeyPair(alg, options);
+  return exportJWK(privateKey);
 }
 
-/** Everything that changes keys holds this lock and sees keys that nobody else is changing. */
-async function withKeys<T>(
-  directory: string,
-  work: (keys: readonly StoredKey[]) => Promise<T>,
-): Promise<T> {
-  await makeDirectory(directory);
-  return withLock(directory, async () => work(await readKeyFiles(directory, { checkRead: false })));
+/** A symmetric key's thumbprint would be a hash of the secret, so such a key gets a random name. */
+async function nameKey(jwk: JWK): Promise<string> {
+  return jwk.kty === "oct" ? crypto.randomUUID() : calculateJwkThumbprint(jwk);
+}
+
+/** Makes a key, which is held nowhere yet. */
+export async function makeKey(alg: SigningAlgorithm): Promise<StoredKey> {
+  let jwk = await generate(alg);
+  let kid = await nameKey(jwk);
+  // A command line would take such a name for an option, just when a leaked key must be revoked.
+  while (kid.startsWith("-")) {
+    jwk = await generate(alg);
+    kid = await nameKey(jwk);
+  }
+  return storedKeyShape.parse({ kid, alg, created: epochSeconds(), jwk });
+}
+
+function put(key: StoredKey): KeyChange {
+  return { kind: "put", key };
 }
 
 /**
@@ -54,22 +60,24 @@ async function withKeys<T>(
  * @param tokenLifetime seconds that a token from a login lives
  */
 export async function rotateKey(
-  directory: string,
+  store: KeyStore,
   algorithm: SigningAlgorithm,
   tokenLifetime: number,
 ): Promise<StoredKey> {
-  return withKeys(directory, async (keys) => {
-    const made = await createKeyFile(directory, algorithm);
-    const loginTokensUntil = epochSeconds() + tokenLifetime + HANDOVER;
-    for (const key of keys) {
-      const state = keyState(key, epochSeconds());
-      if (state === "expired") await deleteKeyFile(directory, key.kid);
-      if (state !== "signs" || key.alg !== algorithm) continue;
-      const verifiesUntil = Math.max(loginTokensUntil, key.machine_tokens_until ?? 0);
-      await writeKeyFile(directory, { ...key, verifies_until: verifiesUntil });
-    }
-    return made;
+  const made = await makeKey(algorithm);
+  await store.change(async (keys) => {
+    const now = epochSeconds();
+    const loginTokensUntil = now + tokenLifetime + HANDOVER;
+    const changes = keys.flatMap((key): KeyChange[] => {
+      const state = keyState(key, now);
+      if (state === "expired") return [{ kind: "delete", kid: key.kid }];
+      if (state !== "signs" || key.alg !== algorithm) return [];
+      const until = Math.max(loginTokensUntil, key.machine_tokens_until ?? 0);
+      return [put({ ...key, verifies_until: until })];
+    });
+    return [put(made), ...changes];
   });
+  return made;
 }
 
 /**
@@ -79,40 +87,36 @@ export async function rotateKey(
  * @throws Refusal `key_not_found`
  */
 export async function revokeKey(
-  directory: string,
+  store: KeyStore,
   algorithm: SigningAlgorithm,
   kid: string,
 ): Promise<void> {
-  await withKeys(directory, async (keys) => {
+  await store.change(async (keys) => {
     if (!keys.some((key) => key.kid === kid)) throw new Refusal("key_not_found");
     const isSigner = signerOf(keys, algorithm)?.kid === kid;
-    if (isSigner) await createKeyFile(directory, algorithm);
-    await deleteKeyFile(directory, kid);
+    const made = isSigner ? [put(await makeKey(algorithm))] : [];
+    return [...made, { kind: "delete", kid }];
   });
 }
 
-/** The key that signs, made if there is none. */
-export async function ensureSigner(
-  directory: string,
-  algorithm: SigningAlgorithm,
-): Promise<StoredKey> {
-  return withKeys(
-    directory,
-    async (keys) => signerOf(keys, algorithm) ?? (await createKeyFile(directory, algorithm)),
+/** Makes a key that signs, if there is none. */
+export async function ensureSigner(store: KeyStore, algorithm: SigningAlgorithm): Promise<void> {
+  await store.change(async (keys) =>
+    signerOf(keys, algorithm) === undefined ? [put(await makeKey(algorithm))] : [],
   );
 }
 
 /** Notes on the key that it has signed a token that lives until `expiresAt` (epoch seconds). */
 export async function noteMachineToken(
-  directory: string,
+  store: KeyStore,
   kid: string,
   expiresAt: number,
 ): Promise<void> {
-  await withKeys(directory, async (keys) => {
+  await store.change(async (keys) => {
     const key = keys.find((candidate) => candidate.kid === kid);
     // Rotated or revoked in between: a token of it could die early, so it must not be handed out.
     if (key?.verifies_until !== undefined || key === undefined) throw new Refusal("key_not_found");
     const until = Math.max(expiresAt, key.machine_tokens_until ?? 0);
-    await writeKeyFile(directory, { ...key, machine_tokens_until: until });
+    return [put({ ...key, machine_tokens_until: until })];
   });
 }

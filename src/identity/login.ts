@@ -8,7 +8,7 @@ import { costsOnFile } from "./hash-costs.ts";
 import type { HashClient } from "./hash-queue.ts";
 import type { Hashing } from "./hashing.ts";
 import { isWeaker, strengthenHash, verifyPassword } from "./password.ts";
-import type { LiveRevocations } from "./revocations.ts";
+import type { Revocations } from "./revocations.ts";
 import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts";
 import type { TokenAuthority } from "./token.ts";
 import { tokenRole } from "./token-role.ts";
@@ -30,7 +30,7 @@ export interface IssuedToken {
 /** What logging in needs of its surroundings. */
 export interface LoginContext {
   readonly snapshot: () => Snapshot;
-  readonly revocations: Pick<LiveRevocations, "earliestIssue">;
+  readonly revocations: Pick<Revocations, "earliestIssue">;
   readonly change: AccessRules["change"];
   readonly tokens: TokenAuthority;
   readonly throttle: LoginThrottle;

@@ -1,7 +1,8 @@
 import { decodeJwt } from "jose";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
-import { identify, type Revocations, readBearerToken } from "../identity/authenticate.ts";
+import { identify, readBearerToken } from "../identity/authenticate.ts";
+import type { Revocations } from "../identity/revocations.ts";
 import type { TokenAuthority, TokenClaims } from "../identity/token.ts";
 import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.ts";
 import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
@@ -36,7 +37,7 @@ export interface PrincipalSources {
   readonly authorizationServer: AccessTokenVerifier | undefined;
   readonly externalIssuers: ExternalIssuers;
   readonly snapshot: () => Snapshot;
-  readonly revocations: Revocations & { earliestIssue(username: string): number };
+  readonly revocations: Revocations;
 }
 
 const allScopes: ReadonlySet<McpScope> = new Set(mcpScopes);

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { keyFilesIn } from "../../src/identity/key-file.ts";
 import { ensureSigner } from "../../src/identity/key-rotation.ts";
 import { grant, user } from "../access/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
@@ -18,7 +19,8 @@ const robots = [
 /** Robots, and the key that a first start makes. */
 async function installRobots(t: Test): Promise<Installation> {
   const gatehouse = install(t, `${people}${robots}`);
-  await ensureSigner(path.join(gatehouse.home, "keys"), "ES256");
+  const keys = keyFilesIn(path.join(gatehouse.home, "keys"), { checkRead: true });
+  await ensureSigner(keys, "ES256");
   return gatehouse;
 }
 

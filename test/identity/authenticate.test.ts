@@ -2,6 +2,7 @@ import t, { type Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { authenticate } from "../../src/identity/authenticate.ts";
 import { credentialOf } from "../../src/identity/credential.ts";
+import { keyFilesIn } from "../../src/identity/key-file.ts";
 import { openKeyRing } from "../../src/identity/key-ring.ts";
 import { revokeKey, rotateKey } from "../../src/identity/key-rotation.ts";
 import { createTokenAuthority } from "../../src/identity/token.ts";
@@ -10,7 +11,8 @@ import { hashWith, refusalOf, SALT, temporaryDirectory, user } from "../access/k
 /** Users as they are on file, a token of alice's, and who shows it. */
 async function open(t: Test) {
   const directory = temporaryDirectory(t);
-  const load = () => openKeyRing({ directory, algorithm: "ES256", checkRead: true });
+  const keys = keyFilesIn(directory, { checkRead: true });
+  const load = () => openKeyRing(keys, "ES256");
   let ring = await load();
   const tokens = createTokenAuthority(() => ring, "gatehouse");
   const alice = parseAccessFile(user("alice"), "access.toml").users.get("alice");
@@ -25,7 +27,7 @@ async function open(t: Test) {
   });
   const revoked = new Set<string>();
   return {
-    directory,
+    keys,
     tokens,
     token,
     claims,
@@ -71,17 +73,15 @@ t.test("a remembered token is held against the files each time that it is shown"
 });
 
 t.test("a remembered token outlives a rotation, and not the revocation of its key", async (t) => {
-  const { refusal, reload, directory } = await open(t);
+  const { refusal, reload, keys } = await open(t);
   const file = user("alice");
-  const [kid = ""] = (
-    await openKeyRing({ directory, algorithm: "ES256", checkRead: true })
-  ).jwks.keys.map((key) => key.kid);
+  const [kid = ""] = await keys.names();
   t.equal(refusal(file), undefined);
-  await rotateKey(directory, "ES256", 60);
+  await rotateKey(keys, "ES256", 60);
   await reload();
   t.equal(refusal(file), undefined, "the old key verifies");
   t.equal(refusal(file), undefined);
-  await revokeKey(directory, "ES256", kid);
+  await revokeKey(keys, "ES256", kid);
   await reload();
   t.equal(refusal(file), "token_invalid", "the key is revoked");
   t.equal(refusal(file), "token_invalid");

@@ -1,11 +1,11 @@
 import path from "node:path";
 import { CompactSign, importJWK } from "jose";
-import t, { type Test } from "tap";
-import { createKeyFile } from "../../src/identity/key-file.ts";
+import t from "tap";
+import { makeKey } from "../../src/identity/key-rotation.ts";
 import { type SigningAlgorithm, signingAlgorithms } from "../../src/identity/signature.ts";
 import { verifierOf } from "../../src/identity/stored-key.ts";
 import { type PinnedKeys, verifySignature } from "../../src/identity/verify-pinned.ts";
-import { refusalOf, temporaryDirectory } from "../access/kit.ts";
+import { refusalOf } from "../access/kit.ts";
 import { corpus } from "../kit/corpora.ts";
 import { checkVectors } from "./wycheproof.ts";
 
@@ -35,8 +35,8 @@ if (directory !== undefined) {
 }
 
 /** A key of its own, what it signs, and a look at whether that is taken. */
-async function openSigner(t: Test, algorithm: SigningAlgorithm) {
-  const stored = await createKeyFile(temporaryDirectory(t), algorithm);
+async function openSigner(algorithm: SigningAlgorithm) {
+  const stored = await makeKey(algorithm);
   const [key, verifier] = [await importJWK(stored.jwk, algorithm), await verifierOf(stored)];
   const keys: PinnedKeys = { algorithm, verifier: (kid) => (kid === "k" ? verifier : undefined) };
   return {
@@ -55,7 +55,7 @@ async function openSigner(t: Test, algorithm: SigningAlgorithm) {
 
 for (const algorithm of signingAlgorithms) {
   t.test(`a signature of ${algorithm} that is bent in any bit is refused`, async (t) => {
-    const { sign, refusal } = await openSigner(t, algorithm);
+    const { sign, refusal } = await openSigner(algorithm);
     const { input, signature } = await sign("payload");
     t.equal(refusal(input, signature), undefined, "as it was made it is good");
     for (let bit = 0; bit < signature.length * 8; bit++) {

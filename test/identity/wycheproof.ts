@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
 import * as z from "zod";
-import { KeyFileError } from "../../src/identity/key-file.ts";
+import { KeyFileError, keyFilesIn } from "../../src/identity/key-file.ts";
 import { openKeyRing } from "../../src/identity/key-ring.ts";
 import { type SigningAlgorithm, signingAlgorithms } from "../../src/identity/signature.ts";
 import {
@@ -58,7 +58,7 @@ async function open(t: Test, keys: readonly Jwk[]): Promise<PinnedKeys | undefin
   const [algorithm = ""] = keys.map(algorithmOf);
   if (!isOurs(algorithm)) return undefined;
   try {
-    const ring = await openKeyRing({ directory, algorithm, checkRead: true });
+    const ring = await openKeyRing(keyFilesIn(directory, { checkRead: true }), algorithm);
     return { algorithm, verifier: (kid) => ring.verifier(safe(kid)) };
   } catch (error) {
     if (error instanceof KeyFileError) return undefined;

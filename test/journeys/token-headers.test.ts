@@ -2,7 +2,8 @@ import { createHmac, createPublicKey, type KeyObject } from "node:crypto";
 import path from "node:path";
 import { exportJWK, generateKeyPair } from "jose";
 import t from "tap";
-import { createKeyFile } from "../../src/identity/key-file.ts";
+import { keyFilesIn } from "../../src/identity/key-file.ts";
+import { makeKey } from "../../src/identity/key-rotation.ts";
 import { encodePart, type KeyFile, sign } from "../identity/forge.ts";
 import { checkRefused, checkTaken, type Forgery, forge, openForgery } from "./forgery.ts";
 
@@ -113,11 +114,13 @@ t.test("a kid that is not exactly the name of a key names none", async (t) => {
 t.test("a key of another algorithm verifies nothing, and lends its name to none", async (t) => {
   const forgery = await openForgery(t);
   const { claims, gateway, header } = forgery;
-  const directory = path.join(gateway.home, "keys");
+  const keys = keyFilesIn(path.join(gateway.home, "keys"), { checkRead: true });
   const reloads = () => gateway.service.log.filter(({ msg }) => msg === "signing keys reloaded");
   for (const algorithm of ["EdDSA", "RS256", "HS256"] as const) {
     const before = reloads().length;
-    const other: KeyFile = await createKeyFile(directory, algorithm);
+    const key = await makeKey(algorithm);
+    await keys.change(async () => [{ kind: "put", key }]);
+    const other: KeyFile = key;
     const { kid, alg } = other;
     await gateway.service.logged(() => reloads().length > before);
     const own = await sign(other, { alg, kid, typ: "JWT" }, claims);

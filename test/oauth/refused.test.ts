@@ -1,6 +1,7 @@
 import path from "node:path";
 import { decodeJwt, type JWTPayload, SignJWT } from "jose";
 import t, { type Test } from "tap";
+import { keyFilesIn } from "../../src/identity/key-file.ts";
 import { openSigningKeys } from "../../src/oauth/server/keys.ts";
 import { refusedBy } from "../access/kit.ts";
 import { PlainBrowser } from "./browser.ts";
@@ -166,7 +167,9 @@ t.test("a token of another server, or a bent one, opens nothing", async (t) => {
 t.test("a token for another audience opens nothing, whoever signed it", async (t) => {
   const setting = await openSetting(t);
   const { accessToken } = await obtainTokens(setting);
-  const { privateKeys } = await openSigningKeys(path.join(setting.directory, "keys"));
+  const { privateKeys } = await openSigningKeys(
+    keyFilesIn(path.join(setting.directory, "keys"), { checkRead: true }),
+  );
   const [key] = privateKeys;
   if (key === undefined) throw new Error("no key");
   const header = { alg: "ES256", typ: "at+jwt", kid: key.kid };

@@ -1,6 +1,6 @@
 import type { Snapshot, User } from "../../access/snapshot.ts";
 import { credentialOf } from "../../identity/credential.ts";
-import type { LiveRevocations } from "../../identity/revocations.ts";
+import type { Revocations } from "../../identity/revocations.ts";
 
 /**
  * Sessions, codes, grants and refresh tokens name their user together with the credential that it
@@ -32,7 +32,7 @@ export interface Issued {
 /** Where users are looked up. */
 export interface AccountContext {
   readonly snapshot: () => Snapshot;
-  readonly revocations: Pick<LiveRevocations, "isRevoked" | "earliestIssue">;
+  readonly revocations: Revocations;
 }
 
 /**

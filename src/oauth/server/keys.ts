@@ -1,9 +1,9 @@
 import type { KeyObject } from "node:crypto";
 import type { JWK } from "jose";
 import { epochSeconds } from "../../clock.ts";
-import { readKeyFiles } from "../../identity/key-file.ts";
 import { openKeyRing } from "../../identity/key-ring.ts";
 import { keyState } from "../../identity/key-rotation.ts";
+import type { KeyStore } from "../../identity/key-store.ts";
 
 /** The algorithm of access tokens (RFC 7518, section 3.4). */
 export const SIGNING_ALGORITHM = "ES256";
@@ -19,15 +19,13 @@ export interface SigningKeys {
 }
 
 /**
- * Loads the keys in `directory`, and makes the first one.
+ * Loads the keys, and makes the first one.
  *
- * @throws KeyFileError or UnsafeFileError if a key file cannot be used
+ * @throws KeyFileError or UnsafeFileError if a key cannot be used
  */
-export async function openSigningKeys(directory: string): Promise<SigningKeys> {
-  const options = { directory, algorithm: SIGNING_ALGORITHM, checkRead: true } as const;
-  const ring = await openKeyRing(options);
-  const files = await readKeyFiles(directory, options);
-  const usable = files.filter(
+export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
+  const ring = await openKeyRing(store, SIGNING_ALGORITHM);
+  const usable = (await store.read()).filter(
     (key) => key.alg === SIGNING_ALGORITHM && keyState(key, epochSeconds()) !== "expired",
   );
   return {

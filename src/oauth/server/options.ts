@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Snapshot, User } from "../../access/snapshot.ts";
-import type { LiveRevocations } from "../../identity/revocations.ts";
+import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
 import type { McpScope } from "../scopes.ts";
@@ -45,7 +45,7 @@ export interface AuthorizationServerOptions {
   /** Opens the limits on what one address may ask for. */
   readonly openLimit: OpenAddressLimit;
   readonly snapshot: () => Snapshot;
-  readonly revocations: Pick<LiveRevocations, "isRevoked" | "earliestIssue">;
+  readonly revocations: Revocations;
   /** For the audit; `fields` never hold a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
   readonly log: Log;

@@ -4,6 +4,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import path from "node:path";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
+import { keyFilesIn } from "../../identity/key-file.ts";
 import { parseAccountId } from "./accounts.ts";
 import { DocumentLimit } from "./address-limit.ts";
 import { manageApplications } from "./applications.ts";
@@ -94,7 +95,7 @@ export async function openAuthorizationServer(
 ): Promise<AuthorizationServer> {
   const { directory, issuer, resource, log, onEvent } = options;
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  const keys = await openSigningKeys(path.join(directory, "keys"));
+  const keys = await openSigningKeys(keyFilesIn(path.join(directory, "keys"), { checkRead: true }));
   const store = new StateStore(stateFileIn(directory));
   const documentLimit = new DocumentLimit(options.openLimit);
   const provider = createProvider(options, { keys, store, documentLimit });
