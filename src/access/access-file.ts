@@ -4,8 +4,7 @@ import { watchFile } from "../files/watch.ts";
 import type { AccessRules, ReloadEvent } from "./access-rules.ts";
 import type { AccessProblem } from "./diagnostics.ts";
 import { diffSteps } from "./diff.ts";
-import { AccessFileError, type ParsedAccess, readAgain } from "./parse.ts";
-import { readAccessBytes } from "./read.ts";
+import { AccessFileError, type ParsedAccess, readAccessBytes, readAgain } from "./parse.ts";
 import { emptySnapshot } from "./snapshot.ts";
 import { changeAccessFile } from "./write.ts";
 

@@ -1,9 +1,12 @@
-import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
-import type { Change, UserUpdate } from "./change.ts";
+import { isDeepStrictEqual } from "node:util";
+import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { decodeSteps } from "../files/guarded.ts";
+import { applyChanges, type Change, type UserUpdate } from "./change.ts";
+import { MAX_ACCESS_FILE_BYTES, type ParsedAccess, parseSteps } from "./parse.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 import { outlinedBlocks, plainBlocks } from "./table-blocks.ts";
-import { type Scalar, TextEditor } from "./text-editor.ts";
+import { type Scalar, TextEditor, UneditableError } from "./text-editor.ts";
 
 /** The keys of the file for the fields of a user. */
 const userKeys = {
@@ -12,6 +15,7 @@ const userKeys = {
   disabled: "disabled",
   tokensValidAfter: "tokens_valid_after",
 } as const satisfies Record<keyof UserUpdate, string>;
+const userFieldNames = Object.keys(userKeys) as (keyof UserUpdate)[];
 
 /** The value as the file holds it; a default is left out. */
 function written(value: Scalar | undefined): Scalar | undefined {
@@ -20,21 +24,18 @@ function written(value: Scalar | undefined): Scalar | undefined {
 
 function userFields(user: User): Record<string, Scalar> {
   const fields: Record<string, Scalar> = { username: user.username };
-  for (const field of Object.keys(userKeys) as (keyof typeof userKeys)[]) {
+  for (const field of userFieldNames) {
     const value = written(user[field]);
     if (value !== undefined) fields[userKeys[field]] = value;
   }
   return fields;
 }
 
-function editUser(editor: TextEditor, index: number, update: UserUpdate): void {
-  for (const field of Object.keys(userKeys) as (keyof typeof userKeys)[]) {
+function editUser(editor: TextEditor, users: readonly User[], name: string, update: UserUpdate) {
+  const index = users.findIndex(({ username }) => username === name);
+  for (const field of userFieldNames) {
     if (field in update) editor.set("users", index, userKeys[field], written(update[field]));
   }
-}
-
-function userIndex(users: readonly User[], name: string): number {
-  return users.findIndex(({ username }) => username === name);
 }
 
 function grantIndex(grants: readonly Grant[], username: string, database: string): number {
@@ -56,7 +57,7 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
       editor.append("users", userFields(change.user));
       break;
     case "update-user":
-      editUser(editor, userIndex(records.users, change.username), change.update);
+      editUser(editor, records.users, change.username, change.update);
       break;
     case "remove-user":
       removeUser(editor, records, change.username);
@@ -96,4 +97,36 @@ export function* editSteps(
 /** The text with `changes` made in it. @throws UneditableError */
 export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
   return runAtOnce(editSteps(text, records, changes));
+}
+
+function* areEqual<T>(some: readonly T[], others: readonly T[]): Steps<boolean> {
+  let equal = some.length === others.length;
+  yield* visitEach(some, (one, index) => {
+    const other = others[index];
+    // Most records are the very same objects, since only what has changed was parsed.
+    equal &&= one === other || isDeepStrictEqual(one, other);
+  });
+  return equal;
+}
+
+function* holdsExactly(parsed: AccessRecords, expected: AccessRecords): Steps<boolean> {
+  const usersAre = yield* areEqual(parsed.users, expected.users);
+  return usersAre && (yield* areEqual(parsed.grants, expected.grants));
+}
+
+/** The file with `changes` made, proven to hold the old records plus exactly those. */
+export function* editAndVerify(
+  before: ParsedAccess,
+  file: string,
+  changes: readonly Change[],
+): Steps<ParsedAccess> {
+  const text = yield* decodeSteps(file, before.bytes);
+  const edited = Buffer.from(yield* editSteps(text, before.records, changes));
+  if (edited.length > MAX_ACCESS_FILE_BYTES) {
+    throw new UneditableError("it would be larger than 64 MiB");
+  }
+  const after = yield* parseSteps(edited, file, before);
+  const expected = yield* applyChanges(before.records, changes);
+  if (yield* holdsExactly(after.records, expected)) return after;
+  throw new UneditableError("the edit would change more than it means to");
 }

@@ -1,7 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
-import { commonPrefix, commonSuffix } from "./common.ts";
 import {
   type AccessRecords,
   type RecordProblem,
@@ -9,6 +8,7 @@ import {
   type Report,
   readGrant,
   readUser,
+  type TableName,
 } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 import { isUser, type RecordChanges } from "./snapshot-index.ts";
@@ -18,7 +18,6 @@ import {
   hasLongStrings,
   isBlankUntil,
   nextBracket,
-  type TableName,
 } from "./table-blocks.ts";
 
 /** A table of a plainly written file, read. It knows its length in bytes, so that it can move. */
@@ -40,6 +39,34 @@ export interface PlainFile {
 
 /** A broken file up to this size is read whole by the parser, which holds the event loop. */
 const SMALL_BYTES = 256 * 1024;
+
+/** Bytes that are compared at a time, by the system's own comparison. */
+const CHUNK = 1 << 16;
+
+/** How many bytes from the start are the same in both. */
+function commonPrefix(one: Buffer, other: Buffer): number {
+  const most = Math.min(one.length, other.length);
+  let at = 0;
+  while (at < most && one.subarray(at, at + CHUNK).equals(other.subarray(at, at + CHUNK))) {
+    at += CHUNK;
+  }
+  while (at < most && one[at] === other[at]) at++;
+  return Math.min(at, most);
+}
+
+/** How many bytes from the end are the same in both, of at most `most`. */
+function commonSuffix(one: Buffer, other: Buffer, most: number): number {
+  const tail = (bytes: Buffer, from: number, to: number) =>
+    bytes.subarray(bytes.length - to, bytes.length - from);
+  let count = 0;
+  while (count + CHUNK <= most) {
+    const next = count + CHUNK;
+    if (!tail(one, count, next).equals(tail(other, count, next))) break;
+    count = next;
+  }
+  while (count < most && one[one.length - count - 1] === other[other.length - count - 1]) count++;
+  return count;
+}
 
 /** What an earlier reading has in common with a text: its first and its last blocks. */
 interface Reusable {

@@ -1,11 +1,16 @@
 import { createHash } from "node:crypto";
 import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { decodeSteps } from "../files/guarded.ts";
+import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
 import { type AccessProblem, locate } from "./diagnostics.ts";
-import { isExternalUsername } from "./identifiers.ts";
 import { type PlainFile, readPlain } from "./incremental-parse.ts";
-import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
+import {
+  type AccessRecords,
+  isExternalUsername,
+  type RecordProblem,
+  RecordsError,
+  readRecords,
+} from "./records.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { type AccessIndex, changeIndex, indexRecords } from "./snapshot-index.ts";
 
@@ -101,6 +106,20 @@ export function* parseSteps(
     const text = yield* decodeSteps(file, bytes);
     throw new AccessFileError(file, yield* locate(text, error.problems));
   }
+}
+
+/** Bytes that the access file may have: room for about 200,000 users. */
+export const MAX_ACCESS_FILE_BYTES = 64 * 1024 * 1024;
+
+/**
+ * Reads the access file's bytes.
+ *
+ * @param options.checkRead also refuse a file that others may read
+ * @throws UnsafeFileError if it is no regular file, too large, or its permissions are too wide, and
+ *   the error of the file system if it cannot be read
+ */
+export function readAccessBytes(file: string, options: { checkRead: boolean }): Promise<Buffer> {
+  return readGuardedBytes(file, { ...options, maxBytes: MAX_ACCESS_FILE_BYTES });
 }
 
 /**

@@ -108,3 +108,34 @@ export function decideAll(
   }
   return decision;
 }
+
+/** A database that is denied to everybody, since the access file names it in another case. */
+export interface CaseConflict {
+  /** The name in the file. */
+  readonly named: string;
+  /** The database that is there. */
+  readonly database: string;
+  /** Some of those who would have it by their entry for `*`. */
+  readonly users: readonly string[];
+}
+
+/** Users that are named of one conflict; there may be many. */
+const NAMED = 5;
+
+/** Which of the databases that are there the file names in another case, and for whom. */
+export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>): CaseConflict[] {
+  const conflicts = [...new Set(databases)].flatMap((database) => {
+    const named = snapshot.databases.get(database.toLowerCase());
+    return named === undefined || named === database ? [] : [{ named, database }];
+  });
+  return conflicts.map(({ named, database }) => ({
+    named,
+    database,
+    users: snapshot.grants
+      .entries()
+      .filter(([, own]) => own.has(EVERY_DATABASE) && !own.has(named))
+      .map(([username]) => username)
+      .take(NAMED)
+      .toArray(),
+  }));
+}

@@ -1,9 +1,51 @@
+import { isPlainName } from "../query/names.ts";
 import { didYouMean } from "../suggestion.ts";
-import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./identifiers.ts";
 import { parsePasswordHash } from "./password-hash.ts";
-import { isRole, roles } from "./roles.ts";
+import { EVERY_DATABASE, isRole, roles } from "./roles.ts";
 import type { Grant, User } from "./snapshot.ts";
-import { isTableName, type TableName, tables } from "./table-blocks.ts";
+
+/** What `isUsername` accepts. */
+export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+/** What `isExternalUsername` accepts. */
+export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+
+/** True for a user of this gateway: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`; not `.`, `..`. */
+export function isUsername(text: unknown): text is string {
+  return typeof text === "string" && username.test(text);
+}
+
+/** True for a user of an external authorization server: `<prefix>:<username>`. */
+export function isExternalUsername(text: unknown): text is string {
+  return typeof text === "string" && externalUsername.test(text);
+}
+
+/** True for what a grant may name: a database's plain name, or `*` for every database. */
+export function isDatabaseOrEvery(text: unknown): text is string {
+  return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
+}
+
+/** True for an email address that the access file may hold: at most 254 printable characters. */
+export function isEmail(text: unknown): text is string {
+  return (
+    typeof text === "string" &&
+    text.length > 0 &&
+    text.length <= 254 &&
+    text.isWellFormed() &&
+    !/\p{Cc}/u.test(text)
+  );
+}
+
+/** The two kinds of table in the access file, and the keys that each may have. */
+export const tables = {
+  users: ["username", "email", "password_hash", "disabled", "tokens_valid_after"],
+  acl: ["username", "database", "role"],
+} as const;
+export type TableName = keyof typeof tables;
+
+/** True for a table's name in the access file. */
+export function isTableName(name: string | undefined): name is TableName {
+  return name !== undefined && Object.hasOwn(tables, name);
+}
 
 /** The records of the access file in the file's own order. */
 export interface AccessRecords {

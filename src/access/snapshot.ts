@@ -1,3 +1,4 @@
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { EVERY_DATABASE, type Role } from "./roles.ts";
 
 /** A user's record in the access file. */
@@ -79,4 +80,32 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
     disabled: user.disabled,
     access: accessList(snapshot, user.username),
   };
+}
+
+/** Names that are gathered between two sortings, at least. */
+const GATHERED = 1024;
+
+/**
+ * Finds in steps the first `count` by name of those that `isMeant` takes, without sorting all.
+ *
+ * @param after only names behind this one; all if it is undefined
+ */
+export function* firstNames<T>(
+  items: ReadonlyMap<string, T>,
+  count: number,
+  after: string | undefined,
+  isMeant: (item: T) => boolean,
+): Steps<string[]> {
+  const most = Math.max(GATHERED, 4 * count);
+  let gathered: string[] = [];
+  let bound: string | undefined;
+  yield* visitEach(items, ([name, item]) => {
+    if (after !== undefined && name <= after) return;
+    if ((bound !== undefined && name > bound) || !isMeant(item)) return;
+    gathered.push(name);
+    if (gathered.length < most) return;
+    gathered = gathered.sort().slice(0, count);
+    bound = gathered.at(-1);
+  });
+  return gathered.sort().slice(0, count);
 }

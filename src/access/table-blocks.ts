@@ -1,12 +1,6 @@
 import type { Steps } from "../cooperative-scheduling.ts";
 import { outline } from "../toml/outline.ts";
-
-/** The two kinds of table in the access file, and the keys that each may have. */
-export const tables = {
-  users: ["username", "email", "password_hash", "disabled", "tokens_valid_after"],
-  acl: ["username", "database", "role"],
-} as const;
-export type TableName = keyof typeof tables;
+import { isTableName, type TableName } from "./records.ts";
 
 /** Where a `[[users]]` or `[[acl]]` table stands in the text: from its header to the next one. */
 export interface Block {
@@ -20,11 +14,6 @@ const BLOCKS_PER_STEP = 512;
 
 const header = /\[\[(users|acl)\]\][ \t]*(?:#[^\n]*)?\r?(?:\n|$)/y;
 const blankLine = /[ \t]*(?:#[^\n]*)?\r?(?:\n|$)/y;
-
-/** True for a table's name in the access file. */
-export function isTableName(name: string | undefined): name is TableName {
-  return name !== undefined && Object.hasOwn(tables, name);
-}
 
 /** True if only white space stands between the start of the line and `at`. */
 function beginsLine(text: string, at: number): boolean {

@@ -1,5 +1,6 @@
 import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
-import type { Block, TableName } from "./table-blocks.ts";
+import type { TableName } from "./records.ts";
+import type { Block } from "./table-blocks.ts";
 
 /** The text is written in a way that cannot be edited line by line. */
 export class UneditableError extends Error {}

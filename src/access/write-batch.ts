@@ -1,6 +1,5 @@
 import type { ChangeOptions, Plan } from "./access-rules.ts";
-import { type Change, usernameOf } from "./change.ts";
-import { Draft, isDrafted } from "./draft.ts";
+import { type Change, Draft, isDrafted, usernameOf } from "./change.ts";
 import type { ParsedAccess } from "./parse.ts";
 import type { Snapshot } from "./snapshot.ts";
 

@@ -1,60 +1,68 @@
+import { existsSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import { isDeepStrictEqual } from "node:util";
-import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
 import { replaceFile } from "../files/atomic.ts";
-import { decodeSteps } from "../files/guarded.ts";
-import { LockTimeoutError, withLock } from "../files/lock.ts";
+import { UnsafeFileError } from "../files/guarded.ts";
+import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
-import { applyChanges, type Change } from "./change.ts";
-import { editSteps } from "./edit.ts";
-import { requireSuccession } from "./guards.ts";
-import { digestSteps, type ParsedAccess, parseSteps, readAgain } from "./parse.ts";
-import { MAX_ACCESS_FILE_BYTES, readAccessBytes } from "./read.ts";
-import type { AccessRecords } from "./records.ts";
+import { requireRemainingOwners } from "./administration.ts";
+import type { Change } from "./change.ts";
+import { editAndVerify, editText } from "./edit.ts";
+import {
+  AccessFileError,
+  digestSteps,
+  type ParsedAccess,
+  parseAccessFile,
+  readAccessBytes,
+  readAgain,
+} from "./parse.ts";
+import type { Snapshot } from "./snapshot.ts";
 import { UneditableError } from "./text-editor.ts";
 import { type Batch, gatherBatch, type Writer } from "./write-batch.ts";
-import { asWriteRefusal } from "./write-refusal.ts";
+
+/** The system does not let the file be written: by its rules, or for want of room. */
+const unwritableCodes = new Set([
+  ...["EROFS", "EACCES", "EPERM", "EBUSY"],
+  ...["ENOSPC", "EDQUOT", "EFBIG", "EIO"],
+]);
+/** What stands in the file's place is no file: links in a circle, a socket, a path through a file. */
+const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);
+
+function invalid(message: string, cause: unknown): Refusal {
+  return new Refusal("access_file_invalid", { message, cause });
+}
+
+/** What a writer is told that the access file cannot be changed by; other errors as they are. */
+function asWriteRefusal(error: unknown, file: string): unknown {
+  if (error instanceof AccessFileError || error instanceof UnsafeFileError) {
+    return new Refusal("access_file_invalid", { detail: error.message, cause: error });
+  }
+  if (error instanceof UneditableError) {
+    return invalid(`The access file cannot be edited: ${error.message}`, error);
+  }
+  if (error instanceof LockTimeoutError) {
+    return new Refusal("busy", { detail: error.message, retryAfter: 1 });
+  }
+  if (error instanceof LockRefusedError) {
+    return new Refusal("access_file_read_only", { detail: error.message, cause: error });
+  }
+  if (!(error instanceof Error) || !("code" in error)) return error;
+  const code = String(error.code);
+  if (code === "ENOENT") return invalid("The access file is missing", error);
+  if (misplacedCodes.has(code)) return invalid(`The access file cannot be read (${code})`, error);
+  if (!unwritableCodes.has(code)) return error;
+  const detail = `${file}: ${error.message}`;
+  return new Refusal("access_file_read_only", { detail, cause: error });
+}
 
 /** Who may read the file is judged where it is put in force. */
 const anyReader = { checkRead: false };
 /** Times that a change is begun anew because an operator saved the file meanwhile. */
 const ATTEMPTS = 5;
 /** Milliseconds that a process leaves to others between two of its own writes. */
-const BREATH_MS = 25;
-
-function* areEqual<T>(some: readonly T[], others: readonly T[]): Steps<boolean> {
-  let equal = some.length === others.length;
-  yield* visitEach(some, (one, index) => {
-    const other = others[index];
-    // Most records are the very same objects, since only what has changed was parsed.
-    equal &&= one === other || isDeepStrictEqual(one, other);
-  });
-  return equal;
-}
-
-function* holdsExactly(parsed: AccessRecords, expected: AccessRecords): Steps<boolean> {
-  const usersAre = yield* areEqual(parsed.users, expected.users);
-  return usersAre && (yield* areEqual(parsed.grants, expected.grants));
-}
-
-/** The file with `changes` made, proven to hold the old records plus exactly those. */
-function* editAndVerify(
-  before: ParsedAccess,
-  file: string,
-  changes: readonly Change[],
-): Steps<ParsedAccess> {
-  const text = yield* decodeSteps(file, before.bytes);
-  const edited = Buffer.from(yield* editSteps(text, before.records, changes));
-  if (edited.length > MAX_ACCESS_FILE_BYTES) {
-    throw new UneditableError("it would be larger than 64 MiB");
-  }
-  const after = yield* parseSteps(edited, file, before);
-  const expected = yield* applyChanges(before.records, changes);
-  if (yield* holdsExactly(after.records, expected)) return after;
-  throw new UneditableError("the edit would change more than it means to");
-}
+const PAUSE_MS = 25;
 
 /** What the file will be; undefined if the changes of several writers cannot be made together. */
 async function prepare(
@@ -65,7 +73,7 @@ async function prepare(
   try {
     const next = await runCooperatively(editAndVerify(current, file, changes));
     const isForced = first?.options.force === true;
-    if (!isForced) await runCooperatively(requireSuccession(current.snapshot, next.snapshot));
+    if (!isForced) await runCooperatively(requireRemainingOwners(current.snapshot, next.snapshot));
     return next;
   } catch (error) {
     if (others.length === 0) throw error;
@@ -148,7 +156,7 @@ async function serve(target: Target): Promise<void> {
       const failed = queue.splice(0, error instanceof LockTimeoutError ? queue.length : 1);
       for (const writer of failed) writer.reject(asWriteRefusal(error, file));
     }
-    if (queue.length > 0) await delay(BREATH_MS);
+    if (queue.length > 0) await delay(PAUSE_MS);
   }
   targets.delete(file);
 }
@@ -180,4 +188,33 @@ export function changeAccessFile(
     void serve(target);
   }
   return promise;
+}
+
+const header = `# Who may do what. Edit this file while the gateway runs: a change is in force within a second.
+#
+# [[users]]  username, email, password_hash (made by: gatehouse hash-password),
+#            disabled = true, tokens_valid_after = epoch seconds
+# [[acl]]    username, database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly
+#            The entry for a named database wins over the entry for "*".
+`;
+
+/**
+ * Writes a new access file (0600) that holds what `changes` say.
+ *
+ * @param prepare is done right before, and only if there is none yet
+ * @returns its snapshot, or undefined if there is one already: then nothing is written
+ */
+export async function createAccessFile(
+  file: string,
+  changes: readonly Change[],
+  prepare: () => Promise<void> = async () => {},
+): Promise<Snapshot | undefined> {
+  const text = editText(header, { users: [], grants: [] }, changes);
+  const snapshot = parseAccessFile(text, file);
+  return withLock(file, async () => {
+    if (existsSync(file)) return undefined;
+    await prepare();
+    await replaceFile(file, text);
+    return snapshot;
+  });
 }

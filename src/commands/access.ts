@@ -1,7 +1,7 @@
 import { Argument, Command, InvalidArgumentError } from "commander";
 import { planGrant, planRevoke } from "../access/administration.ts";
-import { isDatabaseOrEvery, isExternalUsername } from "../access/identifiers.ts";
 import { type Decision, decideAll } from "../access/policy.ts";
+import { isDatabaseOrEvery, isExternalUsername } from "../access/records.ts";
 import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { Command } from "commander";
 import { namesWithoutRecord } from "../access/parse.ts";
-import { shadowsOf } from "../access/shadow.ts";
+import { caseConflictsOf } from "../access/policy.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
@@ -34,7 +34,7 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
     process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
   }
-  for (const { named, database, users } of shadowsOf(snapshot, knownDatabases(loaded))) {
+  for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
     const whom = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     process.stderr.write(
       `warning: the access file names ${named}: the database ${database} is denied to everybody${whom}\n`,

@@ -1,7 +1,6 @@
 import type { Command } from "commander";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
-import { AccessFileError, readAgain } from "../access/parse.ts";
-import { readAccessBytes } from "../access/read.ts";
+import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";

@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
-import { createAccessFile } from "../access/create.ts";
-import { isEmail, isExternalUsername, isUsername } from "../access/identifiers.ts";
+import { isEmail, isExternalUsername, isUsername } from "../access/records.ts";
 import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
+import { createAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/hash-costs.ts";

@@ -1,6 +1,6 @@
 import type { ReloadEvent } from "../access/access-rules.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
-import { shadowsOf } from "../access/shadow.ts";
+import { caseConflictsOf } from "../access/policy.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { ConfigurationReload } from "../config/live.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
@@ -38,8 +38,11 @@ export async function warnOfOddities(
   const names = await runCooperatively(namesWithoutRecord(snapshot));
   if (names.length > 0)
     log.warn(firstOf({ names }), "the access file has grants for names without a record");
-  for (const shadow of shadowsOf(snapshot, databases())) {
-    log.warn(shadow, "the access file names a database in another case: it is denied to everybody");
+  for (const conflict of caseConflictsOf(snapshot, databases())) {
+    log.warn(
+      conflict,
+      "the access file names a database in another case: it is denied to everybody",
+    );
   }
 }
 

@@ -1,5 +1,5 @@
 import ipaddr from "ipaddr.js";
-import { isUsername } from "../access/identifiers.ts";
+import { isUsername } from "../access/records.ts";
 import { Refusal } from "../refusal.ts";
 import { FailureLimit, type Outcome } from "./failure-limit.ts";
 import { RecentLogins } from "./recent-logins.ts";

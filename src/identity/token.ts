@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { SignJWT } from "jose";
-import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/identifiers.ts";
+import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/records.ts";
 import { isRole, type Role } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { TokenMetrics } from "../observe/component-metrics.ts";

@@ -1,5 +1,5 @@
 import { errors, type JWTPayload, jwtVerify } from "jose";
-import { isUsername } from "../access/identifiers.ts";
+import { isUsername } from "../access/records.ts";
 import { epochSeconds } from "../clock.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal } from "../refusal.ts";

@@ -1,7 +1,7 @@
-import { externalUsername, username as ownUsername } from "../access/identifiers.ts";
 import { passwordHashForm } from "../access/password-hash.ts";
+import type { TableName, tables } from "../access/records.ts";
+import { externalUsername, username as ownUsername } from "../access/records.ts";
 import { EVERY_DATABASE, roles } from "../access/roles.ts";
-import type { TableName, tables } from "../access/table-blocks.ts";
 import { plainNamePattern } from "../query/names.ts";
 
 /** Every key that a table may have, each with its schema. */

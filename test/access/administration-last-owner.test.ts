@@ -1,5 +1,5 @@
 import t from "tap";
-import { requireSuccession } from "../../src/access/guards.ts";
+import { requireRemainingOwners } from "../../src/access/administration.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, refusalOf, user } from "./kit.ts";
@@ -10,7 +10,7 @@ const others = user("other") + grant("other", "main", "ReadOnly");
 /** The refusal of a change from one file to another. */
 function succession(before: string, after: string): string | undefined {
   const snapshot = (text: string) => parseAccessFile(text + others, "access.toml");
-  return refusalOf(() => runAtOnce(requireSuccession(snapshot(before), snapshot(after))));
+  return refusalOf(() => runAtOnce(requireRemainingOwners(snapshot(before), snapshot(after))));
 }
 
 const root = user("root") + grant("root", "*", "Owner");

@@ -1,6 +1,6 @@
 import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
-import { isExternalUsername } from "../../access/identifiers.ts";
 import type { Subject } from "../../access/policy.ts";
+import { isExternalUsername } from "../../access/records.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
 import { Refusal } from "../../refusal.ts";
 import { requireCaller } from "../administration.ts";

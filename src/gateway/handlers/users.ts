@@ -1,11 +1,11 @@
 import * as z from "zod";
 import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
 import { maySeeGrants, requireManager } from "../../access/administration-rights.ts";
-import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/identifiers.ts";
-import { firstNames } from "../../access/page.ts";
 import type { Subject } from "../../access/policy.ts";
+import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/records.ts";
 import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
 import {
+  firstNames,
   grantsOf,
   isAdministrator,
   type Snapshot,

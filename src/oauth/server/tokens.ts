@@ -1,4 +1,4 @@
-import { isDatabaseOrEvery, isUsername } from "../../access/identifiers.ts";
+import { isDatabaseOrEvery, isUsername } from "../../access/records.ts";
 import { epochSeconds } from "../../clock.ts";
 import { invalidToken, type JsonObject } from "../../identity/compact-jws.ts";
 import { VerifiedTokens } from "../../identity/verified-tokens.ts";
