@@ -1,6 +1,6 @@
 import { batchKey } from "../query/grammar.ts";
+import type { CellValue, Operation } from "../query/operation-types.ts";
 import { isOperationName } from "../query/operations.ts";
-import type { CellValue, Operation } from "../query/shape.ts";
 import { ExactNumber } from "./exact-number.ts";
 import { EngineRefusal } from "./refusal.ts";
 

@@ -1,7 +1,7 @@
 /** Arrays and objects that are passed over, however deep, without recursion. */
 
 import type { Steps } from "../cooperative-scheduling.ts";
-import { characterTable } from "./byte-tables.ts";
+import { characterTable } from "./bytes.ts";
 import type { JsonReader } from "./reader.ts";
 import type { Rest } from "./rest.ts";
 

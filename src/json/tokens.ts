@@ -1,6 +1,6 @@
 /** Where the tokens of JSON (RFC 8259) end, in bytes that are known to be valid UTF-8. */
 
-import { byteTable, characterTable } from "./byte-tables.ts";
+import { byteTable, characterTable } from "./bytes.ts";
 import { JsonFault } from "./fault.ts";
 import type { LongRuns } from "./long-runs.ts";
 

@@ -1,7 +1,7 @@
 /** What databases, tables and columns may be called. */
 
-import { byteTable, characterTable } from "../json/byte-tables.ts";
 import type { ByteText } from "../json/byte-text.ts";
+import { byteTable, characterTable } from "../json/bytes.ts";
 
 /** What `isPlainName` accepts, in words for a message. */
 export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";

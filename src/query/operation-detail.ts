@@ -3,8 +3,8 @@
 import type { BodyReader } from "./body-reader.ts";
 import type { CellValue } from "./cells.ts";
 import type { ColumnUses, OperationDraft, Position } from "./operation-draft.ts";
+import type { Operation } from "./operation-types.ts";
 import { isOperationName } from "./operations.ts";
-import type { Operation } from "./shape.ts";
 
 /** A part of a body, in byte offsets: `end` is behind its last byte. */
 export interface ByteRange {

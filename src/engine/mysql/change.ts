@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Row } from "../../query/shape.ts";
+import type { Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
 import { insertRows } from "../remote/insert.ts";
 import type { Fragment } from "../sql/fragment.ts";

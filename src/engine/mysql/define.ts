@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
+import type { ColumnDefinition, CreateTable, DropTable } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { takeIn } from "../remote/change.ts";
 import { isNoTable } from "../remote/refused.ts";

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Select } from "../../query/shape.ts";
+import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";

@@ -1,4 +1,4 @@
-import type { CellValue } from "../../query/shape.ts";
+import type { CellValue } from "../../query/operation-types.ts";
 import type { Codec } from "./codec.ts";
 
 /** Arrays, of any depth, of what `element` takes; null stands for no element. */

@@ -1,4 +1,4 @@
-import type { TableOperation } from "../../query/shape.ts";
+import type { TableOperation } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Mode } from "../remote/dialect.ts";
 import type { PostgresSession } from "./session.ts";

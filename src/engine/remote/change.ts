@@ -1,4 +1,4 @@
-import type { Operation } from "../../query/shape.ts";
+import type { Operation } from "../../query/operation-types.ts";
 import { parseCell } from "../parse.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import { type Previewed, preview, type RowChangeName } from "../sql/preview.ts";

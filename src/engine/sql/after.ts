@@ -1,7 +1,7 @@
 /** Pages: the rows that follow one in an order. */
 
 import { sql } from "kysely";
-import type { CellValue } from "../../query/shape.ts";
+import type { CellValue } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import { type ColumnReference, columnSql, comparedValue } from "./scope.ts";

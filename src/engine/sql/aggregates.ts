@@ -1,7 +1,7 @@
 /** What groups of rows amount to. */
 
 import { sql } from "kysely";
-import type { Aggregate } from "../../query/shape.ts";
+import type { Aggregate } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import {

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue, Update } from "../../query/shape.ts";
+import type { CellValue, Update } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import { type Column, requireDistinct, resolveColumn, storedValue, type Table } from "./scope.ts";

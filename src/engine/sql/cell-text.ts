@@ -1,4 +1,4 @@
-import type { CellValue } from "../../query/shape.ts";
+import type { CellValue } from "../../query/operation-types.ts";
 import { ExactNumber } from "../exact-number.ts";
 
 /** A cell's value as JSON text without white space, its numbers exact. */

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Delete, Insert, Row, Update, Upsert } from "../../query/shape.ts";
+import type { Delete, Insert, Row, Update, Upsert } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { assignmentsOf, assignmentsSql } from "./assignments.ts";
 import { whereSql } from "./conditions.ts";

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue, Condition } from "../../query/shape.ts";
+import type { CellValue, Condition } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import { foldAscii } from "./like.ts";

@@ -1,4 +1,4 @@
-import type { ColumnDefinition } from "../../query/shape.ts";
+import type { ColumnDefinition } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 
 /** A type of a CreateTable: its word in lower case, and `(n)` or `(n,m)` if that follows it. */

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Update } from "../../query/shape.ts";
+import type { Update } from "../../query/operation-types.ts";
 import { assignmentsOf } from "./assignments.ts";
 import type { Fragment } from "./fragment.ts";
 import { rows, type Steps } from "./steps.ts";

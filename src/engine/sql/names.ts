@@ -1,4 +1,4 @@
-import type { ColumnDefinition } from "../../query/shape.ts";
+import type { ColumnDefinition } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 
 /** A name with the case of its ASCII letters folded, and of no others. */

@@ -1,6 +1,5 @@
-import type { OperationFields, ReadingName } from "../../query/operations.ts";
-import { definitions } from "../../query/operations.ts";
-import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
+import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
+import { definitions, type OperationFields, type ReadingName } from "../../query/operations.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";
 import type { Changed } from "./target.ts";

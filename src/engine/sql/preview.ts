@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Operation, Upsert } from "../../query/shape.ts";
+import type { Operation, Upsert } from "../../query/operation-types.ts";
 import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
 import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";

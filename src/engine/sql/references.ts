@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { ColumnDefinition, CreateTable } from "../../query/shape.ts";
+import type { ColumnDefinition, CreateTable } from "../../query/operation-types.ts";
 import { didYouMean } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { allowedForm } from "./form.ts";

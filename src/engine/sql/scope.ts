@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue, Row } from "../../query/shape.ts";
+import type { CellValue, Row } from "../../query/operation-types.ts";
 import { didYouMean } from "../../suggestion.ts";
 import { ExactNumber } from "../exact-number.ts";
 import { EngineRefusal } from "../refusal.ts";

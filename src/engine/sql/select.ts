@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Join, Order, Select } from "../../query/shape.ts";
+import type { Join, Order, Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { afterSql, type OrderTerm, requireUniqueOrder, type TableKeys } from "./after.ts";
 import { type AggregateDialect, type Aliases, aliasesOf } from "./aggregates.ts";

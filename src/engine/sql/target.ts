@@ -1,10 +1,9 @@
 import { sql } from "kysely";
-import type { Row } from "../../query/shape.ts";
+import type { Row } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { createRowEncoder } from "./encode.ts";
 import type { Fragment } from "./fragment.ts";
-import type { Column, ColumnKind, Table } from "./scope.ts";
-import { resolveColumn } from "./scope.ts";
+import { type Column, type ColumnKind, resolveColumn, type Table } from "./scope.ts";
 import { type ResultRow, rows, type Steps } from "./steps.ts";
 
 /** A column of a table that is changed; its values come out of the database as `Raw`. */

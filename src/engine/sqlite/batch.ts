@@ -1,4 +1,4 @@
-import type { TableOperation } from "../../query/shape.ts";
+import type { TableOperation } from "../../query/operation-types.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { Spool } from "../spool.ts";
 import type { Databases, Session } from "./databases.ts";

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
-import type { ColumnDefinition } from "../../query/shape.ts";
+import type { ColumnDefinition } from "../../query/operation-types.ts";
 import type { DatabaseHandle } from "./handle.ts";
 import { columnTableName } from "./names.ts";
 import { run } from "./statements.ts";

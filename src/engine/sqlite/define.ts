@@ -1,6 +1,6 @@
 import type { SQLInputValue } from "node:sqlite";
 import { sql } from "kysely";
-import type { ColumnDefinition, CreateTable, DropTable } from "../../query/shape.ts";
+import type { ColumnDefinition, CreateTable, DropTable } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { requireDistinctNames } from "../sql/names.ts";

@@ -1,5 +1,5 @@
+import type { TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields } from "../../query/operations.ts";
-import type { TableOperation } from "../../query/shape.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBody } from "../parse.ts";
 import type { Spool } from "../spool.ts";

@@ -1,6 +1,6 @@
 import type { SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
-import type { CellValue, Row } from "../../query/shape.ts";
+import type { CellValue, Row } from "../../query/operation-types.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { inRow, requireDistinct, resolveColumn, storedValue } from "../sql/scope.ts";
 import { type Changed, conflictSql, encodeRows, type Insertion, namesSql } from "../sql/target.ts";

@@ -1,5 +1,5 @@
+import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
-import type { ChangeName, Operation, TableOperation } from "../../query/shape.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { Spool } from "../spool.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
