@@ -9,7 +9,7 @@ import { authorizationServer, mcpMessage, mcpSession } from "./handlers/mcp.ts";
 import { me } from "./handlers/me.ts";
 import { changePassword } from "./handlers/password.ts";
 import { query } from "./handlers/query.ts";
-import { columns, databases, tables } from "./handlers/schema.ts";
+import { databases, table, tables } from "./handlers/schema.ts";
 import { logout, revokeTokens } from "./handlers/tokens.ts";
 import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
 import { jwks, protectedResource } from "./handlers/well-known.ts";
@@ -59,7 +59,7 @@ export function routeTable(configuration: Configuration): Route[] {
     route("/query", { POST: query(server.max_body_bytes) }),
     route("/schema", { GET: databases }),
     route("/schema/:database", { GET: tables }),
-    route("/schema/:database/:table", { GET: columns }),
+    route("/schema/:database/:table", { GET: table }),
     route("/logout", { POST: logout }),
     route("/api/me", { GET: me }),
     route("/api/users", { GET: listUsers, POST: createUser }),

@@ -52,8 +52,9 @@ async function readTable<Caller>(
   const isTable = [database, table].every(isPlainName) && more.length === 0;
   try {
     if (!isTable) throw new Refusal("schema_not_found");
-    const columns = await schema.describeTable(principal, database, table, signal);
-    return { contents: [{ uri, mimeType, text: JSON.stringify({ database, table, columns }) }] };
+    const description = await schema.describeTable(principal, database, table, signal);
+    const text = JSON.stringify({ database, table, ...description });
+    return { contents: [{ uri, mimeType, text }] };
   } catch (error) {
     throw asProtocolError(error, uri);
   }

@@ -40,6 +40,23 @@ const schemaColumn = object({
   type: { type: "string", description: "As the table declares it." },
   primary_key: { type: "boolean" },
   nullable: { type: "boolean" },
+  "unique?": { const: true, description: "No two rows hold the same value, null aside." },
+  "serial?": { const: true, description: "A row that leaves it out gets the next number." },
+  "default?": {
+    type: "string",
+    description: "What a row holds that leaves it out, in the database's words.",
+  },
+  "references?": { type: "string", description: "`table.column` whose values it may hold." },
+  "comment?": { type: "string" },
+});
+const schemaTable = object({
+  columns: listOf(schemaColumn),
+  "keys?": {
+    ...listOf(listOf({ type: "string" })),
+    description: "Columns whose values, together, each row has alone: the primary key first.",
+  },
+  "rows?": { type: "integer", description: "About how many there are." },
+  "comment?": { type: "string" },
 });
 const emailOrNull: Schema = { oneOf: [ref("Email"), { type: "null" }] };
 const oauth =
@@ -88,7 +105,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   },
   "GET /schema/:database/:table": {
     summary: "The columns of a table.",
-    answer: success({ data: object({ columns: listOf(schemaColumn) }) }),
+    answer: success({ data: schemaTable }),
     refusals: schemaRefusals,
   },
   "GET /api/me": {

@@ -2,20 +2,37 @@ import { z } from "zod";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "./buffered-answer.ts";
 
+/** A further word about a table; one that another process writes otherwise is none. */
+function remark<Of extends z.ZodType>(schema: Of) {
+  return schema.optional().catch(undefined);
+}
+const words = remark(z.string());
+const mark = remark(z.literal(true));
 const column = z.object({
   name: z.string(),
   type: z.string(),
   primary_key: z.boolean(),
   nullable: z.boolean(),
+  unique: mark,
+  serial: mark,
+  default: words,
+  references: words,
+  comment: words,
+});
+const table = z.object({
+  columns: z.array(column),
+  keys: remark(z.array(z.array(z.string()))),
+  rows: remark(z.number().int().nonnegative()),
+  comment: words,
 });
 const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
 const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
-const columnList = z.object({ data: z.object({ columns: z.array(column) }) });
+const tableDescription = z.object({ data: table });
 /** What the engine answers whose own database is gone. */
 const unavailable = z.object({ code: z.literal("database_unavailable") });
 
-/** A column as its table declares it. */
-export type SchemaColumn = Readonly<z.output<typeof column>>;
+/** A table as its database describes it: of all but its columns only what there is to say. */
+export type TableDescription = Readonly<z.output<typeof table>>;
 
 /**
  * What databases, tables and columns there are, as far as a caller may see them.
@@ -33,7 +50,7 @@ export interface SchemaSource<Caller> {
     database: string,
     table: string,
     signal: AbortSignal,
-  ): Promise<SchemaColumn[]>;
+  ): Promise<TableDescription>;
 }
 
 /** A place where databases live. */
@@ -154,7 +171,7 @@ export function createSchemaSource<Caller>(
       return read(tableList, await ask(caller, signal, database)).data.tables;
     },
     async describeTable(caller, database, table, signal) {
-      return read(columnList, await ask(caller, signal, database, table)).data.columns;
+      return read(tableDescription, await ask(caller, signal, database, table)).data;
     },
   };
 }

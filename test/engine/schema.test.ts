@@ -20,9 +20,13 @@ t.test("the engine tells its databases, tables and columns", async (t) => {
       { name: "name", type: "varchar(20)", primary_key: false, nullable: true },
       { name: "ok", type: "bool", primary_key: false, nullable: true },
     ],
+    keys: [["id"]],
+    rows: 0,
   });
   t.same((await get("/schema/Other/t")).body.data, {
     columns: [{ name: "a", type: "text", primary_key: false, nullable: false }],
+    keys: [],
+    rows: 0,
   });
 });
 

@@ -59,6 +59,7 @@ t.test("an engine over PostgreSQL tells each caller what it may read", async (t)
       { name: "id", type: "bigint", primary_key: true, nullable: false },
       { name: "note", type: "text", primary_key: false, nullable: true },
     ],
+    keys: [["id"]],
   });
   const refusals: [string, string | undefined, number, string][] = [
     ["/schema", undefined, 401, "unauthenticated"],

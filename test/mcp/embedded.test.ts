@@ -74,9 +74,13 @@ for (const [client, connect] of [
       { name: "id", type: "bigint", primary_key: true, nullable: false },
       { name: "name", type: "varchar(20)", primary_key: false, nullable: false },
     ];
-    t.same((await mcp.call("describe_table", ofUsers)).structured, { columns });
+    const description = { columns, keys: [["id"]], rows: 2 };
+    t.same((await mcp.call("describe_table", ofUsers)).structured, description);
     t.same(await mcp.resourceUris(), ["gatehouse:///main/users"]);
-    t.same(JSON.parse(await mcp.read("gatehouse:///main/users")), { ...ofUsers, columns });
+    t.same(JSON.parse(await mcp.read("gatehouse:///main/users")), {
+      ...ofUsers,
+      ...description,
+    });
 
     t.match(await mcp.call("drop_table", ofUsers), { isError: false });
     const gone = await ask({ Select: { database: "main", from: "users", columns: ["*"] } });

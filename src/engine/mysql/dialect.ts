@@ -1,13 +1,12 @@
 import { changesOfRows } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
-import { listTables } from "./catalog.ts";
+import { describeTable, listTables } from "./catalog.ts";
 import { targetOf } from "./change.ts";
 import { createDatabase, dropDatabase, listDatabases, visibleDatabase } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
 import { select } from "./select.ts";
 import type { MysqlSession } from "./session.ts";
-import { readTable } from "./tables.ts";
 import { begin, requireAtomic } from "./transactions.ts";
 
 const { preview, ...changes } = changesOfRows(targetOf);
@@ -23,7 +22,7 @@ export const mysql: Dialect<MysqlSession> = {
   createDatabase,
   dropDatabase,
   listTables,
-  readTable,
+  describeTable,
   reads: { Select: select },
   changes: {
     ...changes,

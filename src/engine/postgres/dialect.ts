@@ -1,6 +1,6 @@
 import { changesOfRows } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
-import { listTables } from "./catalog.ts";
+import { describeTable, listTables } from "./catalog.ts";
 import { targetOf } from "./change.ts";
 import {
   createDatabase,
@@ -14,7 +14,6 @@ import { failures } from "./failures.ts";
 import { createSchema, dropSchema, listSchemas, visibleSchema } from "./schemas.ts";
 import { select } from "./select.ts";
 import type { PostgresSession } from "./session.ts";
-import { readTable } from "./tables.ts";
 import { begin, requireOneDatabase } from "./transactions.ts";
 
 const { preview, ...changes } = changesOfRows(targetOf);
@@ -29,7 +28,7 @@ export const ofSchemas: Dialect<PostgresSession> = {
   createDatabase: createSchema,
   dropDatabase: dropSchema,
   listTables,
-  readTable,
+  describeTable,
   reads: { Select: select },
   changes: {
     ...changes,

@@ -2,8 +2,9 @@ import type { ChangeName, Operation, TableOperation } from "../../query/operatio
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { Spool } from "../spool.ts";
+import type { TableDescription } from "../sql/description.ts";
 import type { Previewed, RowChangeName } from "../sql/preview.ts";
-import type { Column, Table } from "../sql/scope.ts";
+import type { Column } from "../sql/scope.ts";
 import type { Changed } from "../sql/target.ts";
 import type { Place } from "./place.ts";
 import type { Session } from "./session.ts";
@@ -62,8 +63,8 @@ export interface Dialect<Lent extends Session> {
 
   /** The tables and views that a query can name, sorted. */
   listTables(place: Place<Lent>): Promise<string[]>;
-  /** Reads what a table looks like now. Throws `database_not_found` or `table_not_found`. */
-  readTable(place: Place<Lent>, table: string): Promise<Table<RemoteColumn>>;
+  /** Tells what a table looks like now. Throws `database_not_found` or `table_not_found`. */
+  describeTable(place: Place<Lent>, table: string): Promise<TableDescription>;
 
   /** Each reading operation writes its rows to the spool as one JSON array. */
   readonly reads: {

@@ -8,7 +8,7 @@ import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
 import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import type { HealthCheck } from "./check.ts";
-import type { Dialect, RemoteColumn } from "./dialect.ts";
+import type { Dialect } from "./dialect.ts";
 import { performAll, performPreview, placeOf, type Work } from "./operations.ts";
 import type { ConnectionPool } from "./pool.ts";
 import { Reachability } from "./reachability.ts";
@@ -185,11 +185,6 @@ export class RemoteStore<Lent extends Session> implements Store {
     if (database === undefined) return { databases: await this.#dialect.listDatabases(session) };
     const place = placeOf(this.#dialect, session, database);
     if (table === undefined) return { tables: await this.#dialect.listTables(place) };
-    const { columns } = await this.#dialect.readTable(place, table);
-    return { columns: Array.from(columns.values(), describeColumn) };
+    return this.#dialect.describeTable(place, table);
   }
-}
-
-function describeColumn({ name, type, isKey, isNullable }: RemoteColumn): object {
-  return { name, type, primary_key: isKey, nullable: isNullable };
 }

@@ -46,9 +46,7 @@ export function executeSchema(databases: Databases, place: SchemaPlace, spool: S
   refusing(() => {
     const handle = databases.open(database);
     const data =
-      table === undefined
-        ? { tables: listTables(handle) }
-        : { columns: describeTable(handle, table) };
+      table === undefined ? { tables: listTables(handle) } : describeTable(handle, table);
     spool.write(JSON.stringify({ status: "success", data }));
   });
 }

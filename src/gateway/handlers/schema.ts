@@ -32,12 +32,7 @@ export const tables = schemaRoute(async ({ schema }, exchange, signal) => ({
   tables: await schema.listTables(exchange, databaseParameter(exchange), signal),
 }));
 
-/** `GET /schema/<database>/<table>`: its columns. */
-export const columns = schemaRoute(async ({ schema }, exchange, signal) => ({
-  columns: await schema.describeTable(
-    exchange,
-    databaseParameter(exchange),
-    tableParameter(exchange),
-    signal,
-  ),
-}));
+/** `GET /schema/<database>/<table>`: its columns, and what else its database tells of it. */
+export const table = schemaRoute(({ schema }, exchange, signal) =>
+  schema.describeTable(exchange, databaseParameter(exchange), tableParameter(exchange), signal),
+);

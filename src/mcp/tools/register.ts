@@ -125,11 +125,11 @@ function fromSchema<Caller>(
   schema: SchemaSource<Caller>,
   context: ToolContext<Caller>,
 ): Tool<Caller>[] {
-  const listOf = (key: string, names: readonly unknown[]): ToolResult => {
+  const listOf = (key: string, elements: readonly unknown[], more: object = {}): ToolResult => {
     const { resultBytes: bytes } = context;
-    const whole = resultOf({ [key]: names });
+    const whole = resultOf({ [key]: elements, ...more });
     if (2 * whole.text.length <= bytes) return whole;
-    const rows = names.map((name) => Buffer.from(JSON.stringify(name)));
+    const rows = elements.map((element) => Buffer.from(JSON.stringify(element)));
     return listResult(key, { rows, isCut: false }, { most: rows.length, bytes, offset: undefined });
   };
   const tools: Omit<Tool<Caller>, "isOfSchema">[] = [
@@ -151,7 +151,9 @@ function fromSchema<Caller>(
       definition: schemaTools.describeTable,
       async perform({ principal, arguments: args, signal }) {
         const { database, table } = readAsked(args, askedShapes.table);
-        return listOf("columns", await schema.describeTable(principal, database, table, signal));
+        const found = await schema.describeTable(principal, database, table, signal);
+        const { columns, ...more } = found;
+        return listOf("columns", columns, more);
       },
     },
   ];

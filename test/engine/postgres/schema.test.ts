@@ -19,6 +19,7 @@ t.test(
         { name: "name", type: "character varying(20)", primary_key: false, nullable: true },
         { name: "price", type: "numeric(10,2)", primary_key: false, nullable: true },
       ],
+      keys: [["id"]],
     });
     const missing = {
       "/schema/MAIN": "database_not_found",
