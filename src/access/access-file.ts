@@ -36,8 +36,8 @@ function asFailure(file: string, error: unknown): ReloadEvent {
 }
 
 /**
- * The rules of an access file. It is loaded, and read again whenever it changes. Whatever is wrong with a later
- * state of the file, the last good one stays in force.
+ * The rules of an access file, with hot reload: it is read again whenever it changes. Whatever is
+ * wrong with a later state of the file, the last good one stays in force.
  *
  * @throws AccessFileError, UnsafeFileError or the file system's error if the first load fails
  */

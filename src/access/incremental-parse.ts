@@ -88,7 +88,7 @@ function beginsLine(bytes: Buffer, at: number): boolean {
   return before < 0 || bytes[before] === 0x0a;
 }
 
-/** Finds what needs not be read again: an edit leaves most of a file as it was. */
+/** Finds what need not be read again: an edit leaves most of a file as it was. */
 function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reusable> {
   if (earlier === undefined) return nothingReusable(bytes);
   const prefix = commonPrefix(earlier.bytes, bytes);

@@ -1,6 +1,6 @@
 import type { PermissionClass } from "../query/permissions.ts";
 
-/** The roles, widest first. */
+/** The roles of role-based access control (RBAC), widest first. */
 export const roles = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"] as const;
 export type Role = (typeof roles)[number];
 

@@ -13,7 +13,7 @@ export interface Writer {
   reject(error: unknown): void;
 }
 
-/** Changes of several writers that are written at once. */
+/** Changes of several writers that are written at once (group commit). */
 export interface Batch {
   readonly changes: readonly Change[];
   /** Those whose changes these are. */
