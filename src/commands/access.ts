@@ -5,6 +5,7 @@ import { isDatabaseOrEvery, isExternalUsername } from "../access/records.ts";
 import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
+import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
 import {
   isPermissionClass,
@@ -97,6 +98,10 @@ function permissionsOf(operation: string, { query }: Configuration): readonly Pe
     Object.entries(Object.fromEntries([...own, ...configured])),
   );
   const wanted = operation.toLowerCase();
+  if (wanted === batchKey.toLowerCase()) {
+    const problem = `a ${batchKey} needs what its elements need; ask for each of them`;
+    throw new UsageError(problem);
+  }
   const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
   const permissions = known.get(key ?? "");
   if (permissions !== undefined) return permissions;

@@ -104,7 +104,7 @@ const noteComparison = (draft: ComparisonDraft, word: Comparison): void => {
   draft.comparison = word;
 };
 const ofAll = oneOf(comparisons, noteComparison, meantComparison);
-const ofCore = oneOf(coreComparisons, noteComparison, meantComparison);
+const ofCore = oneOf(coreComparisons, noteComparison, meantComparison, comparisons);
 
 const comparisonFields = {
   column: required<string, ComparisonDraft>({
@@ -128,6 +128,7 @@ export type Condition =
 const comparisonShape = new ObjectShape<ComparisonDraft>(
   comparisonFields,
   "; or one of and, or, not alone",
+  ["and", "or", "not"],
 );
 
 function noteElements(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {

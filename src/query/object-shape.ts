@@ -6,7 +6,8 @@ import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
 import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
-import { type Fields, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
+import { type Fields, fieldsAt, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
+import { fullAlone } from "./level.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { meantField } from "./synonyms.ts";
 
@@ -31,17 +32,33 @@ export class ObjectShape<Draft> {
   /** The same without what is of the full grammar alone. */
   readonly #core: ObjectShape<Draft>;
 
-  /** `alternative` says, for messages, what may stand here instead of these fields. */
-  constructor(fields: Fields<Draft>, alternative = "") {
+  /** Names of fields that may stand here otherwise: instead, or in the full grammar. */
+  readonly #instead: readonly string[];
+  readonly #ofFull: readonly string[];
+
+  /**
+   * @param alternative what may stand here instead of these fields, in words for messages
+   * @param instead the same as names
+   * @param ofFull names of fields that the full grammar alone has here
+   */
+  constructor(
+    fields: Fields<Draft>,
+    alternative = "",
+    instead: readonly string[] = [],
+    ofFull: readonly string[] = [],
+  ) {
+    this.#instead = instead;
+    this.#ofFull = ofFull;
     this.#fields = Object.entries(fields).map(([name, { required, read }], index) => {
       const text = ByteText.from(name);
       return { name, required, read, index, text, token: tokenOf(name) };
     });
     this.#allowed = namesOf(this.#fields) + alternative;
     this.#needed = namesOf(this.#fields.filter((field) => field.required)) + alternative;
-    const core = Object.entries(fields).filter(([, { level }]) => level === "core");
-    if (core.length === this.#fields.length) this.#core = this;
-    else this.#core = new ObjectShape(Object.fromEntries(core), alternative);
+    const names = Object.keys(fields);
+    const core = fieldsAt(fields, "core");
+    const others = names.filter((name) => !(name in core));
+    this.#core = others.length === 0 ? this : new ObjectShape(core, alternative, instead, others);
   }
 
   /** Reads an object of this shape into the draft. Throws `QueryRefused`. */
@@ -108,11 +125,9 @@ export class ObjectShape<Draft> {
     const field = this.#fields.find(({ text }) => text.equals(key));
     if (field !== undefined) return field;
     const name = key.toString();
-    const meant = meantField(
-      name,
-      this.#fields.map((known) => known.name),
-    );
-    const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${askWhether(meant)}`;
+    const meant = meantField(name, [...this.#fields.map((known) => known.name), ...this.#instead]);
+    const hint = this.#ofFull.includes(name) ? fullAlone : askWhether(meant);
+    const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("unknown_field", problem, start);
   }
 

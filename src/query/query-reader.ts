@@ -2,7 +2,7 @@
 
 import { quoteName } from "../json/fault.ts";
 import { andThen, type Rest } from "../json/rest.ts";
-import { didYouMean } from "../suggestion.ts";
+import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
   batchKey,
@@ -11,12 +11,14 @@ import {
   largestBatch,
   type Operation,
 } from "./grammar.ts";
+import { fullAlone } from "./level.ts";
 import { detailOf } from "./operation-detail.ts";
 import { OperationDraft } from "./operation-draft.ts";
-import { permissionsOf } from "./operations.ts";
+import { isOperationName, permissionsOf } from "./operations.ts";
 import type { Access, Query } from "./query.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import { RowReader } from "./row-reader.ts";
+import { meantOperation } from "./synonyms.ts";
 import { readElements } from "./values.ts";
 
 /** Reads one body. */
@@ -82,7 +84,7 @@ export class QueryReader {
     const reader = this.#reader;
     const start = reader.position;
     if (!reader.openObject()) {
-      const problem = `the object is empty; one key is needed: ${this.#allowedKeys()}`;
+      const problem = `the object is empty; one key is needed: ${this.#allowedKeys().join(", ")}`;
       throw reader.refusal("no_operation", problem, start);
     }
     const keyStart = reader.position;
@@ -112,20 +114,20 @@ export class QueryReader {
     throw reader.refusal(isOperation ? "several_operations" : "unknown_field", problem, start);
   }
 
-  #operation(key: string, start: number): Operation {
+  #operation(key: string, start: number, allowed = this.#allowedKeys()): Operation {
     const operation = this.#grammar.operations.get(key);
     if (operation !== undefined) return operation;
-    const meant = didYouMean(key, [...this.#grammar.operations.keys(), batchKey]);
-    const problem = `the operation ${quoteName(key)} is unknown; allowed: ${this.#allowedKeys()}${meant}`;
+    // Every operation that is not there at this level is one of the full grammar.
+    const hint = isOperationName(key) ? fullAlone : askWhether(meantOperation(key, allowed));
+    const problem = `the operation ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
     throw this.#reader.refusal("unknown_operation", problem, start);
   }
 
   #batchOperation(key: string, start: number): Operation {
-    const operation = key === batchKey ? undefined : this.#operation(key, start);
+    const allowed = this.#grammar.inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
+    const operation = key === batchKey ? undefined : this.#operation(key, start, allowed);
     if (operation?.inBatch === true) return operation;
-    const allowed = this.#grammar.inOrder.filter(({ inBatch }) => inBatch);
-    const names = allowed.map(({ name }) => name).join(", ");
-    const problem = `${quoteName(key)} cannot be in a Batch; allowed: ${names}`;
+    const problem = `${quoteName(key)} cannot be in a Batch; allowed: ${allowed.join(", ")}`;
     throw this.#reader.refusal("not_in_batch", problem, start);
   }
 
@@ -160,8 +162,8 @@ export class QueryReader {
     });
   }
 
-  #allowedKeys(): string {
-    return [...this.#grammar.operations.keys(), batchKey].join(", ");
+  #allowedKeys(): readonly string[] {
+    return [...this.#grammar.operations.keys(), batchKey];
   }
 }
 

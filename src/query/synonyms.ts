@@ -2,53 +2,119 @@
 
 import { suggestion } from "../suggestion.ts";
 
-const comparisons: ReadonlyMap<string, string> = new Map([
-  ["==", "="],
-  ["===", "="],
-  ["EQ", "="],
-  ["IS", "="],
-  ["<>", "!="],
-  ["!==", "!="],
-  ["≠", "!="],
-  ["NE", "!="],
-  ["NEQ", "!="],
-  ["IS NOT", "!="],
-  ["GT", ">"],
-  ["LT", "<"],
-  ["=>", ">="],
-  ["≥", ">="],
-  ["GTE", ">="],
-  ["GE", ">="],
-  ["=<", "<="],
-  ["≤", "<="],
-  ["LTE", "<="],
-  ["LE", "<="],
-  ["NOTIN", "NOT IN"],
-  ["NIN", "NOT IN"],
-]);
+/** Words of others by what they mean: a word of the grammar, maybe with how it is used. */
+type Synonyms = Readonly<Record<string, readonly string[]>>;
 
-const fields: ReadonlyMap<string, string> = new Map([
-  ["op", "cmp"],
-  ["operator", "cmp"],
-  ["table", "from"],
-  ["from", "table"],
-  ["primary", "primary_key"],
-]);
+const operations: Synonyms = {
+  Select: ["find", "get", "query", "read", "fetch"],
+  Insert: ["create", "add", "put"],
+  Update: ["modify", "patch"],
+  Delete: ["remove"],
+  Upsert: ["merge", "replace", "insert_or_update"],
+  Batch: ["transaction", "begin", "multi"],
+  "Select with aggregate": ["count", "sum", "aggregate"],
+};
 
-/** The operator of `allowed` that means the same: one that is only spelled alike may mean the opposite. */
-export function meantComparison(found: string, allowed: readonly string[]): string | undefined {
-  const folded = found
+const comparisons: Synonyms = {
+  "=": ["==", "===", "EQ", "IS"],
+  "!=": ["<>", "!==", "≠", "NE", "NEQ", "IS NOT"],
+  ">": ["GT"],
+  "<": ["LT"],
+  ">=": ["=>", "≥", "GTE", "GE"],
+  "<=": ["=<", "≤", "LTE", "LE"],
+  "NOT IN": ["NOTIN", "NIN"],
+  LIKE: ["GLOB", "MATCH"],
+  "= with the value null": ["IS NULL", "NULL", "ISNULL"],
+  "!= with the value null": ["IS NOT NULL", "NOT NULL", "NOTNULL"],
+  "LIKE under not": ["NOT LIKE"],
+  "ILIKE under not": ["NOT ILIKE"],
+  "BETWEEN under not": ["NOT BETWEEN"],
+  "LIKE with % in the value": ["CONTAINS", "STARTS WITH", "STARTSWITH", "ENDS WITH", "ENDSWITH"],
+};
+
+const fields: Synonyms = {
+  cmp: ["op", "operator", "comparison", "comparator"],
+  from: ["table", "collection"],
+  table: ["from", "into", "collection"],
+  database: ["db"],
+  where: ["filter", "condition", "conditions"],
+  order_by: ["order", "sort", "sort_by"],
+  direction: ["dir", "order", "sort"],
+  group_by: ["group"],
+  offset: ["skip"],
+  limit: ["top", "take", "first", "size"],
+  after: ["cursor"],
+  columns: ["select", "fields"],
+  distinct: ["unique"],
+  values: ["rows", "data", "records"],
+  set: ["values", "data", "changes"],
+  update: ["set"],
+  add: ["inc", "increment"],
+  on_conflict: ["conflict", "key", "keys"],
+  returning: ["return"],
+  column: ["field", "col", "name"],
+  name: ["column"],
+  or: ["any"],
+  and: ["all"],
+  fn: ["func", "function"],
+  as: ["alias", "name"],
+  join_type: ["type", "kind"],
+  type: ["data_type"],
+  primary_key: ["primary", "pk"],
+  nullable: ["null", "not_null", "required"],
+  references: ["foreign_key"],
+};
+
+const words: Synonyms = {
+  avg: ["average", "mean"],
+  sum: ["total"],
+  min: ["minimum", "least"],
+  max: ["maximum", "greatest"],
+  'count with "distinct": true': ["count_distinct"],
+  LEFT: ["left_outer"],
+  RIGHT: ["right_outer"],
+  ASC: ["ascending"],
+  DESC: ["descending"],
+};
+
+/** Lower case, with one `_` for white space and hyphens. */
+function fold(text: string): string {
+  return text
     .slice(0, 64)
     .trim()
-    .toUpperCase()
-    .split(/[\s_]+/)
-    .join(" ");
-  const meant = comparisons.get(folded) ?? folded;
-  return allowed.find((word) => word === meant);
+    .toLowerCase()
+    .replace(/[\s_-]+/g, "_");
+}
+
+/** What of `allowed` means the same: one that is spelled alike in another case, or a synonym. */
+function meant(synonyms: Synonyms, found: string, allowed: readonly string[]): string | undefined {
+  const folded = fold(found);
+  const same = allowed.find((name) => fold(name) === folded);
+  if (same !== undefined) return same;
+  return Object.entries(synonyms).find(
+    ([word, others]) =>
+      allowed.includes(word.replace(/ (?:with|under) .*/, "")) &&
+      others.some((other) => fold(other) === folded),
+  )?.[0];
+}
+
+/** The operator of `allowed` that was meant: a short one that is only spelled alike may mean the opposite. */
+export function meantComparison(found: string, allowed: readonly string[]): string | undefined {
+  const same = meant(comparisons, found, allowed);
+  return same ?? suggestion(found, /^(?!n)[a-z]{4,}$/i.test(found) ? allowed : []);
 }
 
 /** The field of `allowed` that means the same, or is spelled alike. */
 export function meantField(found: string, allowed: readonly string[]): string | undefined {
-  const meant = fields.get(found.toLowerCase());
-  return allowed.find((name) => name === meant) ?? suggestion(found, allowed);
+  return meant(fields, found, allowed) ?? suggestion(found, allowed);
+}
+
+/** The operation of `allowed` that means the same, or is spelled alike. */
+export function meantOperation(found: string, allowed: readonly string[]): string | undefined {
+  return meant(operations, found, allowed) ?? suggestion(found, allowed);
+}
+
+/** The word of `allowed`, such as a function, that means the same, or is spelled alike. */
+export function meantWord(found: string, allowed: readonly string[]): string | undefined {
+  return meant(words, found, allowed) ?? suggestion(found, allowed);
 }

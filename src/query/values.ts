@@ -4,12 +4,14 @@ import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/byte-text.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import { askWhether, suggestion } from "../suggestion.ts";
+import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { Kind } from "./kind.ts";
+import { fullAlone } from "./level.ts";
 import { NameCache } from "./name-cache.ts";
 import { isPlainText, plainNamePattern, plainNameRule } from "./names.ts";
 import { named } from "./schema.ts";
+import { meantWord } from "./synonyms.ts";
 
 const nine = 0x39;
 const zero = 0x30;
@@ -50,9 +52,11 @@ class WordList<Word extends string> {
   }[];
   readonly #allowed: string;
   readonly #meant: MeantWord;
+  readonly #ofFull: readonly string[];
 
-  constructor(words: readonly Word[], meant: MeantWord) {
+  constructor(words: readonly Word[], meant: MeantWord, ofFull: readonly string[]) {
     this.#meant = meant;
+    this.#ofFull = ofFull;
     this.#words = words.map((word) => ({
       word,
       text: ByteText.from(word),
@@ -76,18 +80,26 @@ class WordList<Word extends string> {
       found,
       this.#words.map(({ word }) => word),
     );
-    const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${askWhether(meant)}`;
+    const hint = this.#ofFull.includes(found) ? fullAlone : askWhether(meant);
+    const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("invalid_value", problem, start);
   }
 }
 
-/** One of a few words, written exactly so; `note` takes it, `meant` finds what another one meant. */
+/**
+ * One of a few words, written exactly so.
+ *
+ * @param note takes it
+ * @param meant finds what another one meant
+ * @param ofFull words that the full grammar alone has here
+ */
 export function oneOf<const Word extends string, Draft = unknown>(
   words: readonly Word[],
   note?: (draft: Draft, word: Word) => void,
-  meant: MeantWord = suggestion,
+  meant: MeantWord = meantWord,
+  ofFull: readonly string[] = [],
 ): Kind<Word, Draft> {
-  const known = new WordList(words, meant);
+  const known = new WordList(words, meant, ofFull);
   return {
     read(reader, draft) {
       const word = known.read(reader);

@@ -62,6 +62,12 @@ t.test("access check says allowed or denied, and why", async (t) => {
   t.match(right, { code: 0, stdout: /^allowed: root DROP DATABASE on main/ });
 });
 
+t.test("access check tells what to ask instead of a Batch", async (t) => {
+  const { code, stderr } = await install(t).run("access check alice batch main");
+  t.equal(code, 2);
+  t.match(stderr, /a Batch needs what its elements need; ask for each of them/);
+});
+
 t.test("access check --json has the decision as data", async (t) => {
   const gatehouse = install(t);
   const { code, stdout } = await gatehouse.run("access check alice Insert other --json");

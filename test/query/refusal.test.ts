@@ -52,8 +52,11 @@ t.test("an operator that is not of the grammar is told the one that means the sa
   for (const cmp of ["≥", "=>", "gte"]) t.equal(meant(cmp), ">=", cmp);
   for (const cmp of ["≤", "=<", "lte"]) t.equal(meant(cmp), "<=", cmp);
   for (const cmp of ["not in", "Not_In", " NOT  IN", "nin"]) t.equal(meant(cmp), "NOT IN", cmp);
-  t.equal(meant("between"), "BETWEEN");
-  for (const cmp of ["!", "<<", ">>", "=!", "~", "NOT LIKE", "constructor"]) {
+  for (const cmp of ["between", "BETWEN"]) t.equal(meant(cmp), "BETWEEN", cmp);
+  t.equal(meant("NOT LIKE"), "LIKE under not");
+  t.equal(meant("is null"), "= with the value null");
+  t.equal(meant("starts_with"), "LIKE with % in the value");
+  for (const cmp of ["!", "<<", ">>", "=!", "~", "NLIKE", "constructor"]) {
     t.equal(meant(cmp), undefined, cmp);
   }
 });
@@ -66,6 +69,50 @@ t.test("a field of another language is told the one that means the same", async 
   t.equal(meant({ Insert: { database: "main", from: "users" } }), "table");
   const columns = [{ name: "id", type: "int", primary: true }];
   t.equal(meant({ CreateTable: { ...target, columns } }), "primary_key");
+  const select = (fields: object) => ({ Select: { database: "main", from: "users", ...fields } });
+  const aggregate = (fields: object) => select({ aggregate: [fields] });
+  const cases: [found: object, word: string][] = [
+    [{ Merge: {} }, "Upsert"],
+    [{ Batch: [{ Remove: {} }] }, "Delete"],
+    [select({ filter: null }), "where"],
+    [select({ sort: {} }), "order_by"],
+    [select({ order_by: { column: "id", order: "DESC" } }), "direction"],
+    [select({ order_by: { column: "id", direction: "descending" } }), "DESC"],
+    [select({ skip: 1 }), "offset"],
+    [select({ where: { AND: [] } }), "and"],
+    [select({ where: { field: "id" } }), "column"],
+    [aggregate({ func: "sum" }), "fn"],
+    [aggregate({ fn: "mean" }), "avg"],
+    [aggregate({ fn: "SUM" }), "sum"],
+    [aggregate({ fn: "sum", alias: "n" }), "as"],
+    [select({ join: { table: "b", on: "users.a = b.a", join_type: "LEFT OUTER" } }), "LEFT"],
+    [{ Insert: { ...target, rows: [] } }, "values"],
+    [{ Update: { ...target, values: {} } }, "set"],
+    [{ Update: { ...target, inc: {} } }, "add"],
+    [{ Upsert: { ...target, conflict: [] } }, "on_conflict"],
+    [{ Preview: { Updat: {} } }, "Update"],
+  ];
+  for (const [found, word] of cases) t.equal(meant(found), word, JSON.stringify(found));
+  t.match(refusalOf({ Count: {} }).message, /\(did you mean Select with aggregate\?\)$/);
+});
+
+t.test("a word of the full grammar is told as such where the core alone is read", async (t) => {
+  const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
+  const target = { database: "main", table: "users" };
+  const where = { column: "name", cmp: "ILIKE", value: "a%" };
+  const bodies = [
+    { Upsert: {} },
+    { Preview: {} },
+    { Update: { ...target, add: {} } },
+    { Delete: { ...target, where } },
+    { CreateTable: { ...target, columns: [{ name: "id", type: "int", default: 1 }] } },
+  ];
+  for (const body of bodies) {
+    t.match(
+      refusalOf(body, core).message,
+      /it is of the full grammar \(\[query\] level = "full"\)$/,
+    );
+  }
 });
 
 t.test("a field left out is told with those that are required, and no others", async (t) => {
