@@ -1,31 +1,28 @@
-import { existsSync } from "node:fs";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { revocationsIn } from "../identity/live-revocations.ts";
 import {
   type Connection,
   connectionsOf,
-  endGrant,
   isConnected,
   isTokenOf,
 } from "../oauth/server/connections.ts";
-import { directoryOf, stateFileIn } from "../oauth/server/load.ts";
-import { StateStore } from "../oauth/server/store.ts";
+import { findState } from "../oauth/server/state-file.ts";
+import type { StateStore } from "../oauth/server/state-store.ts";
 import { type CommonOptions, loadFor, readAccess } from "./files.ts";
 import { plainly, print, printJson, printTable } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
 async function withState<Result>(
   { serviceDirectory }: LoadedConfiguration,
-  work: (store: StateStore) => Result | Promise<Result>,
+  work: (store: StateStore) => Promise<Result>,
   nothing: Result,
 ): Promise<Result> {
-  const file = stateFileIn(directoryOf(serviceDirectory));
-  if (!existsSync(file)) return nothing;
-  const store = new StateStore(file);
+  const store = findState(serviceDirectory);
+  if (store === undefined) return nothing;
   try {
     return await work(store);
   } finally {
-    store.close();
+    await store.close();
   }
 }
 
@@ -36,8 +33,8 @@ async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
   const checkRead = { checkRead: auth.check_permissions };
   const revocations = await revocationsIn(auth.revocations_file, checkRead).read();
   const context = { snapshot: () => snapshot, revocations };
-  const live = (store: StateStore) =>
-    connectionsOf(store).filter((one) => isConnected(context, one));
+  const live = async (store: StateStore) =>
+    (await connectionsOf(store)).filter((one) => isConnected(context, one));
   return withState(loaded, live, []);
 }
 
@@ -79,9 +76,9 @@ function end(
   loaded: LoadedConfiguration,
   isMeant: (connection: Connection) => boolean,
 ): Promise<Connection[]> {
-  const work = (store: StateStore) => {
-    const meant = connectionsOf(store).filter(isMeant);
-    for (const { grantId } of meant) endGrant(store, grantId);
+  const work = async (store: StateStore) => {
+    const meant = (await connectionsOf(store)).filter(isMeant);
+    for (const { grantId } of meant) await store.endGrant(grantId);
     return meant;
   };
   return withState(loaded, work, []);

@@ -7,8 +7,9 @@ import { createMcpProxy } from "../mcp/proxy/proxy.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
 import { lifetimes } from "../oauth/server/lifetimes.ts";
-import { directoryOf, loadAuthorizationServer } from "../oauth/server/load.ts";
+import { loadAuthorizationServer } from "../oauth/server/load.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
+import { openState } from "../oauth/server/state-file.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import { version } from "../version.ts";
 import { commonHeaders } from "./answer.ts";
@@ -118,10 +119,12 @@ async function openOwnAuthorizationServer(
   opened: AsyncDisposableStack,
 ): Promise<AuthorizationServer> {
   const { access, audit, configuration, log, login, revocations, publicUrl } = gateway;
+  const state = await openState(serviceDirectory);
+  opened.defer(() => state.store.close());
   const options: AuthorizationServerOptions = {
     issuer: publicUrl,
     resource: resourceOf(gateway),
-    directory: directoryOf(serviceDirectory),
+    state,
     clients: configuration.mcp.clients,
     appSchemes: configuration.mcp.app_schemes,
     privateClientHosts: configuration.mcp.private_client_hosts,
@@ -135,9 +138,7 @@ async function openOwnAuthorizationServer(
     onEvent: (name, fields) => audit.event(name, fields),
     log,
   };
-  const server = await loadAuthorizationServer(options, log);
-  opened.defer(() => server.close());
-  return server;
+  return loadAuthorizationServer(options, log);
 }
 
 /** Opens all that stands behind `/mcp`; the gateway's URL must be known. */

@@ -16,6 +16,7 @@ import {
   type AuthorizationServer,
   openAuthorizationServer,
 } from "../../src/oauth/server/server.ts";
+import { openStateIn } from "../../src/oauth/server/state-file.ts";
 import { grant, temporaryDirectory, user } from "../access/kit.ts";
 
 const costs = { memory: 64, time: 1, parallelism: 1 };
@@ -112,11 +113,12 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
     tokenLifetime: 60,
     onUpgradeFailed: unused,
   };
+  let state = await openStateIn(directory);
   const open = () =>
     openAuthorizationServer({
       issuer,
       resource: `${issuer}/mcp`,
-      directory,
+      state,
       clients: [CONFIGURED, ...(options.clients ?? [])],
       appSchemes: ["editor"],
       privateClientHosts: [],
@@ -142,14 +144,15 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       snapshot = parseAccessFile(text, "access.toml");
     },
     restart: async () => {
-      await setting.server.close();
+      await state.store.close();
+      state = await openStateIn(directory);
       setting.server = await open();
     },
   };
   t.teardown(async () => {
     http.closeAllConnections();
     await new Promise((resolve) => http.close(resolve));
-    await setting.server.close();
+    await state.store.close();
   });
   return setting;
 }

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { type Adapter, type AdapterPayload, errors } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
 import { lifetimes } from "./lifetimes.ts";
-import type { StateStore } from "./store.ts";
+import type { StateStore } from "./state-store.ts";
 
 /** Models whose id is itself a credential: only its hash is kept. */
 const credentials: ReadonlySet<string> = new Set(["AuthorizationCode", "RefreshToken"]);
@@ -46,7 +46,7 @@ class StoreAdapter implements Adapter {
     if (this.#model === "Session" && payload.accountId === undefined) return;
     const { jti, consumed: _, ...rest } = payload;
     const kept = credentials.has(this.#model) ? rest : { jti, ...rest };
-    this.#store.put(this.#model, this.#key(id), {
+    await this.#store.put(this.#model, this.#key(id), {
       payload: JSON.stringify(kept),
       grantId: payload.grantId,
       uid: payload.uid,
@@ -55,7 +55,7 @@ class StoreAdapter implements Adapter {
   }
 
   async find(id: string): Promise<AdapterPayload | undefined> {
-    const found = this.#store.find(this.#model, this.#key(id));
+    const found = await this.#store.find(this.#model, this.#key(id));
     if (found === undefined) return undefined;
     const payload = parsePayload(found.payload);
     if (credentials.has(this.#model)) payload.jti = id;
@@ -65,7 +65,7 @@ class StoreAdapter implements Adapter {
   }
 
   async findByUid(uid: string): Promise<AdapterPayload | undefined> {
-    const found = this.#store.findByUid(this.#model, uid);
+    const found = await this.#store.findByUid(this.#model, uid);
     return found === undefined ? undefined : parsePayload(found.payload);
   }
 
@@ -76,17 +76,17 @@ class StoreAdapter implements Adapter {
 
   /** @throws InvalidGrant if it was used up already, so that of two at one moment one succeeds */
   async consume(id: string): Promise<void> {
-    if (!this.#store.consume(this.#model, this.#key(id), this.#reuse)) {
+    if (!(await this.#store.consume(this.#model, this.#key(id), this.#reuse))) {
       throw new errors.InvalidGrant("already used");
     }
   }
 
   async destroy(id: string): Promise<void> {
-    this.#store.remove(this.#model, this.#key(id));
+    await this.#store.remove(this.#model, this.#key(id));
   }
 
   async revokeByGrantId(grantId: string): Promise<void> {
-    this.#store.removeByGrant(this.#model, grantId);
+    await this.#store.removeByGrant(this.#model, grantId);
   }
 }
 

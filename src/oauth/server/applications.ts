@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { findUser } from "./accounts.ts";
-import { type Connection, connectionsOf, endGrant, isConnected } from "./connections.ts";
+import { connectionsOf, isConnected } from "./connections.ts";
 import { OAuthProblem, readForm } from "./http.ts";
 import { describeClient, type InteractionContext } from "./interaction-context.ts";
 import { lifetimes } from "./lifetimes.ts";
@@ -74,8 +74,9 @@ function showLogin({ guard }: InteractionContext, visitor: Visitor, failure?: Lo
 }
 
 /** What a user is shown: one entry for each app, with all that it was allowed. */
-function applicationsOf({ options, store }: InteractionContext, username: string) {
-  const live = connectionsOf(store, username).filter((one) => isConnected(options, one));
+async function applicationsOf({ options, store }: InteractionContext, username: string) {
+  const connections = await connectionsOf(store, username);
+  const live = connections.filter((one) => isConnected(options, one));
   const byClient = Map.groupBy(live, ({ clientId }) => clientId);
   return Array.from(byClient, ([clientId, connections]): ApplicationView => {
     const { appName } = connections[0] ?? { appName: "" };
@@ -84,9 +85,13 @@ function applicationsOf({ options, store }: InteractionContext, username: string
   });
 }
 
-function showApplications(context: InteractionContext, visitor: Visitor, username: string): void {
+async function showApplications(
+  context: InteractionContext,
+  visitor: Visitor,
+  username: string,
+): Promise<void> {
   const csrf = context.guard.tokenFor(formNameOf(visitor));
-  const applications = applicationsOf(context, username);
+  const applications = await applicationsOf(context, username);
   sendPage(visitor, 200, applicationsPage({ csrf, username, applications }));
 }
 
@@ -108,15 +113,14 @@ async function logIn(
 }
 
 /** Ends all that a user has allowed an app. */
-function disconnect(
+async function disconnect(
   { options, store }: InteractionContext,
   request: IncomingMessage,
   username: string,
   clientId: string,
-): void {
-  const isOfApp = (one: Connection) => one.clientId === clientId;
-  for (const { grantId } of connectionsOf(store, username).filter(isOfApp)) {
-    endGrant(store, grantId);
+): Promise<void> {
+  for (const one of await connectionsOf(store, username)) {
+    if (one.clientId === clientId) await store.endGrant(one.grantId);
   }
   const { address } = options.originOf(request);
   options.onEvent("oauth_revocation", { user: username, client: clientId, token: "all", address });
@@ -133,7 +137,7 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
   }
   if (username === undefined) return logIn(context, visitor, form);
   const clientId = form.get("disconnect");
-  if (clientId !== undefined) disconnect(context, request, username, clientId);
+  if (clientId !== undefined) await disconnect(context, request, username, clientId);
   else if (action === "logout") await session.destroy();
   return goBack(context, visitor);
 }

@@ -3,7 +3,7 @@ import { epochSeconds } from "../../clock.ts";
 import { type AccountContext, findUser, parseAccountId } from "./accounts.ts";
 import { type Consent, readConsent } from "./consent.ts";
 import { lifetimes } from "./lifetimes.ts";
-import type { StateStore } from "./store.ts";
+import type { StateStore } from "./state-store.ts";
 
 /** An app that a user has let in, by one consent. Times in epoch seconds. */
 export interface Connection extends Consent {
@@ -24,12 +24,13 @@ const grantShape = z.object({
   iat: z.number(),
   rar: z.array(z.unknown()),
 });
-const calledShape = z.array(z.string());
 
 /** The apps that a user has let in, or that anybody has, the newest first. */
-export function connectionsOf(store: Pick<StateStore, "grants">, username?: string): Connection[] {
-  return store
-    .grants(username)
+export async function connectionsOf(
+  store: Pick<StateStore, "grants">,
+  username?: string,
+): Promise<Connection[]> {
+  return (await store.grants(username))
     .flatMap(({ id, payload, renewed, called }) => {
       const { data: grant } = grantShape.safeParse(JSON.parse(payload));
       const consent = readConsent(grant?.rar);
@@ -43,7 +44,7 @@ export function connectionsOf(store: Pick<StateStore, "grants">, username?: stri
         clientId,
         allowedAt: iat,
         renewedAt: renewed,
-        called: calledShape.parse(JSON.parse(called)),
+        called,
       };
     })
     .sort((one, other) => other.allowedAt - one.allowedAt);
@@ -57,14 +58,6 @@ export function isConnected(
   const issued = { tokenId: "", issuedAt: allowedAt };
   if (findUser(context, accountId, issued) === undefined) return false;
   return renewedAt !== undefined || allowedAt + lifetimes.accessToken > epochSeconds();
-}
-
-/** Ends a grant, and with it every token under it. */
-export function endGrant(store: StateStore, grantId: string): void {
-  for (const model of ["RefreshToken", "AuthorizationCode", "Call"]) {
-    store.removeByGrant(model, grantId);
-  }
-  store.remove("Grant", grantId);
 }
 
 /** Characters by which the id of an access token names its grant: 132 random bits. */

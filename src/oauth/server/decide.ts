@@ -17,8 +17,9 @@ function choices({ options }: InteractionContext, visit: Visit): Choice[] {
 }
 
 /** Shows the consent page. */
-export function showConsent(context: InteractionContext, visit: Visit): void {
+export async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
   const { interaction, client, view } = visit;
+  const connections = await connectionsOf(context.store, usernameOf(visit));
   const page = consentPage({
     client: view,
     csrf: context.guard.tokenFor(interaction.uid),
@@ -26,9 +27,7 @@ export function showConsent(context: InteractionContext, visit: Visit): void {
     scopes: knownScopes(interaction.params.scope),
     staysConnected: client.grantTypeAllowed("refresh_token"),
     choices: choices(context, visit),
-    last: connectionsOf(context.store, usernameOf(visit)).find(
-      ({ clientId }) => clientId === client.clientId,
-    ),
+    last: connections.find(({ clientId }) => clientId === client.clientId),
   });
   sendPage(visit, 200, page);
 }

@@ -4,7 +4,7 @@ import type { Client, Provider } from "oidc-provider";
 import type { AuthorizationServerOptions } from "./options.ts";
 import type { ClientView, KnownClient } from "./pages/client.ts";
 import { pageHeaders } from "./pages/page.ts";
-import type { StateStore } from "./store.ts";
+import type { StateStore } from "./state-store.ts";
 
 /** An authorization request that waits for its user. */
 export type Interaction = Awaited<ReturnType<Provider["interactionDetails"]>>;

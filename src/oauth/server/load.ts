@@ -1,16 +1,5 @@
-import path from "node:path";
 import type { Log } from "../../observe/log.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
-
-/** Where the authorization server of a gateway keeps its state and its keys. */
-export function directoryOf(serviceDirectory: string): string {
-  return path.join(serviceDirectory, "oauth");
-}
-
-/** The file of the state in that directory. */
-export function stateFileIn(directory: string): string {
-  return path.join(directory, "state.sqlite");
-}
 
 /**
  * Loads and opens the authorization server. Its library is loaded only where it is used, and tells

@@ -6,6 +6,7 @@ import type { Log } from "../../observe/log.ts";
 import type { McpScope } from "../scopes.ts";
 import type { OpenAddressLimit } from "./address-limit.ts";
 import type { DocumentFetch } from "./client-documents.ts";
+import type { AuthorizationState } from "./state-store.ts";
 
 /** A public client that the operator has named in the configuration. */
 export interface ConfiguredClient {
@@ -20,8 +21,8 @@ export interface AuthorizationServerOptions {
   readonly issuer: string;
   /** The one resource that tokens are for (RFC 8707): the public URL of `/mcp`. */
   readonly resource: string;
-  /** Where state and signing keys are kept; made with mode 0700 if it is not there. */
-  readonly directory: string;
+  /** Opened and closed by whoever opens the server. */
+  readonly state: AuthorizationState;
   readonly clients: readonly ConfiguredClient[];
   /** Schemes without a dot that clients may have redirects of. */
   readonly appSchemes: readonly string[];
@@ -83,5 +84,4 @@ export interface AuthorizationServer {
   handle(request: IncomingMessage, response: ServerResponse): void;
   /** @throws Refusal `token_invalid`, `token_expired` or `token_revoked` */
   verify(token: string): Promise<AccessToken>;
-  close(): Promise<void>;
 }

@@ -23,7 +23,7 @@ import {
   tokenClaims,
 } from "./policy.ts";
 import { isClientRedirect, isLoopbackRedirect } from "./redirects.ts";
-import type { StateStore } from "./store.ts";
+import type { StateStore } from "./state-store.ts";
 
 /**
  * Makes an answer that nobody has acted on yet wait for its user. Whoever registers a client could

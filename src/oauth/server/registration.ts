@@ -7,14 +7,10 @@ import { OAuthProblem, readJson, sendJson, tooMany } from "./http.ts";
 import { lifetimes } from "./lifetimes.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { isClientRedirect } from "./redirects.ts";
-import type { StateStore } from "./store.ts";
+import type { ClientBounds, StateStore } from "./state-store.ts";
 
 /** How many registered clients are kept at one time. */
-export const clientBounds = {
-  /** That nobody has finished a login with. */
-  unused: 1000,
-  used: 10_000,
-} as const;
+export const clientBounds: ClientBounds = { unused: 1000, used: 10_000 };
 
 /** Takes registrations (RFC 7591) of public clients. */
 export type Registration = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
@@ -28,20 +24,13 @@ function readRequest(body: unknown, appSchemes: readonly string[]) {
   }
 }
 
-/** Whoever comes finds room: of those that nobody has let in, one is forgotten first. */
-function makeRoom(store: Pick<StateStore, "countClients" | "forgetClient">): void {
-  const { unused, used } = store.countClients();
-  if (unused >= clientBounds.unused) store.forgetClient("unused");
-  if (used >= clientBounds.used) store.forgetClient("used");
-}
-
 /** Opens registration, within its bounds. */
 export function createRegistration(
   options: Pick<
     AuthorizationServerOptions,
     "originOf" | "onEvent" | "appSchemes" | "openLimit" | "registrationsPerHour"
   >,
-  store: Pick<StateStore, "countClients" | "forgetClient" | "put">,
+  store: Pick<StateStore, "makeRoom" | "put">,
 ): Registration {
   const { originOf, onEvent, appSchemes, openLimit, registrationsPerHour } = options;
   const limit = openLimit("registrations", {
@@ -54,13 +43,13 @@ export function createRegistration(
     const wait = await limit(origin);
     if (wait > 0) throw tooMany("too many registrations", wait);
     const metadata = readRequest(await readJson(request), appSchemes);
-    makeRoom(store);
+    await store.makeRoom(clientBounds);
     const issuedAt = epochSeconds();
     const record = {
       ...clientRecord(randomUUID(), metadata),
       client_id_issued_at: issuedAt,
     };
-    store.put("Client", record.client_id, {
+    await store.put("Client", record.client_id, {
       payload: JSON.stringify(record),
       grantId: undefined,
       uid: addressKey(origin.address),

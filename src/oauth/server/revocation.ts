@@ -2,10 +2,9 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Provider } from "oidc-provider";
 import { Refusal } from "../../refusal.ts";
 import { parseAccountId } from "./accounts.ts";
-import { endGrant } from "./connections.ts";
 import { OAuthProblem, readForm } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import type { StateStore } from "./store.ts";
+import type { StateStore } from "./state-store.ts";
 import type { AccessTokens, GrantedToken } from "./tokens.ts";
 
 /** Takes revocations (RFC 7009). */
@@ -49,13 +48,13 @@ export function createRevocation(context: RevocationContext): Revocation {
     const accessToken = findAccessToken(accessTokens, token);
     if (accessToken?.clientId === clientId) {
       const { tokenId, expiresAt, username } = accessToken;
-      store.revokeToken(tokenId, expiresAt);
+      await store.revokeToken(tokenId, expiresAt);
       onEvent("oauth_revocation", { user: username, client: clientId, token: "access" });
       return;
     }
     const refreshToken = await provider.RefreshToken.find(token);
     if (refreshToken?.clientId !== clientId || refreshToken.grantId === undefined) return;
-    endGrant(store, refreshToken.grantId);
+    await store.endGrant(refreshToken.grantId);
     const { username } = parseAccountId(refreshToken.accountId);
     onEvent("oauth_revocation", { user: username, client: clientId, token: "refresh" });
   }

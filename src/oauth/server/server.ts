@@ -1,10 +1,7 @@
 import { randomBytes } from "node:crypto";
-import { mkdir } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import path from "node:path";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
-import { keyFilesIn } from "../../identity/key-file.ts";
 import { parseAccountId } from "./accounts.ts";
 import { DocumentLimit } from "./address-limit.ts";
 import { manageApplications } from "./applications.ts";
@@ -14,7 +11,6 @@ import { interact } from "./interaction.ts";
 import { createFormGuard } from "./interaction-context.ts";
 import { openSigningKeys } from "./keys.ts";
 import { lifetimes } from "./lifetimes.ts";
-import { stateFileIn } from "./load.ts";
 import { metadataPaths } from "./metadata.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage } from "./pages/error.ts";
@@ -22,7 +18,7 @@ import { pageHeaders } from "./pages/page.ts";
 import { createProvider } from "./provider.ts";
 import { createRegistration } from "./registration.ts";
 import { createRevocation } from "./revocation.ts";
-import { StateStore } from "./store.ts";
+import type { StateStore } from "./state-store.ts";
 import { CallNotes, createAccessTokens, verifyAccessToken } from "./tokens.ts";
 
 function fieldsOf({ oidc }: KoaContextWithOIDC) {
@@ -40,12 +36,14 @@ function fieldsOf({ oidc }: KoaContextWithOIDC) {
 function observeProvider(
   provider: Provider,
   store: Pick<StateStore, "keepClient">,
-  onEvent: AuthorizationServerOptions["onEvent"],
+  { onEvent, log }: Pick<AuthorizationServerOptions, "onEvent" | "log">,
 ): void {
   provider.on("grant.success", (ctx) => {
     const clientId = ctx.oidc.client?.clientId;
     if (clientId !== undefined) {
-      store.keepClient(clientId, epochSeconds() + lifetimes.usedClient);
+      store
+        .keepClient(clientId, epochSeconds() + lifetimes.usedClient)
+        .catch((error: unknown) => log.warn({ err: error }, "the end of a client was not put off"));
     }
     onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
   });
@@ -88,20 +86,19 @@ function sendFailure(
  * Opens the authorization server over the gateway's own users: authorization code with PKCE for
  * public clients, whose tokens open one resource.
  *
- * @throws KeyFileError, UnsafeFileError or the error of SQLite if its directory cannot be used
+ * @throws KeyFileError, UnsafeFileError or the error of the state if it cannot be used
  */
 export async function openAuthorizationServer(
   options: AuthorizationServerOptions,
 ): Promise<AuthorizationServer> {
-  const { directory, issuer, resource, log, onEvent } = options;
-  await mkdir(directory, { recursive: true, mode: 0o700 });
-  const keys = await openSigningKeys(keyFilesIn(path.join(directory, "keys"), { checkRead: true }));
-  const store = new StateStore(stateFileIn(directory));
+  const { issuer, resource, log, onEvent } = options;
+  const { store } = options.state;
+  const keys = await openSigningKeys(options.state.keys);
   const documentLimit = new DocumentLimit(options.openLimit);
   const provider = createProvider(options, { keys, store, documentLimit });
-  observeProvider(provider, store, onEvent);
+  observeProvider(provider, store, options);
   const accessTokens = createAccessTokens({ issuer, resource, keys });
-  const guard = createFormGuard(store.secret("forms", randomBytes(32)));
+  const guard = createFormGuard(await store.secret("forms", randomBytes(32)));
   const pages = { provider, options, guard, store };
   const calls = new CallNotes(store, log);
   const protocol: Endpoint = provider.callback();
@@ -136,8 +133,5 @@ export async function openAuthorizationServer(
       });
     },
     verify: async (token) => verifyAccessToken({ accessTokens, store, calls }, token),
-    async close() {
-      store.close();
-    },
   };
 }

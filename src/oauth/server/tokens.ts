@@ -9,7 +9,7 @@ import { knownScopes } from "./consent.ts";
 import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
 import { lifetimes } from "./lifetimes.ts";
 import type { AccessToken } from "./options.ts";
-import type { StateStore } from "./store.ts";
+import type { StateStore } from "./state-store.ts";
 
 /** Calls that are known to be written down; past that many they are looked up again. */
 const MOST = 10_000;
@@ -31,11 +31,10 @@ export class CallNotes {
     if (this.#noted.has(call)) return;
     if (this.#noted.size >= MOST) this.#noted.clear();
     this.#noted.add(call);
-    try {
-      this.#store.noteCall(grantId, tool, epochSeconds() + lifetimes.grant);
-    } catch (error) {
+    const expires = epochSeconds() + lifetimes.grant;
+    this.#store.noteCall(grantId, tool, expires).catch((error: unknown) => {
       this.#log.warn({ err: error }, "the call of a tool was not written down");
-    }
+    });
   }
 }
 
@@ -103,7 +102,7 @@ export function createAccessTokens({ issuer, resource, keys }: TokenPin): Access
 /** What it takes to tell whether a token still counts. */
 export interface TokenContext {
   readonly accessTokens: AccessTokens;
-  readonly store: Pick<StateStore, "find" | "isTokenRevoked">;
+  readonly store: Pick<StateStore, "isGrantEnded" | "isTokenRevoked">;
   readonly calls: Pick<CallNotes, "note">;
 }
 
@@ -121,7 +120,7 @@ export function verifyAccessToken(
   const requireStillGranted = () => {
     const revoked = (detail: string) => new Refusal("token_revoked", { detail });
     if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
-    if (store.find("Grant", grantId) === undefined) throw revoked("grant revoked");
+    if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
   };
   requireStillGranted();
   return { ...read, requireStillGranted, noteCall: (tool) => calls.note(grantId, tool) };

@@ -1,6 +1,19 @@
+import { existsSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import path from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
+import * as z from "zod";
 import { epochSeconds, forgettableBefore } from "../../clock.ts";
 import { openWalDatabase } from "../../files/wal-database.ts";
+import { keyFilesIn } from "../../identity/key-file.ts";
+import type {
+  AuthorizationState,
+  ClientBounds,
+  GrantRow,
+  NewRecord,
+  StateStore,
+  StoredRecord,
+} from "./state-store.ts";
 
 const schema = `
   CREATE TABLE IF NOT EXISTS records (
@@ -21,29 +34,6 @@ const schema = `
   ) STRICT, WITHOUT ROWID;
 `;
 
-/** A record as it is kept: JSON, and the second it was used up in, if it was. */
-export interface StoredRecord {
-  readonly payload: string;
-  readonly consumed: number | undefined;
-}
-
-/** A record to keep; `expires` in epoch seconds. */
-export interface NewRecord extends Pick<StoredRecord, "payload"> {
-  readonly grantId: string | undefined;
-  readonly uid: string | undefined;
-  readonly expires: number;
-}
-
-/** A grant, and what was made under it. */
-export interface GrantRow {
-  readonly id: string;
-  readonly payload: string;
-  /** When the newest refresh token was issued, in epoch seconds. */
-  readonly renewed: number | undefined;
-  /** The tools that were called, as a JSON array of their names. */
-  readonly called: string;
-}
-
 const grantsSql = `
   SELECT id, payload,
     (SELECT max(json_extract(t.payload, '$.iat')) FROM records AS t
@@ -61,6 +51,9 @@ const userGrantsSql = `${grantsSql} INDEXED BY grants_by_account
   AND json_extract(payload, '$.accountId') > ?2 || ':'
   AND json_extract(payload, '$.accountId') < ?2 || ';'`;
 
+/** The tools that were called come as a JSON array of their names. */
+const namesShape = z.array(z.string());
+
 const BUSY_TIMEOUT_MS = 5000;
 const SWEEP_MS = 10 * 60 * 1000;
 
@@ -77,11 +70,14 @@ function readNumber(row: ReturnType<StatementSync["get"]>, column: string): numb
   return typeof value === "number" ? value : 0;
 }
 
+/** What is made under a grant, and ends with it. */
+const MODELS_OF_GRANT = ["RefreshToken", "AuthorizationCode", "Call"];
+
 /**
- * What the authorization server remembers, in an SQLite file (0600) that several processes may
- * hold open. What has expired is not found any more, and removed from time to time.
+ * The state in an SQLite file (0600) that several processes may hold open. What has expired is
+ * removed from time to time.
  */
-export class StateStore {
+export class StateFile implements StateStore {
   readonly #database: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   readonly #sweeper: NodeJS.Timeout;
@@ -102,8 +98,11 @@ export class StateStore {
     return made;
   }
 
-  /** Keeps a record in the place of the one that is there; whether it was used up stays. */
-  put(model: string, id: string, { payload, grantId, uid, expires }: NewRecord): void {
+  async put(
+    model: string,
+    id: string,
+    { payload, grantId, uid, expires }: NewRecord,
+  ): Promise<void> {
     this.#prepare(
       `INSERT INTO records (model, id, payload, grant_id, uid, expires) VALUES (?, ?, ?, ?, ?, ?)
        ON CONFLICT (model, id) DO UPDATE SET payload = excluded.payload,
@@ -111,65 +110,59 @@ export class StateStore {
     ).run(model, id, payload, grantId ?? null, uid ?? null, expires);
   }
 
-  find(model: string, id: string): StoredRecord | undefined {
+  async find(model: string, id: string): Promise<StoredRecord | undefined> {
+    return this.#find(model, id);
+  }
+
+  #find(model: string, id: string): StoredRecord | undefined {
     const sql = "SELECT payload, consumed FROM records WHERE model = ? AND id = ? AND expires > ?";
     return readRow(this.#prepare(sql).get(model, id, epochSeconds()));
   }
 
-  findByUid(model: string, uid: string): StoredRecord | undefined {
+  async findByUid(model: string, uid: string): Promise<StoredRecord | undefined> {
     const sql = "SELECT payload, consumed FROM records WHERE uid = ? AND model = ? AND expires > ?";
     return readRow(this.#prepare(sql).get(uid, model, epochSeconds()));
   }
 
-  /**
-   * Uses a record up; false if somebody else already has.
-   *
-   * @param reuse seconds around the first use in which another one counts; by default there are none
-   */
-  consume(model: string, id: string, reuse = -1): boolean {
+  async consume(model: string, id: string, reuse = -1): Promise<boolean> {
     const sql = `UPDATE records SET consumed = coalesce(consumed, ?1) WHERE model = ?2 AND id = ?3
       AND (consumed IS NULL OR abs(consumed - ?1) <= ?4)`;
     return this.#prepare(sql).run(epochSeconds(), model, id, reuse).changes === 1;
   }
 
-  remove(model: string, id: string): void {
+  async remove(model: string, id: string): Promise<void> {
     this.#prepare("DELETE FROM records WHERE model = ? AND id = ?").run(model, id);
   }
 
-  /** Removes what was made under a grant, but not the grant itself. */
-  removeByGrant(model: string, grantId: string): void {
+  async removeByGrant(model: string, grantId: string): Promise<void> {
     this.#prepare("DELETE FROM records WHERE grant_id = ? AND model = ?").run(grantId, model);
   }
 
-  /** Puts off the end of a client that somebody has let in; never brings it nearer. */
-  keepClient(id: string, expires: number): void {
+  async endGrant(grantId: string): Promise<void> {
+    for (const model of MODELS_OF_GRANT) await this.removeByGrant(model, grantId);
+    await this.remove("Grant", grantId);
+  }
+
+  async keepClient(id: string, expires: number): Promise<void> {
     const sql = `UPDATE records SET expires = max(expires, ?), uid = NULL
       WHERE model = 'Client' AND id = ?`;
     this.#prepare(sql).run(expires, id);
   }
 
-  /** How many clients are registered. Those that nobody has let in yet have their address as uid. */
-  countClients(): { unused: number; used: number } {
-    const sql = `SELECT count(uid) AS unused, count(*) AS n FROM records
+  async makeRoom(bounds: ClientBounds): Promise<void> {
+    // Those that nobody has let in yet have their address as uid.
+    const count = `SELECT count(uid) AS unused, count(*) AS n FROM records
       WHERE model = 'Client' AND expires > ?`;
-    const row = this.#prepare(sql).get(epochSeconds());
+    const row = this.#prepare(count).get(epochSeconds());
     const unused = readNumber(row, "unused");
-    return { unused, used: readNumber(row, "n") - unused };
-  }
-
-  /**
-   * Forgets a client: of the used ones the one that was not used for the longest time, of the others
-   * the oldest from the address that has the most of them.
-   */
-  forgetClient(which: "used" | "unused"): void {
-    const sql = `DELETE FROM records WHERE model = 'Client' AND id = (
+    const forget = `DELETE FROM records WHERE model = 'Client' AND id = (
       SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
       ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`;
-    this.#prepare(sql).run(which === "used" ? 1 : 0);
+    if (unused >= bounds.unused) this.#prepare(forget).run(0);
+    if (readNumber(row, "n") - unused >= bounds.used) this.#prepare(forget).run(1);
   }
 
-  /** The grants of a user, or all of them. */
-  grants(username?: string): GrantRow[] {
+  async grants(username?: string): Promise<GrantRow[]> {
     const rows =
       username === undefined
         ? this.#prepare(allGrantsSql).all(epochSeconds())
@@ -178,20 +171,18 @@ export class StateStore {
       id: String(row.id),
       payload: String(row.payload),
       renewed: typeof row.renewed === "number" ? row.renewed : undefined,
-      called: String(row.called),
+      called: namesShape.parse(JSON.parse(String(row.called))),
     }));
   }
 
-  /** Notes that a tool was called under a grant; what is noted already stays. */
-  noteCall(grantId: string, tool: string, expires: number): void {
+  async noteCall(grantId: string, tool: string, expires: number): Promise<void> {
     this.#prepare(
       `INSERT OR IGNORE INTO records (model, id, payload, grant_id, expires)
        VALUES ('Call', ?1 || ' ' || ?2, ?2, ?1, ?3)`,
     ).run(grantId, tool, expires);
   }
 
-  /** Refuses the token until it would have expired, in epoch seconds. */
-  revokeToken(tokenId: string, until: number): void {
+  async revokeToken(tokenId: string, until: number): Promise<void> {
     this.#prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until);
   }
 
@@ -199,8 +190,11 @@ export class StateStore {
     return this.#prepare("SELECT 1 FROM revoked WHERE token_id = ?").get(tokenId) !== undefined;
   }
 
-  /** The secret of that name: `made` if there was none yet. */
-  secret(name: string, made: Uint8Array): Uint8Array {
+  isGrantEnded(grantId: string): boolean {
+    return this.#find("Grant", grantId) === undefined;
+  }
+
+  async secret(name: string, made: Uint8Array): Promise<Uint8Array> {
     this.#prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made);
     const value = this.#prepare("SELECT value FROM secrets WHERE name = ?").get(name)?.value;
     if (value instanceof Uint8Array) return value;
@@ -225,8 +219,39 @@ export class StateStore {
     } catch {}
   }
 
-  close(): void {
+  async close(): Promise<void> {
     clearInterval(this.#sweeper);
     this.#database.close();
   }
+}
+
+/** Where the authorization server of a gateway keeps its state and its keys. */
+function directoryOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "oauth");
+}
+
+function stateFileIn(directory: string): string {
+  return path.join(directory, "state.sqlite");
+}
+
+/**
+ * Opens the state in a directory, which is made with mode 0700 if it is not there.
+ *
+ * @throws the error of SQLite or the file system if it cannot be used
+ */
+export async function openStateIn(directory: string): Promise<AuthorizationState> {
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const keys = keyFilesIn(path.join(directory, "keys"), { checkRead: true });
+  return { store: new StateFile(stateFileIn(directory)), keys };
+}
+
+/** Opens the state of a gateway. @throws as `openStateIn` */
+export function openState(serviceDirectory: string): Promise<AuthorizationState> {
+  return openStateIn(directoryOf(serviceDirectory));
+}
+
+/** The state of a gateway; undefined if there never was any. @throws the error of SQLite */
+export function findState(serviceDirectory: string): StateStore | undefined {
+  const file = stateFileIn(directoryOf(serviceDirectory));
+  return existsSync(file) ? new StateFile(file) : undefined;
 }
