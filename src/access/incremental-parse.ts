@@ -1,6 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
-import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
+import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import {
   type AccessRecords,
   type RecordProblem,

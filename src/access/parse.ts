@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
-import { parseToml, TomlSyntaxError } from "../toml/parse.ts";
+import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import { type AccessProblem, locate } from "./diagnostics.ts";
 import { type PlainFile, readPlain } from "./incremental-parse.ts";
 import {

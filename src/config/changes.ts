@@ -1,8 +1,8 @@
 /** What differs between the configuration in force and one that was read, and the way to it. */
 import { isDeepStrictEqual } from "node:util";
-import { renderValue } from "../toml/render.ts";
+import { type ValuePath, valueAt } from "../toml/outline.ts";
+import { renderValue } from "../toml/values.ts";
 import { deepFrozen } from "./load.ts";
-import { type ValuePath, valueAt } from "./locate.ts";
 import type { Configuration } from "./schema.ts";
 import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./schema-node.ts";
 

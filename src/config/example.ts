@@ -3,7 +3,7 @@
  * docs/configuration.md. `node src/config/example.ts --write` writes both.
  */
 import { readFileSync, writeFileSync } from "node:fs";
-import { renderValue } from "../toml/render.ts";
+import { renderValue } from "../toml/values.ts";
 import { withReference } from "./reference.ts";
 import {
   allowedBy,

@@ -1,8 +1,8 @@
 /** Turns what the schema objects to into problems that an operator can mend. */
 import type { z } from "zod";
 import { didYouMean, suggestion } from "../suggestion.ts";
-import { renderName, renderValue } from "../toml/render.ts";
-import { type ValuePath, valueAt } from "./locate.ts";
+import { type ValuePath, valueAt } from "../toml/outline.ts";
+import { renderName, renderValue } from "../toml/values.ts";
 import type { Problem } from "./problem.ts";
 import {
   allowedBy,

@@ -1,11 +1,11 @@
 import { statSync } from "node:fs";
 import type { z } from "zod";
 import { permissionProblem } from "../files/permissions.ts";
-import { parseToml, type TomlDocument, TomlSyntaxError } from "../toml/parse.ts";
+import { lineLocator } from "../toml/outline.ts";
+import { parseToml, type TomlDocument, TomlSyntaxError } from "../toml/values.ts";
 import { readAuthorizationFile } from "./authorization-file.ts";
 import { findConfiguration, type SearchOptions, serviceDirectoryOf } from "./find.ts";
 import { type Checked, problemOf, problemsOf } from "./issues.ts";
-import { lineLocator } from "./locate.ts";
 import { resolvePaths } from "./paths.ts";
 import { ConfigurationError } from "./problem.ts";
 import { type Configuration, configurationSchema } from "./schema.ts";

@@ -1,5 +1,5 @@
 /** The part of docs/configuration.md that is generated from the schema. */
-import { renderValue } from "../toml/render.ts";
+import { renderValue } from "../toml/values.ts";
 import {
   allowedBy,
   descriptionOf,

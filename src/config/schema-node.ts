@@ -1,6 +1,6 @@
 /** The schema as JSON Schema, which says for every key what it allows and what it means. */
 import { z } from "zod";
-import { renderValue } from "../toml/render.ts";
+import { renderValue } from "../toml/values.ts";
 import { configurationSchema } from "./schema.ts";
 
 /** One key, section or element of the configuration, as JSON Schema describes it. */

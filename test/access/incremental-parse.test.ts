@@ -4,7 +4,7 @@ import t from "tap";
 import { AccessFileError, type ParsedAccess, parseSteps } from "../../src/access/parse.ts";
 import { type AccessRecords, type RecordProblem, readRecords } from "../../src/access/records.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
-import { parseToml, TomlSyntaxError } from "../../src/toml/parse.ts";
+import { parseToml, TomlSyntaxError } from "../../src/toml/values.ts";
 import { documents } from "./documents.ts";
 import { grant, plainSnapshot, user } from "./kit.ts";
 

@@ -5,7 +5,7 @@ import { exampleFile } from "../../src/config/example.ts";
 import { loadConfiguration } from "../../src/config/load.ts";
 import { withReference } from "../../src/config/reference.ts";
 import { schemaTables } from "../../src/config/schema-node.ts";
-import { renderValue } from "../../src/toml/render.ts";
+import { renderValue } from "../../src/toml/values.ts";
 import { load, temporaryDirectory } from "./support.ts";
 
 const committed = {

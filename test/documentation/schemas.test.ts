@@ -6,7 +6,7 @@ import { z } from "zod";
 import { passwordHashForm } from "../../src/access/password-hash.ts";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { schemaFiles } from "../../src/schemas/write.ts";
-import { parseToml, TomlSyntaxError } from "../../src/toml/parse.ts";
+import { parseToml, TomlSyntaxError } from "../../src/toml/values.ts";
 import { brokenFiles } from "../access/broken-files.ts";
 import { documents } from "../access/documents.ts";
 import { auth } from "../config/broken/auth.ts";
