@@ -1,8 +1,7 @@
 /** A place in the bytes of a body, and the moves from there over white space and strings. */
 
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText } from "./byte-text.ts";
-import { characterTable } from "./bytes.ts";
+import { ByteText, characterTable } from "./bytes.ts";
 import { JsonFault } from "./fault.ts";
 import { LongRuns } from "./long-runs.ts";
 import type { Rest } from "./rest.ts";

@@ -1,9 +1,8 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { requireEnd, requireUtf8 } from "./document.ts";
+import { ObjectKeys, requireEnd, requireUtf8, skipUniqueKeys } from "./document.ts";
 import { JsonFault } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
 import type { Rest } from "./rest.ts";
-import { ObjectKeys, skipUniqueKeys } from "./unique-keys.ts";
 
 /** The members of a JSON object, each with the bytes of its value as they were sent. */
 export type Members = ReadonlyMap<string, Buffer>;

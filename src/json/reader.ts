@@ -1,7 +1,6 @@
 /** JSON values (RFC 8259), read strictly from bytes, or passed over without building them. */
 
-import type { ByteText } from "./byte-text.ts";
-import { beginsNumber } from "./bytes.ts";
+import { type ByteText, beginsNumber } from "./bytes.ts";
 import { ContainerSkipper, deepestNesting } from "./containers.ts";
 import { JsonCursor } from "./cursor.ts";
 import { JsonFault } from "./fault.ts";

@@ -5,8 +5,8 @@
 import { configurationSchema } from "../config/schema.ts";
 import type { Endpoint } from "../gateway/route.ts";
 import { routeTable } from "../gateway/routes.ts";
+import type { Schema } from "../query/kind.ts";
 import { querySchema } from "../query/query-schema.ts";
-import type { Schema } from "../query/schema.ts";
 import { version } from "../version.ts";
 import { operations } from "./operations.ts";
 import { json, responses } from "./responses.ts";

@@ -1,8 +1,8 @@
 /** What each route may answer, by status: its success, its refusals, and what others say. */
 import { STATUS_CODES } from "node:http";
 import type { Endpoint } from "../gateway/route.ts";
+import type { Schema } from "../query/kind.ts";
 import { queryRefusals } from "../query/refusal.ts";
-import type { Schema } from "../query/schema.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
 import { type Operation, operations } from "./operations.ts";
 import { ref } from "./schemas.ts";

@@ -1,7 +1,7 @@
 /** The JSON Schemas that the interface's bodies are made of, beside those of queries. */
 import { roles } from "../access/roles.ts";
+import type { Schema } from "../query/kind.ts";
 import { plainNamePattern as plainName } from "../query/names.ts";
-import type { Schema } from "../query/schema.ts";
 
 /** Where the document writes schemas once. */
 export const schemaPrefix = "#/components/schemas/";

@@ -1,15 +1,13 @@
 /** Rows of cells, as fields of an operation. */
 
-import { DistinctKeys } from "../json/distinct-keys.ts";
+import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
-import { hashKey } from "../json/key-hash.ts";
 import { type Rest, repeat } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { newColumnSchema, readColumnName } from "./columns.ts";
-import type { Kind } from "./kind.ts";
+import type { Kind, Schema } from "./kind.ts";
 import type { OperationDraft, Position } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
-import type { Schema } from "./schema.ts";
 import { list } from "./values.ts";
 
 /** A cell's value, once parsed: any JSON, integers that a double cannot hold as bigint. */

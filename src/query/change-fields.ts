@@ -4,10 +4,17 @@ import type { BodyReader } from "./body-reader.ts";
 import { additions, changes, rows } from "./cells.ts";
 import { ownColumn, selectedColumn } from "./columns.ts";
 import { where as condition } from "./conditions.ts";
-import { extra, type Fields, type ObjectOf, oneNeeded, optional, required } from "./kind.ts";
+import {
+  extra,
+  type Fields,
+  type MakeSchema,
+  type ObjectOf,
+  oneNeeded,
+  optional,
+  required,
+} from "./kind.ts";
 import { object } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import type { MakeSchema } from "./schema.ts";
 import { at, noting } from "./select-fields.ts";
 import { list, plainName } from "./values.ts";
 

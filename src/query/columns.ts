@@ -1,9 +1,9 @@
 /** Columns as the fields of an operation name them. */
 
-import { ByteText, tokenOf } from "../json/byte-text.ts";
+import { ByteText, tokenOf } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
 import type { BodyReader } from "./body-reader.ts";
-import type { Kind } from "./kind.ts";
+import { type Kind, type MakeSchema, named } from "./kind.ts";
 import {
   columnNamePattern,
   columnNameRule,
@@ -14,7 +14,6 @@ import {
   qualifiedColumnPattern,
 } from "./names.ts";
 import { mostGroups, type OperationDraft } from "./operation-draft.ts";
-import { type MakeSchema, named } from "./schema.ts";
 
 const dot = 0x2e;
 const asterisk = 0x2a;

@@ -1,16 +1,22 @@
 /** The condition of a `where`: comparisons, and the combinations of them. */
 
-import { ByteText, tokenOf } from "../json/byte-text.ts";
+import { ByteText, tokenOf } from "../json/bytes.ts";
 import type { ValueKind } from "../json/reader.ts";
 import { andThen, type Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { CellValue } from "./cells.ts";
 import { column } from "./columns.ts";
-import { type Kind, type ObjectOf, objectSchema, required } from "./kind.ts";
-import type { Level } from "./level.ts";
+import {
+  type Kind,
+  type Level,
+  named,
+  type ObjectOf,
+  objectSchema,
+  required,
+  type Schema,
+} from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { named, type Schema } from "./schema.ts";
 import { meantComparison } from "./synonyms.ts";
 import { list, oneOf } from "./values.ts";
 

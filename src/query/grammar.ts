@@ -1,10 +1,9 @@
 /** The query grammar of one configuration: the operations of the contract, and the configured ones. */
 
-import { tokenOf } from "../json/byte-text.ts";
+import { tokenOf } from "../json/bytes.ts";
+import { skipUniqueKeys } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
-import { skipUniqueKeys } from "../json/unique-keys.ts";
-import { type Fields, type Kind, optional } from "./kind.ts";
-import type { Level } from "./level.ts";
+import { type Fields, type Kind, type Level, optional } from "./kind.ts";
 import { isPlainName, plainNameRule } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";

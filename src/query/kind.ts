@@ -2,9 +2,7 @@
 
 import type { Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
-import type { Level } from "./level.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import type { MakeSchema, Schema } from "./schema.ts";
 
 /** A kind of value. `Draft` is what is noted while it is read. */
 export interface Kind<Value, Draft = OperationDraft> {
@@ -92,4 +90,51 @@ export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
       additionalProperties: false,
     };
   };
+}
+
+/** How much of the grammar there is: `core` is what every database that speaks it must know. */
+export type Level = "core" | "full";
+
+/** What a refusal at the level `core` says of a word of the full grammar, behind what is allowed. */
+export const fullAlone = '; it is of the full grammar ([query] level = "full")';
+
+/** A JSON Schema (draft 2020-12). */
+export interface Schema {
+  readonly [keyword: string]: unknown;
+}
+
+/** Makes a schema; what has a name of its own is written through `reference`. */
+export type MakeSchema = (reference: Reference) => Schema;
+
+/** Gives the schema that stands for a named one, such as a `$ref` to where it is written once. */
+export interface Reference {
+  (name: string, make: MakeSchema): Schema;
+  /** How much of the grammar is told. */
+  readonly level: Level;
+}
+
+/** A schema that a document writes once, under this name. */
+export function named(name: string, make: MakeSchema): MakeSchema {
+  return (reference) => reference(name, make);
+}
+
+/**
+ * A reference that collects what it is asked for: `definitions` holds each named schema once, and
+ * `prefix` is where they stand in the document.
+ */
+export function collectInto(
+  definitions: Map<string, Schema>,
+  prefix: string,
+  level: Level,
+): Reference {
+  const refer = (name: string, make: MakeSchema): Schema => {
+    if (!definitions.has(name)) {
+      // Noted before it is made, since a schema may hold itself.
+      definitions.set(name, {});
+      definitions.set(name, make(reference));
+    }
+    return { $ref: `${prefix}${name}` };
+  };
+  const reference: Reference = Object.assign(refer, { level });
+  return reference;
 }

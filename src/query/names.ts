@@ -1,7 +1,6 @@
-/** What databases, tables and columns may be called. */
+/** What databases, tables and columns may be called, and their names as strings. */
 
-import type { ByteText } from "../json/byte-text.ts";
-import { byteTable, characterTable } from "../json/bytes.ts";
+import { type ByteText, byteTable, characterTable } from "../json/bytes.ts";
 
 /** What `isPlainName` accepts, in words for a message. */
 export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
@@ -70,4 +69,41 @@ function isC1Control(second: number): boolean {
 /** The bytes of a UTF-8 character after its first one (RFC 3629, section 3). */
 function isContinuation(byte: number): boolean {
   return (byte & 0xc0) === 0x80;
+}
+
+const cachedNames = 64;
+
+/**
+ * Names as strings without a new string for each body: a gateway hears the same few all day. It
+ * keeps the last name of each place of a small table, and never holds more than those.
+ */
+export class NameCache {
+  readonly #names: string[] = new Array(cachedNames).fill("");
+
+  /** The string of an ASCII name. */
+  take(text: ByteText): string {
+    const place = placeOf(text);
+    const kept = this.#names[place] ?? "";
+    if (isWritten(kept, text)) return kept;
+    const name = text.toString();
+    this.#names[place] = name;
+    return name;
+  }
+}
+
+function placeOf({ bytes, start, end }: ByteText): number {
+  let sum = 0;
+  for (let position = start; position < end; position++) {
+    sum = (Math.imul(sum, 31) + (bytes[position] ?? 0)) | 0;
+  }
+  return sum & (cachedNames - 1);
+}
+
+/** Whether the bytes are exactly those of the ASCII name. */
+function isWritten(name: string, { bytes, start, end }: ByteText): boolean {
+  if (name.length !== end - start) return false;
+  for (let index = 0; index < name.length; index++) {
+    if (name.charCodeAt(index) !== bytes[start + index]) return false;
+  }
+  return true;
 }

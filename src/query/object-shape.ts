@@ -1,13 +1,19 @@
 /** Closed objects: a list of fields, and the reader that refuses everything else. */
 
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText, tokenOf } from "../json/byte-text.ts";
+import { ByteText, tokenOf } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
 import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
-import { type Fields, fieldsAt, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
-import { fullAlone } from "./level.ts";
+import {
+  type Fields,
+  fieldsAt,
+  fullAlone,
+  type Kind,
+  type ObjectOf,
+  objectSchema,
+} from "./kind.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { meantField } from "./synonyms.ts";
 

@@ -1,6 +1,6 @@
 /** What is known of one operation while its fields are read, which may come in any order. */
 
-import type { ByteText } from "../json/byte-text.ts";
+import type { ByteText } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";

@@ -19,11 +19,17 @@ import {
   upsertFields,
   where,
 } from "./change-fields.ts";
-import { extra, type Fields, type ObjectOf, optional, required } from "./kind.ts";
-import type { Level } from "./level.ts";
+import {
+  extra,
+  type Fields,
+  type Level,
+  type MakeSchema,
+  type ObjectOf,
+  optional,
+  required,
+} from "./kind.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { PermissionClass } from "./permissions.ts";
-import type { MakeSchema } from "./schema.ts";
 import {
   after,
   aggregates,

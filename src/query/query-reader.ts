@@ -11,7 +11,7 @@ import {
   largestBatch,
   type Operation,
 } from "./grammar.ts";
-import { fullAlone } from "./level.ts";
+import { fullAlone } from "./kind.ts";
 import { detailOf } from "./operation-detail.ts";
 import { OperationDraft } from "./operation-draft.ts";
 import { isOperationName, permissionsOf } from "./operations.ts";

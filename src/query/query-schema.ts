@@ -1,11 +1,9 @@
 /** The whole grammar as JSON Schemas, out of the table of operations. */
 
 import { batchKey, largestBatch } from "./grammar.ts";
-import { objectSchema } from "./kind.ts";
-import type { Level } from "./level.ts";
+import { collectInto, type Level, named, objectSchema, type Schema } from "./kind.ts";
 import { definitions } from "./operations.ts";
 import type { QueryRefusalCode } from "./refusal.ts";
-import { collectInto, named, type Schema } from "./schema.ts";
 
 /** What the schema lets pass and the scanner refuses, by the code that it is refused with. */
 export const beyondSchema = {

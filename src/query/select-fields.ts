@@ -4,10 +4,9 @@ import { andThen, type Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { column, joinColumns, newColumnSchema, readColumnName, selectedColumn } from "./columns.ts";
 import { where } from "./conditions.ts";
-import { type Kind, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
+import { type Kind, named, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
 import { ObjectShape, object } from "./object-shape.ts";
 import { mostGroups, mostJoins, type OperationDraft, type Position } from "./operation-draft.ts";
-import { named } from "./schema.ts";
 import { mostOrders } from "./select-rules.ts";
 import { count, flag, list, literal, oneOf, oneOrMany, plainName } from "./values.ts";
 

@@ -3,9 +3,9 @@
 import { quoteName } from "../json/fault.ts";
 import { didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
+import type { MakeSchema } from "./kind.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
-import type { MakeSchema } from "./schema.ts";
 
 /** Columns that a Select orders by at the most. */
 export const mostOrders = 8;

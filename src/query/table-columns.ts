@@ -1,15 +1,21 @@
 /** The columns of a CreateTable. */
 
-import { DistinctKeys } from "../json/distinct-keys.ts";
+import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
-import { hashKey } from "../json/key-hash.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { newColumnSchema, readColumnName, readForeignColumn } from "./columns.ts";
-import { extra, type Kind, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
+import {
+  extra,
+  type Kind,
+  named,
+  type ObjectOf,
+  objectSchema,
+  optional,
+  required,
+} from "./kind.ts";
 import { qualifiedColumnPattern } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { named } from "./schema.ts";
 import { flag, list, literal } from "./values.ts";
 
 /** The columns of a table, as far as they have been read. */

@@ -1,16 +1,13 @@
 /** The small values that fields of several operations have. */
 
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText, tokenOf } from "../json/byte-text.ts";
+import { ByteText, tokenOf } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
 import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
-import type { Kind } from "./kind.ts";
-import { fullAlone } from "./level.ts";
-import { NameCache } from "./name-cache.ts";
-import { isPlainText, plainNamePattern, plainNameRule } from "./names.ts";
-import { named } from "./schema.ts";
+import { fullAlone, type Kind, named } from "./kind.ts";
+import { isPlainText, NameCache, plainNamePattern, plainNameRule } from "./names.ts";
 import { meantWord } from "./synonyms.ts";
 
 const nine = 0x39;

@@ -1,4 +1,4 @@
-import type { Level } from "../query/level.ts";
+import type { Level } from "../query/kind.ts";
 import { querySchema } from "../query/query-schema.ts";
 
 /** The body of `POST /query` as JSON Schema (draft 2020-12), as much as a level of the grammar has. */

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import t from "tap";
 import { z } from "zod";
 import { createGrammar, fieldNames } from "../../src/query/grammar.ts";
-import type { Level } from "../../src/query/level.ts";
+import type { Level } from "../../src/query/kind.ts";
 import { operationNames } from "../../src/query/operations.ts";
 import { beyondSchema } from "../../src/query/query-schema.ts";
 import { type Choose, choicesOf, query, seeds } from "./arbitrary.ts";

@@ -1,6 +1,6 @@
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
 import type { Grammar } from "../../query/grammar.ts";
-import type { Level } from "../../query/level.ts";
+import type { Level, Schema } from "../../query/kind.ts";
 import {
   configuredFields,
   definitions,
@@ -10,7 +10,6 @@ import {
   permissionsOfAll,
 } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
-import type { Schema } from "../../query/schema.ts";
 import { inputSchema, outputSchemas, toolNameOf } from "./schemas.ts";
 
 /** What a tool is, apart from how it is carried out. */

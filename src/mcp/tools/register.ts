@@ -6,10 +6,10 @@ import type {
 import { readText } from "../../json/members.ts";
 import { memoizeLast } from "../../memoize.ts";
 import type { Grammar } from "../../query/grammar.ts";
+import type { Schema } from "../../query/kind.ts";
 import { isPlainName } from "../../query/names.ts";
 import { definitions, type OperationName } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
-import type { Schema } from "../../query/schema.ts";
 import type { SchemaSource } from "../../upstream/schema-source.ts";
 import type { Principal } from "../principal.ts";
 import {

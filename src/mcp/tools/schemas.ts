@@ -1,10 +1,15 @@
 /** JSON Schemas of the tools, for a model to read: the query grammar, in as few bytes as say it. */
 import { isDeepStrictEqual } from "node:util";
-import { type Fields, objectSchema } from "../../query/kind.ts";
-import type { Level } from "../../query/level.ts";
+import {
+  type Fields,
+  type Level,
+  type MakeSchema,
+  objectSchema,
+  type Reference,
+  type Schema,
+} from "../../query/kind.ts";
 import type { OperationDraft } from "../../query/operation-draft.ts";
 import { isOperationName, type OperationName } from "../../query/operations.ts";
-import type { MakeSchema, Reference, Schema } from "../../query/schema.ts";
 
 /** Keywords of bounds and of fields that go together: whoever passes one learns of it from the complaint. */
 const bounds: ReadonlySet<string> = new Set([
