@@ -4,12 +4,9 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash-costs.ts";
 import { type Hashing, type HashingHere, openHashing } from "../identity/hashing.ts";
+import { createLoginThrottle } from "../identity/login-throttle.ts";
 import { RecentLogins } from "../identity/recent-logins.ts";
-import {
-  createLoginThrottle,
-  type LoginThrottle,
-  type ThrottleBounds,
-} from "../identity/throttle.ts";
+import type { LoginThrottle, ThrottleBounds } from "../identity/throttle.ts";
 import { SessionFile } from "../mcp/proxy/session-file.ts";
 import { type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";

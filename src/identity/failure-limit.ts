@@ -1,17 +1,12 @@
 import { RateLimiterMemory } from "rate-limiter-flexible";
 import { Refusal } from "../refusal.ts";
+import type { FailureCounts, Outcome } from "./throttle.ts";
 
 /** Attempts on one key that are not judged yet, and the moment when the next of them is. */
 interface UnderWay {
   count: number;
   next: PromiseWithResolvers<void>;
 }
-
-/** How an attempt came out; one that was not judged counts neither way. */
-export type Outcome = "succeeded" | "failed" | "unjudged";
-
-/** Keys with failures that are remembered; past it, those whose first failure is longest ago go. */
-const CAPACITY = 100_000;
 
 /**
  * A bound on failures of a key within a window. An attempt takes its place before it is judged, so
@@ -22,30 +17,25 @@ const CAPACITY = 100_000;
  * addresses fills no memory with attempts that are turned away.
  */
 export class FailureLimit {
-  readonly #limiter: RateLimiterMemory;
+  readonly #counts: FailureCounts;
   #failures: number;
-  readonly #capacity: number;
   readonly #underWay = new Map<string, UnderWay>();
-  /** Keys that have failures, in the order of their first. */
-  readonly #known = new Set<string>();
   #turn: Promise<unknown> = Promise.resolve();
 
-  /** @param window seconds after which failures are forgotten */
-  constructor(failures: number, window: number, capacity = CAPACITY) {
-    this.#limiter = new RateLimiterMemory({ points: failures, duration: window });
+  constructor(failures: number, counts: FailureCounts) {
+    this.#counts = counts;
     this.#failures = failures;
-    this.#capacity = capacity;
   }
 
   /** Other bounds from now on; what was counted stays counted, for as long as it was to be. */
   change(failures: number, window: number): void {
     this.#failures = failures;
-    this.#limiter.duration = window;
+    this.#counts.window = window;
   }
 
-  /** How many keys it remembers. */
+  /** How many keys have attempts under way. */
   get size(): number {
-    return this.#known.size + this.#underWay.size;
+    return this.#underWay.size;
   }
 
   /**
@@ -65,7 +55,7 @@ export class FailureLimit {
   /** Gives the place back, or makes it a failure. */
   async leave(key: string, outcome: Outcome): Promise<void> {
     await this.#inTurn(async () => {
-      if (outcome === "failed") await this.#remember(key);
+      if (outcome === "failed") await this.#counts.add(key);
       const underWay = this.#underWay.get(key);
       if (underWay !== undefined) this.#end(key, underWay);
     });
@@ -73,37 +63,21 @@ export class FailureLimit {
 
   /** Forgets the failures of a key; attempts that are under way keep their places. */
   async forget(key: string): Promise<void> {
-    await this.#inTurn(() => this.#drop(key));
+    await this.#inTurn(() => this.#counts.forget(key));
   }
 
   /** Takes a place and returns undefined, or returns what to wait for. */
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
-    const failed = await this.#limiter.get(key);
-    const isOver = failed === null || failed.msBeforeNext <= 0;
-    if (isOver) this.#known.delete(key);
-    const failures = isOver ? 0 : failed.consumedPoints;
+    const { count = 0, msLeft = 0 } = (await this.#counts.find(key)) ?? {};
     const underWay = this.#underWay.get(key);
-    if (failures + (underWay?.count ?? 0) < this.#failures) {
+    if (count + (underWay?.count ?? 0) < this.#failures) {
       if (underWay !== undefined) underWay.count++;
       else this.#underWay.set(key, { count: 1, next: Promise.withResolvers() });
       return undefined;
     }
     if (underWay !== undefined) return underWay.next;
-    const retryAfter = Math.max(1, Math.ceil((failed?.msBeforeNext ?? 0) / 1000));
+    const retryAfter = Math.max(1, Math.ceil(msLeft / 1000));
     throw new Refusal("too_many_attempts", { retryAfter });
-  }
-
-  async #remember(key: string): Promise<void> {
-    const { isFirstInDuration } = await this.#limiter.penalty(key);
-    if (isFirstInDuration) this.#known.delete(key);
-    this.#known.add(key);
-    const [oldest] = this.#known;
-    if (this.#known.size > this.#capacity && oldest !== undefined) await this.#drop(oldest);
-  }
-
-  async #drop(key: string): Promise<void> {
-    this.#known.delete(key);
-    await this.#limiter.delete(key);
   }
 
   #end(key: string, underWay: UnderWay): void {
@@ -113,10 +87,62 @@ export class FailureLimit {
     underWay.next = Promise.withResolvers();
   }
 
-  /** The limiter answers later; taking turns keeps its count and that of the attempts in step. */
+  /** The counts answer later; taking turns keeps its count and that of the attempts in step. */
   async #inTurn<T>(task: () => Promise<T>): Promise<T> {
     const turn = this.#turn.then(task);
     this.#turn = turn.catch(() => undefined);
     return turn;
+  }
+}
+
+/** Keys with failures that are remembered; past it, those whose first failure is longest ago go. */
+const CAPACITY = 100_000;
+
+/** Failures that are counted in memory. */
+export class MemoryFailureCounts implements FailureCounts {
+  readonly #limiter: RateLimiterMemory;
+  readonly #capacity: number;
+  /** Keys that have failures, in the order of their first. */
+  readonly #known = new Set<string>();
+
+  constructor(window: number, capacity = CAPACITY) {
+    // Counted here and judged by who asks, so the points mean nothing.
+    this.#limiter = new RateLimiterMemory({ points: 1, duration: window });
+    this.#capacity = capacity;
+  }
+
+  get window(): number {
+    return this.#limiter.duration;
+  }
+
+  set window(seconds: number) {
+    this.#limiter.duration = seconds;
+  }
+
+  /** How many keys it remembers. */
+  get size(): number {
+    return this.#known.size;
+  }
+
+  async find(key: string) {
+    const failed = await this.#limiter.get(key);
+    if (failed !== null && failed.msBeforeNext > 0) {
+      return { count: failed.consumedPoints, msLeft: failed.msBeforeNext };
+    }
+    this.#known.delete(key);
+    return undefined;
+  }
+
+  async add(key: string): Promise<void> {
+    const { isFirstInDuration } = await this.#limiter.penalty(key);
+    if (isFirstInDuration) this.#known.delete(key);
+    this.#known.add(key);
+    const [oldest] = this.#known;
+    if (this.#known.size > this.#capacity && oldest !== undefined) await this.forget(oldest);
+  }
+
+  async forget(key: string): Promise<void> {
+    this.#known.delete(key);
+    await this.#limiter.delete(key);
   }
 }

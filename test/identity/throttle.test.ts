@@ -1,7 +1,8 @@
 import { mock } from "node:test";
 import t from "tap";
-import { FailureLimit } from "../../src/identity/failure-limit.ts";
-import { addressKey, createLoginThrottle } from "../../src/identity/throttle.ts";
+import { FailureLimit, MemoryFailureCounts } from "../../src/identity/failure-limit.ts";
+import { createLoginThrottle } from "../../src/identity/login-throttle.ts";
+import { addressKey } from "../../src/identity/throttle.ts";
 import { Refusal } from "../../src/refusal.ts";
 
 const bounds = { perUserAndAddress: 3, perAddress: 5, window: 60 };
@@ -92,7 +93,7 @@ t.test("an attempt that was not judged counts neither way", async (t) => {
 });
 
 t.test("guesses at one moment are no more than guesses in a row", async (t) => {
-  const limit = new FailureLimit(10, 60);
+  const limit = new FailureLimit(10, new MemoryFailureCounts(60));
   let judged = 0;
   const guess = async () => {
     await limit.enter("key");
@@ -110,7 +111,7 @@ t.test("guesses at one moment are no more than guesses in a row", async (t) => {
 });
 
 t.test("good attempts at one moment all pass, a few at a time", async (t) => {
-  const limit = new FailureLimit(4, 60);
+  const limit = new FailureLimit(4, new MemoryFailureCounts(60));
   let underWay = 0;
   let most = 0;
   const attempt = async () => {
@@ -160,7 +161,7 @@ t.test("other spellings of a name are no further tries at it", async (t) => {
 t.test("a good attempt that outlasts the window leaves no place behind", async (t) => {
   mock.timers.enable({ apis: ["Date", "setTimeout"] });
   t.teardown(() => mock.timers.reset());
-  const limit = new FailureLimit(2, 1);
+  const limit = new FailureLimit(2, new MemoryFailureCounts(1));
   await limit.enter("key");
   await limit.leave("key", "failed");
   await limit.enter("key");
@@ -174,18 +175,19 @@ t.test("a good attempt that outlasts the window leaves no place behind", async (
 });
 
 t.test("made-up names and addresses fill no memory", async (t) => {
-  const limit = new FailureLimit(3, 60, 1000);
+  const counts = new MemoryFailureCounts(60, 1000);
+  const limit = new FailureLimit(3, counts);
   for (let at = 0; at < 5000; at++) {
     await limit.enter(`turned away ${at}`);
     await limit.leave(`turned away ${at}`, "unjudged");
   }
-  t.equal(limit.size, 0, "attempts that were not judged are not remembered");
+  t.equal(limit.size + counts.size, 0, "attempts that were not judged are not remembered");
   const failAs = async (key: string) => {
     await limit.enter(key);
     await limit.leave(key, "failed");
   };
   for (let at = 0; at < 5000; at++) await failAs(`failed ${at}`);
-  t.equal(limit.size, 1000);
+  t.equal(limit.size + counts.size, 1000);
   for (let at = 0; at < 3; at++) await failAs("the latest");
   await t.rejects(limit.enter("the latest"), refused, "the latest are remembered");
 });
@@ -206,7 +208,7 @@ t.test("one address does not take every place for waiting", async (t) => {
 });
 
 t.test("a client that has gone takes no place", async (t) => {
-  const limit = new FailureLimit(1, 60);
+  const limit = new FailureLimit(1, new MemoryFailureCounts(60));
   const gone = new AbortController();
   await limit.enter("key");
   const waiting = t.rejects(limit.enter("key", gone.signal), { code: "login_busy" });
