@@ -1,7 +1,8 @@
-import { chownSync, closeSync, existsSync, openSync, statSync } from "node:fs";
+import { closeSync, existsSync, openSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
+import { giveToDirectoryOwner } from "./permissions.ts";
 
 export interface LockOptions {
   /** True if the lock is also given while the disk is full, to a holder that can go on reading. */
@@ -30,7 +31,7 @@ const sqliteRefusals = new Set([SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLI
 const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
 
 /** SQLite's primary result code of an error, without the extension. */
-function resultCode(error: unknown): number | undefined {
+export function resultCode(error: unknown): number | undefined {
   if (!(error instanceof Error && "errcode" in error)) return undefined;
   return typeof error.errcode === "number" ? error.errcode & 0xff : undefined;
 }
@@ -52,13 +53,6 @@ export function lockFileOf(file: string): string {
   return path.join(path.dirname(file), `.${path.basename(file)}.lock`);
 }
 
-/** A service that runs as the file's owner must be able to take a lock that root made first. */
-function giveToOwnerOf(lock: string, file: string): void {
-  if (process.getuid?.() !== 0) return;
-  const { uid, gid } = statSync(path.dirname(file));
-  chownSync(lock, uid, gid);
-}
-
 /**
  * Makes the lock file, for nobody else to open. One that is there is not opened: to close any
  * descriptor of a file drops every lock that this process has on it (POSIX, fcntl).
@@ -76,7 +70,7 @@ function tryToLock(lock: string, file: string, mayBeFull: boolean): DatabaseSync
     // Nothing is ever written, but SQLite wants room for a journal, as whoever writes wants room.
     if (mayBeFull) database.exec("PRAGMA journal_mode = MEMORY");
     database.exec("BEGIN EXCLUSIVE");
-    giveToOwnerOf(lock, file);
+    giveToDirectoryOwner(lock);
     return database;
   } catch (error) {
     database?.close();

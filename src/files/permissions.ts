@@ -1,5 +1,6 @@
 /** Who besides its owner may read or write a file. */
-import { readFileSync, realpathSync, type Stats } from "node:fs";
+import { chownSync, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
+import path from "node:path";
 
 const writableByGroupOrOthers = 0o022;
 const readableByOthers = 0o004;
@@ -21,19 +22,29 @@ export function isOwn(stats: Stats): boolean {
 }
 
 /**
+ * Gives what root has made in a service's directory to the directory's owner, or the service could
+ * not use it. Does nothing for anybody else.
+ */
+export function giveToDirectoryOwner(file: string): void {
+  if (process.getuid?.() !== 0) return;
+  const { uid, gid } = statSync(path.dirname(file));
+  chownSync(file, uid, gid);
+}
+
+/**
  * Judges the permissions of a file that holds a secret: group and others may not write it, and
  * others may not read it, unless reading is accepted (`checkReaders` is false) or the file is on a
  * read-only mount, such as a Kubernetes Secret, whose modes are not the operator's to choose.
  */
 export function permissionProblem(
-  path: string,
+  file: string,
   stats: Stats,
   checkReaders: boolean,
 ): PermissionProblem | undefined {
-  const remedy = `chmod 600 ${shellQuoted(path)}`;
+  const remedy = `chmod 600 ${shellQuoted(file)}`;
   if (!onlyOwnerWrites(stats)) return { reason: "its group or others may write it", remedy };
   const isReadable = (stats.mode & readableByOthers) !== 0;
-  if (!isReadable || !checkReaders || isOnReadOnlyMount(path)) return undefined;
+  if (!isReadable || !checkReaders || isOnReadOnlyMount(file)) return undefined;
   return { reason: "others may read it", remedy };
 }
 
@@ -42,19 +53,19 @@ export function shellQuoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** True if the file system that `path` is on is mounted read-only; false where that is unknown. */
-export function isOnReadOnlyMount(path: string): boolean {
+/** True if the file system that `file` is on is mounted read-only; false where that is unknown. */
+function isOnReadOnlyMount(file: string): boolean {
   let mounts: string;
   try {
     mounts = readFileSync("/proc/self/mountinfo", "utf8");
   } catch {
     return false;
   }
-  return isReadOnlyIn(mounts, realpathSync(path));
+  return isReadOnlyIn(mounts, realpathSync(file));
 }
 
-/** Looks `path` up in a table of mounts as proc_pid_mountinfo(5) describes it. */
-export function isReadOnlyIn(mounts: string, path: string): boolean {
+/** Looks `file` up in a table of mounts as proc_pid_mountinfo(5) describes it. */
+export function isReadOnlyIn(mounts: string, file: string): boolean {
   let nearest = { point: "", isReadOnly: false };
   for (const line of mounts.split("\n")) {
     const [mount = "", fileSystem = ""] = line.split(" - ", 2);
@@ -62,15 +73,15 @@ export function isReadOnlyIn(mounts: string, path: string): boolean {
     if (writtenPoint === undefined) continue;
     const point = unescapeOctal(writtenPoint);
     // Of several mounts on one point the last is on top.
-    if (!isUnder(path, point) || point.length < nearest.point.length) continue;
+    if (!isUnder(file, point) || point.length < nearest.point.length) continue;
     const [, , superOptions = ""] = fileSystem.split(" ");
     nearest = { point, isReadOnly: hasReadOnly(mountOptions) || hasReadOnly(superOptions) };
   }
   return nearest.isReadOnly;
 }
 
-function isUnder(path: string, point: string): boolean {
-  return path === point || path.startsWith(point.endsWith("/") ? point : `${point}/`);
+function isUnder(file: string, point: string): boolean {
+  return file === point || file.startsWith(point.endsWith("/") ? point : `${point}/`);
 }
 
 function hasReadOnly(options: string): boolean {

@@ -1,12 +1,12 @@
 import { chmodSync, closeSync, openSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
+import { resultCode } from "./lock.ts";
 
 /** SQLite's primary result codes of a file for which there is no room. */
 const noRoom = new Set([10, 13]);
 
 function isForWantOfRoom(error: unknown): boolean {
-  const code = error instanceof Error && "errcode" in error ? Number(error.errcode) : 0;
-  return noRoom.has(code & 0xff);
+  return noRoom.has(resultCode(error) ?? 0);
 }
 
 function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): DatabaseSync {

@@ -4,7 +4,7 @@ import path from "node:path";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
 import { lockFileOf, withLock } from "../files/lock.ts";
-import { giveToDirectoryOwner } from "../files/ownership.ts";
+import { giveToDirectoryOwner } from "../files/permissions.ts";
 import { watchFile } from "../files/watch.ts";
 import type { KeyChange, KeyStore } from "./key-store.ts";
 import { canSign, type StoredKey, storedKeyShape } from "./stored-key.ts";
@@ -70,7 +70,7 @@ async function makeDirectory(directory: string): Promise<void> {
     if (error instanceof Error && "code" in error && error.code === "EEXIST") return;
     throw error;
   }
-  await giveToDirectoryOwner(directory);
+  giveToDirectoryOwner(directory);
 }
 
 /** The caller holds the lock. */
@@ -81,7 +81,7 @@ async function apply(directory: string, change: KeyChange): Promise<void> {
   } else {
     const file = fileOf(directory, change.key.kid);
     await replaceFile(file, `${JSON.stringify(change.key, null, 2)}\n`);
-    await giveToDirectoryOwner(file);
+    giveToDirectoryOwner(file);
   }
 }
 

@@ -8,7 +8,7 @@ import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduli
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
-import { giveToDirectoryOwner } from "../files/ownership.ts";
+import { giveToDirectoryOwner } from "../files/permissions.ts";
 
 /** Seconds for which the longest token lives: a revocation older than that has nothing to revoke. */
 export const LONGEST_TOKEN_LIFETIME = 366 * 24 * 3600;
@@ -130,7 +130,7 @@ async function append(file: string, revocation: Revocation): Promise<void> {
   const isNew = !existsSync(file);
   const handle = await open(file, "a", 0o600);
   try {
-    if (isNew) await giveToDirectoryOwner(file);
+    if (isNew) giveToDirectoryOwner(file);
     const { size } = await handle.stat();
     try {
       await handle.writeFile(toLine(revocation));
@@ -166,6 +166,6 @@ export async function addRevocations(file: string, added: readonly Revocation[])
     }
     const lines = await runCooperatively(linesOf([...kept, ...added]));
     await replaceFile(file, [...lines].join(""));
-    await giveToDirectoryOwner(file);
+    giveToDirectoryOwner(file);
   });
 }
