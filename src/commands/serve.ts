@@ -1,7 +1,7 @@
 import { Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
-import type { LiveConfiguration } from "../config/live.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import type { LiveConfiguration } from "../config/reload.ts";
 import { type Configuration, configurationSchema } from "../config/schema.ts";
 import { withoutPassword } from "../config/urls.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
@@ -136,7 +136,7 @@ async function openConfiguration(
   { gateway, log }: { gateway: RunningGateway; log: Log },
 ): Promise<LiveConfiguration> {
   // Loaded here, as all that only a gateway needs.
-  const { openLiveConfiguration } = await import("../config/live.ts");
+  const { openLiveConfiguration } = await import("../config/reload.ts");
   const { reportConfiguration } = await import("../gateway/reload-report.ts");
   const live = openLiveConfiguration(loaded, searchOf(options), {
     apply: (configuration) => gateway.configure(configuration),

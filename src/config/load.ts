@@ -1,13 +1,11 @@
 import { statSync } from "node:fs";
-import type { z } from "zod";
 import { permissionProblem } from "../files/permissions.ts";
 import { lineLocator } from "../toml/outline.ts";
 import { parseToml, type TomlDocument, TomlSyntaxError } from "../toml/values.ts";
-import { readAuthorizationFile } from "./authorization-file.ts";
 import { findConfiguration, type SearchOptions, serviceDirectoryOf } from "./find.ts";
-import { type Checked, problemOf, problemsOf } from "./issues.ts";
-import { resolvePaths } from "./paths.ts";
+import { type Checked, problemsOf } from "./issues.ts";
 import { ConfigurationError } from "./problem.ts";
+import { credentialSections, type Draft, readCredentials, resolvePaths } from "./resolve.ts";
 import { type Configuration, configurationSchema } from "./schema.ts";
 import { holdsPassword } from "./urls.ts";
 
@@ -44,7 +42,7 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   const held = credentialSections.filter((name) => configuration[name].authorization !== undefined);
   const hasPassword = holdsPassword(configuration.upstream.url ?? "");
   resolvePaths(configuration, file, serviceDirectory);
-  for (const name of credentialSections) readCredential(name, configuration, checked);
+  readCredentials(configuration, checked);
   return {
     configuration: deepFrozen(configuration),
     file,
@@ -58,12 +56,6 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
     ],
   };
 }
-
-type Draft = z.output<typeof configurationSchema>;
-
-/** The sections of servers for which the gateway may have a credential of its own. */
-const credentialSections = ["upstream", "mcp"] as const;
-type CredentialSection = (typeof credentialSections)[number];
 
 function readDocument(bytes: Uint8Array, file: string | undefined): TomlDocument {
   const text = decoded(bytes, file);
@@ -123,17 +115,6 @@ function withoutDates(value: unknown): unknown {
   return Object.fromEntries(
     Object.entries(value).map(([key, member]) => [key, withoutDates(member)]),
   );
-}
-
-function readCredential(name: CredentialSection, draft: Draft, checked: Checked): void {
-  const section = draft[name];
-  if (section.authorization_file === undefined) return;
-  const read = readAuthorizationFile(section.authorization_file, draft.auth.check_permissions);
-  if ("refused" in read) {
-    const path = [name, "authorization_file"];
-    throw new ConfigurationError([problemOf(path, read.refused, checked)]);
-  }
-  section.authorization = read.value;
 }
 
 function readersWarning(what: string, file: string | undefined, checkReaders: boolean): string[] {

@@ -2,7 +2,7 @@ import type { ReloadEvent } from "../access/access-rules.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import type { ConfigurationReload } from "../config/live.ts";
+import type { ConfigurationReload } from "../config/reload.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";

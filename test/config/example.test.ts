@@ -1,9 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { exampleFile } from "../../src/config/example.ts";
+import { exampleFile, withReference } from "../../src/config/example.ts";
 import { loadConfiguration } from "../../src/config/load.ts";
-import { withReference } from "../../src/config/reference.ts";
 import { schemaTables } from "../../src/config/schema-node.ts";
 import { renderValue } from "../../src/toml/values.ts";
 import { load, temporaryDirectory } from "./support.ts";

@@ -1,9 +1,15 @@
 import { z } from "zod";
 import { wholePlainName } from "../../query/names.ts";
 import { isForwardableHeader } from "../headers.ts";
-import { refuse, seconds, text, wholeNumber } from "../kinds.ts";
+import {
+  credentialKeys,
+  refuse,
+  refuseTwoCredentials,
+  seconds,
+  text,
+  wholeNumber,
+} from "../kinds.ts";
 import { isBaseUrl, isEngineUrl, isServerUrl, normalBaseUrl, unixSocketPath } from "../urls.ts";
-import { credentialKeys, refuseTwoCredentials } from "./credential.ts";
 
 const url = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials",

@@ -1,7 +1,7 @@
 import type { EventEmitter } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-provider";
-import { isConfiguredRedirect } from "../../config/redirect-uris.ts";
+import { isConfiguredRedirect } from "../../config/urls.ts";
 import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
 import type { DocumentLimit } from "./address-limit.ts";

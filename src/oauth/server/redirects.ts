@@ -1,5 +1,9 @@
-import { isAppRedirect, isReverseDomainScheme, schemeOf } from "../../config/redirect-uris.ts";
-import { isRedirectUri } from "../../config/urls.ts";
+import {
+  isAppRedirect,
+  isRedirectUri,
+  isReverseDomainScheme,
+  schemeOf,
+} from "../../config/urls.ts";
 
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
 

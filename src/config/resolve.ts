@@ -1,0 +1,111 @@
+import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import type { z } from "zod";
+import { permissionProblem } from "../files/permissions.ts";
+import { isHeaderValue } from "./headers.ts";
+import { type Checked, problemOf } from "./issues.ts";
+import { ConfigurationError } from "./problem.ts";
+import type { configurationSchema } from "./schema.ts";
+import { serviceFiles } from "./sections/auth.ts";
+import { sqliteDirectory, unixSocketPath, unixSocketUrl } from "./urls.ts";
+
+/** A checked configuration that is not frozen yet. */
+export type Draft = z.output<typeof configurationSchema>;
+
+/** The sections of servers for which the gateway may have a credential of its own. */
+export const credentialSections = ["upstream", "mcp"] as const;
+
+/**
+ * Makes every path of a configuration absolute: relative ones belong to the directory of the
+ * file, but the two files of `[auth]` under their bare default names to the service directory.
+ * @param file the configuration file, absolute; undefined if there is none
+ */
+export function resolvePaths(
+  configuration: Draft,
+  file: string | undefined,
+  serviceDirectory: string,
+): void {
+  const { server, auth, upstream, audit, mcp } = configuration;
+  const base = file === undefined ? serviceDirectory : dirname(file);
+  for (const key of ["access_control_file", "revocations_file"] as const) {
+    const home = auth[key] === serviceFiles[key] ? serviceDirectory : base;
+    auth[key] = resolve(home, auth[key]);
+  }
+  for (const section of [upstream, mcp]) {
+    const { authorization_file: credential } = section;
+    if (credential !== undefined) section.authorization_file = resolve(base, credential);
+  }
+  for (const key of ["certificate", "key"] as const) {
+    const { [key]: path } = server.tls;
+    if (path !== undefined) server.tls[key] = resolve(base, path);
+  }
+  if (audit.file !== undefined) audit.file = resolve(base, audit.file);
+  for (const where of [upstream, ...upstream.databases]) {
+    if (where.url !== undefined) where.url = resolveUrl(base, where.url);
+    if (where.urls !== undefined) where.urls = where.urls.map((url) => resolveUrl(base, url));
+  }
+}
+
+function resolveUrl(base: string, url: string): string {
+  const socket = unixSocketPath(url);
+  if (socket !== undefined) return unixSocketUrl(resolve(base, socket));
+  const directory = sqliteDirectory(url);
+  return directory === undefined ? url : `sqlite:${resolve(base, directory)}`;
+}
+
+/** The credential that a file holds, or what the file would have to be. */
+type AuthorizationFile = { readonly value: string } | { readonly refused: string };
+
+/**
+ * Reads the upstream's credential, without the space around it.
+ * @param path absolute
+ * @param checkReaders whether a file that others may read is refused
+ */
+function readAuthorizationFile(path: string, checkReaders: boolean): AuthorizationFile {
+  let descriptor: number;
+  try {
+    // Without O_NONBLOCK, a pipe would keep the start waiting for ever.
+    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  } catch (error) {
+    return { refused: `a file that can be read (${codeOf(error)})` };
+  }
+  try {
+    return readOpened(descriptor, path, checkReaders);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function readOpened(descriptor: number, path: string, checkReaders: boolean): AuthorizationFile {
+  const stats = fstatSync(descriptor);
+  if (!stats.isFile()) return { refused: "a regular file" };
+  const problem = permissionProblem(path, stats, checkReaders);
+  if (problem !== undefined) {
+    const { reason, remedy } = problem;
+    return { refused: `a file that is kept from others; ${reason}, so run: ${remedy}` };
+  }
+  const value = readFileSync(descriptor, "utf8").trim();
+  if (!isHeaderValue(value)) return { refused: "a file of one line of visible ASCII characters" };
+  return { value };
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+}
+
+/**
+ * Reads each `authorization_file` into the `authorization` beside it.
+ * @throws ConfigurationError if one cannot be used
+ */
+export function readCredentials(draft: Draft, checked: Checked): void {
+  for (const name of credentialSections) {
+    const section = draft[name];
+    if (section.authorization_file === undefined) continue;
+    const read = readAuthorizationFile(section.authorization_file, draft.auth.check_permissions);
+    if ("refused" in read) {
+      const path = [name, "authorization_file"];
+      throw new ConfigurationError([problemOf(path, read.refused, checked)]);
+    }
+    section.authorization = read.value;
+  }
+}
