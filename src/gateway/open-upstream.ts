@@ -1,10 +1,13 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Log } from "../observe/log.ts";
 import type { BackendOptions } from "../upstream/backend.ts";
-import { type BackendGroup, openBackendGroup } from "../upstream/backend-group.ts";
-import { DatabaseRouting } from "../upstream/database-routing.ts";
+import {
+  type BackendGroup,
+  DatabaseRouting,
+  openBackendGroup,
+} from "../upstream/database-routing.ts";
 import { startEngine } from "../upstream/engine-process.ts";
-import { QueryMetrics } from "../upstream/query-metrics.ts";
+import { QueryMetrics } from "../upstream/query-link.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
 import { dataDirectoryOf, engineFlags, hasOwnEngine, ownDatabaseUrl } from "./own-engine.ts";
 

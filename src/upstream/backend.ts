@@ -2,8 +2,7 @@ import type { TargetMetrics } from "../observe/component-metrics.ts";
 import type { Cancellation } from "./fair-limiter.ts";
 import { HealthCheck } from "./health-check.ts";
 import type { Candidate } from "./load-balancer.ts";
-import { QueryLink, type QueryLinkOptions } from "./query-link.ts";
-import type { QueryMetrics } from "./query-metrics.ts";
+import { QueryLink, type QueryLinkOptions, type QueryMetrics } from "./query-link.ts";
 import { createReverseProxy, type ReverseProxy } from "./reverse-proxy.ts";
 import { targetName, type UpstreamTarget } from "./target.ts";
 

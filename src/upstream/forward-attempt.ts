@@ -1,13 +1,17 @@
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
-import { NOT_MODIFIED, RESET_CONTENT, withoutLength } from "./bodiless.ts";
 import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
-import type { AnswerHead } from "./http1/answer-head.ts";
+import {
+  type AnswerHead,
+  NOT_MODIFIED,
+  RESET_CONTENT,
+  withoutLength,
+} from "./http1/answer-head.ts";
 import type { AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
-import type { QueryMetrics } from "./query-metrics.ts";
+import type { QueryMetrics } from "./query-link.ts";
 
 /** Who waits for an answer that is streamed. */
 export interface ClientSink {

@@ -1,3 +1,5 @@
+import type { UpstreamMetrics } from "../observe/component-metrics.ts";
+import { Times } from "../observe/time-histogram.ts";
 import { Refusal } from "../refusal.ts";
 import { type AnswerSink, BufferedAnswer, type BufferedQuery } from "./buffered-answer.ts";
 import { type Cancellation, FairLimiter, type Slot } from "./fair-limiter.ts";
@@ -9,8 +11,28 @@ import {
 } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
-import type { QueryMetrics } from "./query-metrics.ts";
 import type { UpstreamTarget } from "./target.ts";
+
+/** What is counted on the queries' ways to the upstream, all of them together. */
+export class QueryMetrics implements UpstreamMetrics {
+  readonly waits = new Times();
+  readonly answers = new Times();
+  cut = 0;
+  readonly #limiter: FairLimiter[] = [];
+
+  /** Counts the limiter of one more way. */
+  include(limiter: FairLimiter): void {
+    this.#limiter.push(limiter);
+  }
+
+  get busy(): number {
+    return this.#limiter.reduce((sum, { busy }) => sum + busy, 0);
+  }
+
+  get waiting(): number {
+    return this.#limiter.reduce((sum, { waiting }) => sum + waiting, 0);
+  }
+}
 
 /** How queries go to one target. */
 export interface QueryLinkOptions {

@@ -1,19 +1,18 @@
 import { once } from "node:events";
-import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
-import { Agent } from "node:http";
+import { Agent, type ClientRequest, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { pipeline, Readable, type Transform } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { Refusal } from "../refusal.ts";
+import { asRefusal } from "./failure.ts";
+import { answerHeaders } from "./headers.ts";
 import {
   isContradictory,
   maySpareContent,
   NOT_MODIFIED,
   RESET_CONTENT,
   withoutLength,
-} from "./bodiless.ts";
-import { asRefusal } from "./failure.ts";
-import { answerHeaders } from "./headers.ts";
+} from "./http1/answer-head.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** What becomes of an upstream's answer on its way to the client. */

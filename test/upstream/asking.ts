@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { BackendOptions } from "../../src/upstream/backend.ts";
-import { fieldLines } from "../../src/upstream/http1/field-lines.ts";
-import { QueryMetrics } from "../../src/upstream/query-metrics.ts";
+import { fieldLines } from "../../src/upstream/query-form.ts";
+import { QueryMetrics } from "../../src/upstream/query-link.ts";
 
 /** How the backends of tests are reached, unless the test says otherwise. */
 export function backendOptions(options: Partial<BackendOptions>): BackendOptions {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage } from "node:http";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { openBackendGroup } from "../../src/upstream/backend-group.ts";
+import { openBackendGroup } from "../../src/upstream/database-routing.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { untilStill } from "../kit/eventually.ts";

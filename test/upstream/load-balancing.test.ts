@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { openBackendGroup } from "../../src/upstream/backend-group.ts";
+import { openBackendGroup } from "../../src/upstream/database-routing.ts";
 import { LoadBalancer } from "../../src/upstream/load-balancer.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";

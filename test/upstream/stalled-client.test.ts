@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
 import t from "tap";
-import { openBackendGroup } from "../../src/upstream/backend-group.ts";
+import { openBackendGroup } from "../../src/upstream/database-routing.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { listening } from "../kit/listening.ts";
