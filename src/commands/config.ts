@@ -5,7 +5,7 @@ import { caseConflictsOf } from "../access/policy.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
-import { knownDatabases } from "../gateway/known-databases.ts";
+import { knownDatabases } from "../gateway/own-engine.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { revocationsIn } from "../identity/live-revocations.ts";
 import { exposureWarnings } from "./exposure.ts";

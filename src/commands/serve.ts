@@ -95,7 +95,7 @@ function logStart(
 /** Takes the embedded databases for this gateway, and returns what gives them back. */
 async function claim(loaded: LoadedConfiguration): Promise<() => Promise<void>> {
   // Loaded here, as all that only a gateway needs.
-  const { claimDatabases } = await import("../gateway/service-lock.ts");
+  const { claimDatabases } = await import("../gateway/service-directory.ts");
   return claimDatabases(loaded);
 }
 

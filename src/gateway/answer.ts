@@ -1,4 +1,5 @@
-import { challengeOf, isChallenged } from "./challenge.ts";
+import type { ServerResponse } from "node:http";
+import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import type { Exchange } from "./exchange.ts";
 import { endBeforeBody, leavesBodyUnread } from "./unread-body.ts";
 
@@ -16,11 +17,7 @@ export function commonHeaders(exchange: Exchange): string[] {
  *
  * @param headers of its own: names and values in turn
  */
-export function beginJson(
-  exchange: Exchange,
-  status: number,
-  headers: readonly string[] = [],
-): void {
+function beginJson(exchange: Exchange, status: number, headers: readonly string[] = []): void {
   const { response } = exchange;
   if (leavesBodyUnread(exchange)) response.shouldKeepAlive = false;
   response.writeHead(status, [
@@ -33,14 +30,14 @@ export function beginJson(
 }
 
 /** Ends such an answer, perhaps with the last of its body. */
-export function endJson(exchange: Exchange, last: string | Buffer | undefined): void {
+function endJson(exchange: Exchange, last: string | Buffer | undefined): void {
   const { response } = exchange;
   if (leavesBodyUnread(exchange)) endBeforeBody(exchange, last);
   else response.end(last);
 }
 
 /** Sends a text that is JSON. */
-export function sendText(
+function sendText(
   exchange: Exchange,
   status: number,
   text: string,
@@ -66,47 +63,72 @@ export function sendSuccess(exchange: Exchange, status: number, fields: object):
   sendJson(exchange, status, { status: "success", ...fields });
 }
 
-/** What a caller is told when it is refused. */
-export interface Rejection {
-  readonly code: string;
-  readonly status: number;
-  readonly message: string;
-  /** Seconds. */
-  readonly retryAfter?: number | undefined;
-  readonly allow?: string | undefined;
-  /** The scopes that the request needs, separated by spaces. */
-  readonly scope?: string | undefined;
+/** Characters that are written at a time. */
+const PIECE_LENGTH = 1 << 16;
+
+/** Some items as JSON, and whether they are the last ones. */
+interface Piece {
+  readonly text: string;
+  readonly isLast: boolean;
 }
 
-/** The body of a refusal, in the documented shape. */
-export function refusalBody(
-  { requestId }: Exchange,
-  { code, message }: Pick<Rejection, "code" | "message">,
-): object {
-  return { status: "error", message, code, request_id: requestId };
+function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean): Steps<Piece> {
+  let text = "";
+  while (text.length < PIECE_LENGTH) {
+    const { value, done } = items.next();
+    if (done === true) return { text, isLast: true };
+    if (value !== undefined) {
+      text += isFirst && text === "" ? JSON.stringify(value) : `,${JSON.stringify(value)}`;
+    }
+    yield;
+  }
+  return { text, isLast: false };
+}
+
+function field([name, value]: [string, unknown]): string {
+  return `${JSON.stringify(name)}:${JSON.stringify(value)}`;
+}
+
+/** Resolves when more can be written, or the client is gone. */
+async function whenWritable(response: ServerResponse): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  response.once("drain", resolve).once("close", resolve);
+  await promise;
+  response.off("drain", resolve).off("close", resolve);
 }
 
 /**
- * What a client is to ask for when a scope is missing: also what it holds already, since some ask
- * for what the challenge names and no more, and would lose the rest by the step up.
+ * Sends a success with a list, which may be long: made in slices between which others are served,
+ * and no faster than the client takes it.
+ *
+ * @param items undefined stands for nothing, where the next one takes some looking for
+ * @param rest further fields
  */
-function scopeToAskFor(
-  { authenticated: { principal } }: Exchange,
-  missing: string | undefined,
-): string | undefined {
-  if (missing === undefined) return undefined;
-  return [...new Set([...(principal?.scopes ?? []), ...missing.split(" ")])].sort().join(" ");
-}
-
-/** Sends a refusal in the documented shape: the only place where errors become answers. */
-export function sendRejection(exchange: Exchange, rejection: Rejection): void {
-  const { code, status, message, retryAfter, allow } = rejection;
-  const headers: string[] = [];
-  if (isChallenged(code, status)) {
-    const scope = scopeToAskFor(exchange, rejection.scope);
-    headers.push("WWW-Authenticate", challengeOf(code, exchange.routed.resource, scope));
+export async function sendList(
+  exchange: Exchange,
+  name: string,
+  items: Iterable<object | undefined>,
+  rest: object = {},
+): Promise<void> {
+  const { request, response } = exchange;
+  const iterator = items[Symbol.iterator]();
+  const head = `{"status":"success","${name}":[`;
+  const tail = `]${["", ...Object.entries(rest).map(field)].join(",")}}`;
+  let piece = await runCooperatively(pieceSteps(iterator, true));
+  if (piece.isLast) {
+    sendText(exchange, 200, `${head}${piece.text}${tail}`);
+    return;
   }
-  if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
-  if (allow !== undefined) headers.push("Allow", allow);
-  sendJson(exchange, status, refusalBody(exchange, { code, message }), headers);
+  beginJson(exchange, 200);
+  if (request.method === "HEAD") {
+    endJson(exchange, undefined);
+    return;
+  }
+  response.write(head);
+  while (!response.destroyed) {
+    if (!response.write(piece.text)) await whenWritable(response);
+    if (piece.isLast) break;
+    piece = await runCooperatively(pieceSteps(iterator, false));
+  }
+  endJson(exchange, tail);
 }

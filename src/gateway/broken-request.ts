@@ -2,8 +2,8 @@ import { randomUUID } from "node:crypto";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { Refusal } from "../refusal.ts";
-import { sendRejection } from "./answer.ts";
 import type { Exchange } from "./exchange.ts";
+import { sendRejection } from "./rejection.ts";
 import { requirePlainHead } from "./request-head.ts";
 
 /** Milliseconds that a client has to take the answer to what it could not say. */

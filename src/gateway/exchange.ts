@@ -6,8 +6,8 @@ import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
 import type { ClientSink } from "../upstream/forward-attempt.ts";
-import type { ResourceChallenge } from "./challenge.ts";
 import type { Peer } from "./peer.ts";
+import type { ResourceChallenge } from "./rejection.ts";
 import { pathOf } from "./request-head.ts";
 
 /** Listeners of an answer that are no leak. */

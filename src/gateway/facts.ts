@@ -1,5 +1,5 @@
 import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
-import type { FirstPassword } from "./first-start.ts";
+import type { FirstPassword } from "./service-directory.ts";
 
 /** What is told of a gateway that has started. */
 export interface GatewayFacts {

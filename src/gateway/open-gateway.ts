@@ -11,16 +11,14 @@ import { openTracing } from "../observe/tracing.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { version } from "../version.ts";
 import { BodyBudget } from "./body-collector.ts";
-import { type FirstPassword, prepareServiceDirectory } from "./first-start.ts";
-import { requireFreeAddresses } from "./free-port.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
-import type { Membership } from "./member.ts";
-import { openAccess } from "./open-access.ts";
-import { openIdentity } from "./open-identity.ts";
+import { openAccess, openIdentity } from "./open-identity.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
 import { openGrammar } from "./query-grammar.ts";
 import { openSchema } from "./schema.ts";
-import { createShared, type Shared } from "./shared.ts";
+import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
+import { createShared, type Membership, type Shared } from "./shared.ts";
+import { requireFreeAddresses } from "./system-limits.ts";
 
 export interface StartOptions {
   readonly log: Log;

@@ -1,3 +1,4 @@
+import { openAccessFile } from "../access/access-file.ts";
 import type { AccessRules } from "../access/access-rules.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
@@ -8,10 +9,32 @@ import { openRevocations } from "../identity/live-revocations.ts";
 import type { LoginContext } from "../identity/login.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import { type CountingTokenAuthority, createTokenAuthority } from "../identity/token.ts";
+import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
-import type { Membership } from "./member.ts";
-import type { Shared } from "./shared.ts";
+import { knownDatabases } from "./own-engine.ts";
+import { reportReload, warnOfOddities } from "./reload-report.ts";
+import type { Membership, Shared } from "./shared.ts";
+
+/** Opens the access file, whose reloads are told of, and puts its closing on the stack. */
+export async function openAccess(
+  loaded: LoadedConfiguration,
+  observers: { log: Log; audit: Audit; metrics: Metrics },
+  member: Membership | undefined,
+  opened: AsyncDisposableStack,
+): Promise<AccessRules> {
+  const { auth } = loaded.configuration;
+  const records = { ...observers, databases: () => knownDatabases(loaded) };
+  const access = await openAccessFile(auth.access_control_file, {
+    checkRead: auth.check_permissions,
+    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("access") }),
+  });
+  access.subscribe((event) => reportReload(records, event));
+  opened.defer(() => access.close());
+  records.metrics.reloaded(access.snapshot.version);
+  await warnOfOddities(records, access.snapshot);
+  return access;
+}
 
 /** All that tells who is calling. */
 export interface Identity {

@@ -1,6 +1,7 @@
 import path from "node:path";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { isEngineUrl, sqliteDirectory } from "../config/urls.ts";
+import { DatabaseFiles } from "../engine/sqlite/files.ts";
 
 /** True if the gateway starts an engine of its own in the place of `upstream.url`. */
 export function hasOwnEngine({ configuration: { upstream } }: LoadedConfiguration): boolean {
@@ -24,5 +25,26 @@ export function engineFlags({ configuration: { upstream } }: LoadedConfiguration
     ...(timeout === undefined ? [] : ["--statement-timeout", String(timeout)]),
     ...(size === undefined ? [] : ["--pool-size", String(size)]),
     ...(kind === undefined ? [] : ["--databases", kind]),
+  ];
+}
+
+/** Those of an engine of the gateway's own; none before it has made its directory. */
+function ownDatabases(loaded: LoadedConfiguration): string[] {
+  const directory = dataDirectoryOf(loaded);
+  if (directory === undefined) return [];
+  try {
+    return new DatabaseFiles(directory).names();
+  } catch {
+    return [];
+  }
+}
+
+/** Databases that are there, as far as the gateway's own files tell. */
+export function knownDatabases(loaded: LoadedConfiguration): string[] {
+  const { auth, upstream } = loaded.configuration;
+  return [
+    auth.default_database,
+    ...upstream.databases.flatMap(({ databases }) => databases),
+    ...ownDatabases(loaded),
   ];
 }

@@ -6,14 +6,13 @@ import {
   requireStillGood,
 } from "./authentication.ts";
 import { readBody, requireJson } from "./body.ts";
-import { isPreflight, sendPreflight } from "./cors.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { home, isBrowserAtHome } from "./handlers/home.ts";
-import { requireLocal } from "./hosts.ts";
-import { reject } from "./reject.ts";
+import { home, isBrowserAtHome } from "./handlers/public.ts";
+import { isPreflight, requireLocal, sendPreflight } from "./origins.ts";
+import { reject } from "./rejection.ts";
 import { occurrences } from "./request-head.ts";
-import { beginTrace } from "./request-tracing.ts";
+import { beginTrace } from "./request-records.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
 
 /**

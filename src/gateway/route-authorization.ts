@@ -8,7 +8,7 @@ import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { databaseParameter } from "./route.ts";
+import { databaseParameter } from "./parameters.ts";
 
 /** A route of `[[routes]]`. */
 export type RouteSettings = Configuration["routes"][number];

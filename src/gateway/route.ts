@@ -1,5 +1,4 @@
-import { isExternalUsername, isUsername } from "../access/records.ts";
-import { isPlainName } from "../query/names.ts";
+import type { Configuration } from "../config/schema.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -99,38 +98,40 @@ export function allowedMethods({ methods }: Route): string {
   return names.join(", ");
 }
 
-/** Percent-decodes a parameter once. */
-function decode(raw: string): string | undefined {
+/**
+ * What an upstream might read as another path: empty and dot segments, parameters of segments, and
+ * separators, dots, control characters and percent signs in their encoded form.
+ */
+const ambiguous =
+  /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
+/** All that an upstream might take for the end of a path's first segment. */
+const separator = /[/;\\#]|%2f|%5c/i;
+
+/** True for a spelling of a path that an upstream might read as another path. */
+export function isAmbiguous(path: string): boolean {
+  if (ambiguous.test(path)) return true;
   try {
-    return decodeURIComponent(raw);
+    // Not every reader takes half an encoding, or one that is no UTF-8, for the same.
+    decodeURIComponent(path);
+    return false;
   } catch {
-    return undefined;
+    return true;
   }
 }
 
-/** @throws Refusal `invalid_username` unless the path's `<u>` is one */
-export function usernameParameter(exchange: Exchange): string {
-  const name = decode(exchange.routed.parameters.username ?? "");
-  if (isUsername(name) || isExternalUsername(name)) return name;
-  throw new Refusal("invalid_username");
-}
-
-/** The path's `<table>`. @throws Refusal `schema_not_found` unless it is a plain name */
-export function tableParameter(exchange: Exchange): string {
-  const name = decode(exchange.routed.parameters.table ?? "");
-  if (name !== undefined && isPlainName(name)) return name;
-  throw new Refusal("schema_not_found");
-}
-
 /**
- * The path's `<database>`, decoded.
+ * Refuses odd spellings of paths below configured routes, also those that fit no route as they
+ * stand: an upstream or a proxy might read them as one that does.
  *
- * @param others what may stand there besides a plain name
- * @throws Refusal `invalid_database`
+ * @throws Refusal `path_not_canonical`, from the router that is returned
  */
-export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
-  const name = decode(exchange.routed.parameters.database ?? "");
-  if (name !== undefined && (isPlainName(name) || others.includes(name))) return name;
-  const allowed = [...others.map((other) => `'${other}'`), "1 to 63 of letters, digits, '_', '-'"];
-  throw new Refusal("invalid_database", { message: `Invalid database: ${allowed.join(" or ")}` });
+export function refuseAmbiguousPaths(router: Router, routes: Configuration["routes"]): Router {
+  const roots = new Set(routes.map(({ path }) => path.split("/")[1]));
+  return (path) => {
+    const match = router(path);
+    if (match !== undefined || !isAmbiguous(path)) return match;
+    const [root] = path.slice(1).split(separator);
+    if (roots.has(root)) throw new Refusal("path_not_canonical");
+    return undefined;
+  };
 }

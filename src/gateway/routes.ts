@@ -2,17 +2,12 @@ import type { Configuration } from "../config/schema.ts";
 import { metadataPaths } from "../oauth/server/metadata.ts";
 import { metadataPath } from "./authentication.ts";
 import { deleteAccess, listAccess, putAccess } from "./handlers/access.ts";
+import { changePassword, login, logout, me, revokeTokens } from "./handlers/account.ts";
 import { configuredRoute } from "./handlers/configured.ts";
-import { healthz, readyz } from "./handlers/health.ts";
-import { login } from "./handlers/login.ts";
 import { authorizationServer, mcpMessage, mcpSession } from "./handlers/mcp.ts";
-import { me } from "./handlers/me.ts";
-import { changePassword } from "./handlers/password.ts";
-import { query } from "./handlers/query.ts";
-import { databases, table, tables } from "./handlers/schema.ts";
-import { logout, revokeTokens } from "./handlers/tokens.ts";
+import { healthz, jwks, protectedResource, readyz } from "./handlers/public.ts";
+import { databases, query, table, tables } from "./handlers/query.ts";
 import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
-import { jwks, protectedResource } from "./handlers/well-known.ts";
 import type { Endpoint, Route } from "./route.ts";
 
 function route(pattern: string, methods: Record<string, Endpoint>): Route {

@@ -2,9 +2,9 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { accessFacts, type GatewayFacts } from "./facts.ts";
-import type { SharedFile } from "./member.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
 import { type Listener, openListener } from "./server.ts";
+import type { SharedFile } from "./shared.ts";
 
 /** A gateway that listens. */
 export interface RunningGateway {

@@ -1,6 +1,6 @@
 /** What the document says of each route beyond what the route table knows. */
 
-import { DEFAULT_LIMIT, MAX_LIMIT } from "../gateway/page-query.ts";
+import { DEFAULT_LIMIT, MAX_LIMIT } from "../gateway/parameters.ts";
 import type { Schema } from "../query/kind.ts";
 import type { RefusalCode } from "../refusal.ts";
 import { listOf, object, readiness, ref, success } from "./schemas.ts";

@@ -1,5 +1,5 @@
 /** A worker: a gateway that serves together with others, for the main process. */
-import type { Membership } from "../gateway/member.ts";
+import type { Membership } from "../gateway/shared.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
 import { openParentChannel } from "../ipc/parent.ts";
 import { createLog, openLogStream } from "../observe/log.ts";

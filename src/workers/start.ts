@@ -1,11 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { requireFree, requireFreeAddresses } from "../gateway/free-port.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import { openEngine } from "../gateway/open-upstream.ts";
 import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway } from "../gateway/start.ts";
+import { requireFree, requireFreeAddresses } from "../gateway/system-limits.ts";
 import { createHashMetrics, serveMetrics } from "../observe/metrics.ts";
 import { MetricsAggregation } from "../observe/metrics-aggregation.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";

@@ -6,10 +6,10 @@ import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
 import { accessList, type Grant, type Snapshot } from "../../access/snapshot.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
-import { sendSuccess } from "../answer.ts";
+import { sendList, sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
-import { sendList } from "../list-answer.ts";
-import { databaseParameter, type Endpoint, usernameParameter } from "../route.ts";
+import { databaseParameter, usernameParameter } from "../parameters.ts";
+import type { Endpoint } from "../route.ts";
 
 const shape = z.strictObject({ role: z.string() });
 

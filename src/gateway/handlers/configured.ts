@@ -7,9 +7,8 @@ import { asWebSocket } from "../../upstream/web-socket.ts";
 import { commonHeaders } from "../answer.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
-import { requireOwnOrigin } from "../hosts.ts";
-import { isAmbiguous } from "../path-spelling.ts";
-import type { Endpoint } from "../route.ts";
+import { requireOwnOrigin } from "../origins.ts";
+import { type Endpoint, isAmbiguous } from "../route.ts";
 import {
   authorize,
   namesDatabase,

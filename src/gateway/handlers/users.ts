@@ -18,13 +18,12 @@ import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
-import { sendSuccess } from "../answer.ts";
+import { sendList, sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
 import type { Gateway } from "../gateway.ts";
-import { sendList } from "../list-answer.ts";
-import { readPage } from "../page-query.ts";
+import { readPage, usernameParameter } from "../parameters.ts";
 import { loginOrigin } from "../peer.ts";
-import { type Endpoint, usernameParameter } from "../route.ts";
+import type { Endpoint } from "../route.ts";
 
 const newUser = z.strictObject({
   username: z.string(),

@@ -170,7 +170,7 @@ export function isContradictory(status: number, { length, encoding }: Framed): b
 }
 
 /** True for a status under which no content follows, whatever the head says. */
-export function isBodiless(status: number): boolean {
+function isBodiless(status: number): boolean {
   return status < 200 || status === NO_CONTENT || status === NOT_MODIFIED;
 }
 

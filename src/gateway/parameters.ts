@@ -1,6 +1,43 @@
 import { isExternalUsername, isUsername } from "../access/records.ts";
+import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
+
+/** Percent-decodes a parameter once. */
+function decode(raw: string): string | undefined {
+  try {
+    return decodeURIComponent(raw);
+  } catch {
+    return undefined;
+  }
+}
+
+/** @throws Refusal `invalid_username` unless the path's `<u>` is one */
+export function usernameParameter(exchange: Exchange): string {
+  const name = decode(exchange.routed.parameters.username ?? "");
+  if (isUsername(name) || isExternalUsername(name)) return name;
+  throw new Refusal("invalid_username");
+}
+
+/** The path's `<table>`. @throws Refusal `schema_not_found` unless it is a plain name */
+export function tableParameter(exchange: Exchange): string {
+  const name = decode(exchange.routed.parameters.table ?? "");
+  if (name !== undefined && isPlainName(name)) return name;
+  throw new Refusal("schema_not_found");
+}
+
+/**
+ * The path's `<database>`, decoded.
+ *
+ * @param others what may stand there besides a plain name
+ * @throws Refusal `invalid_database`
+ */
+export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
+  const name = decode(exchange.routed.parameters.database ?? "");
+  if (name !== undefined && (isPlainName(name) || others.includes(name))) return name;
+  const allowed = [...others.map((other) => `'${other}'`), "1 to 63 of letters, digits, '_', '-'"];
+  throw new Refusal("invalid_database", { message: `Invalid database: ${allowed.join(" or ")}` });
+}
 
 /** Which part of a list is asked for. */
 export interface Page {

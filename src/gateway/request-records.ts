@@ -1,10 +1,10 @@
+import type { RequestTrace } from "../observe/request-trace.ts";
 import { traceIdOf } from "../observe/trace-parent.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { BrokenRequest } from "./broken-request.ts";
 import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { addressOf } from "./peer.ts";
-import { endTrace } from "./request-tracing.ts";
 
 /** The status that the records show for a client that left before its answer, as nginx has it. */
 const CLIENT_GONE = 499;
@@ -30,15 +30,36 @@ function count(gateway: Gateway, exchange: Exchange, status: number, seconds: nu
   });
 }
 
-function endTraceOf(tracing: Tracing, exchange: Exchange, status: number): void {
+function begin(tracing: Tracing, exchange: Exchange): RequestTrace {
+  const { request, peer, routed, path, startedAt } = exchange;
+  const { method = "", headers, httpVersion } = request;
+  return tracing.begin({
+    method,
+    route: routed.pattern === UNKNOWN_ROUTE ? undefined : routed.pattern,
+    path,
+    scheme: peer.proto,
+    address: peer.address,
+    httpVersion,
+    headers,
+    startedAt,
+  });
+}
+
+/** Begins the span of a request whose route was found, if requests are traced. */
+export function beginTrace({ tracing }: Gateway, exchange: Exchange): void {
+  if (tracing !== undefined) exchange.trace = begin(tracing, exchange);
+}
+
+/** One that was refused before its route was found has no span yet. */
+function endTrace(tracing: Tracing, exchange: Exchange, status: number): void {
   const { decision, reason } = exchange.verdict;
   const isAnswered = exchange.response.headersSent;
-  const operation = operationOf(exchange);
-  endTrace(tracing, exchange, { status, isAnswered, decision, reason, operation });
+  exchange.trace ??= begin(tracing, exchange);
+  exchange.trace.end({ status, isAnswered, decision, reason, operation: operationOf(exchange) });
 }
 
 /**
- * Writes the audit's line and the metrics of a request that is over.
+ * Writes the audit's line and the metrics of a request that is over, and ends its span.
  *
  * @param bytes that went out, head and body
  */
@@ -47,7 +68,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
   const seconds = (performance.now() - exchange.startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
   count(gateway, exchange, status, seconds);
-  if (gateway.tracing !== undefined) endTraceOf(gateway.tracing, exchange, status);
+  if (gateway.tracing !== undefined) endTrace(gateway.tracing, exchange, status);
   if (exchange.routed.isQuiet) return;
   gateway.audit.request({
     requestId,

@@ -6,13 +6,16 @@ import { administratorGrant, planAddUser } from "../access/administration.ts";
 import type { HashCosts } from "../access/password-hash.ts";
 import { emptySnapshot, type User } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
 import { replaceFile } from "../files/atomic.ts";
+import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { hashPassword } from "../identity/password.ts";
 import type { PasswordRule } from "../identity/password-rule.ts";
 import { invocation } from "../invocation.ts";
+import { dataDirectoryOf } from "./own-engine.ts";
 
 /** The start cannot go on; the message says what to do. */
-export class StartError extends Error {}
+class StartError extends Error {}
 
 /** Where a first start finds and leaves things. */
 export interface FirstStart {
@@ -81,7 +84,7 @@ function requireUsableFirst({ passwordRule }: FirstStart, password: string): voi
 }
 
 /** Makes the service directory, for nobody else to look into, if it is not there. */
-export async function makeServiceDirectory(directory: string): Promise<void> {
+async function makeServiceDirectory(directory: string): Promise<void> {
   const isNew = (await mkdir(directory, { recursive: true })) !== undefined;
   if (isNew) await chmod(directory, 0o700);
 }
@@ -120,4 +123,49 @@ export async function prepareServiceDirectory(
   return start.hasTerminal
     ? { kind: "shown", password, file }
     : { kind: "file", file, isFirstStart: true };
+}
+
+function inUse(serviceDirectory: string, data: string, cause: unknown): StartError {
+  const isDefault = path.dirname(data) === serviceDirectory;
+  const what = isDefault ? `service directory ${serviceDirectory}` : `databases in ${data}`;
+  return new StartError(
+    `another gateway already uses the ${what}: stop it first, or give this one a service directory ` +
+      "of its own with $GATEHOUSE_HOME, or another upstream.url with --config",
+    { cause },
+  );
+}
+
+/**
+ * Takes the embedded databases, if there are any, for this gateway alone: gateways before another
+ * database may share a service directory. To be given back when the gateway stops taking requests:
+ * the next one may start then, and its engine waits for this one's to end.
+ *
+ * @returns what gives them back; so does the end of the process, however it comes
+ * @throws StartError if another gateway has them
+ */
+export async function claimDatabases(loaded: LoadedConfiguration): Promise<() => Promise<void>> {
+  const { serviceDirectory } = loaded;
+  const data = dataDirectoryOf(loaded);
+  const unclaimed = async () => {};
+  if (data === undefined) return unclaimed;
+  await makeServiceDirectory(serviceDirectory);
+  if (!existsSync(path.dirname(data))) return unclaimed;
+  const taken = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  const hold = (): Promise<void> => {
+    taken.resolve();
+    return released.promise;
+  };
+  const holding = withLock(data, hold, { mayBeFull: true, wait: 0 });
+  try {
+    await Promise.race([taken.promise, holding]);
+  } catch (error) {
+    // The engine has a lock of its own, and says what it may not write.
+    if (error instanceof LockRefusedError) return unclaimed;
+    throw error instanceof LockTimeoutError ? inUse(serviceDirectory, data, error) : error;
+  }
+  return () => {
+    released.resolve();
+    return holding;
+  };
 }

@@ -1,8 +1,65 @@
 import type { IncomingMessage } from "node:http";
-import { commonHeaders } from "../answer.ts";
+import { mcpScopes } from "../../oauth/scopes.ts";
+import { refusals } from "../../refusal.ts";
+import { version } from "../../version.ts";
+import { commonHeaders, sendJson, sendSuccess } from "../answer.ts";
+import { resourceOf } from "../authentication.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
+
+/** `GET /healthz`: the process lives. */
+export const healthz: Endpoint = {
+  authentication: "public",
+  isQuiet: true,
+  handle: (_gateway, exchange) => sendSuccess(exchange, 200, { version }),
+};
+
+/** What makes a 503 an error like every other. */
+function notReady({ requestId }: Exchange) {
+  const code = "upstream_unreachable";
+  return { status: "error", message: refusals[code][1], code, request_id: requestId };
+}
+
+/** `GET /readyz`: queries can be served, and by which state of the access file. */
+export const readyz: Endpoint = {
+  authentication: "public",
+  isQuiet: true,
+  async handle(gateway, exchange) {
+    const isUp = await gateway.routing.isUp();
+    sendJson(exchange, isUp ? 200 : 503, {
+      ...(isUp ? { status: "success" } : notReady(exchange)),
+      upstream: isUp ? "up" : "down",
+      access_file: gateway.access.stale ? "stale" : "fresh",
+      revocations: gateway.revocations.stale ? "stale" : "fresh",
+      keys: gateway.keys.stale ? "stale" : "fresh",
+      access_version: gateway.access.snapshot.version,
+      version,
+    });
+  },
+};
+
+/** `GET /.well-known/jwks.json`: the public keys that verify login tokens (RFC 7517). */
+export const jwks: Endpoint = {
+  authentication: "public",
+  isQuiet: true,
+  handle: (gateway, exchange) => sendJson(exchange, 200, gateway.keys.ring.jwks),
+};
+
+/** `GET /.well-known/oauth-protected-resource`: how to get a token for `/mcp` (RFC 9728). */
+export const protectedResource: Endpoint = {
+  authentication: "public",
+  isQuiet: true,
+  async handle(gateway, exchange) {
+    const { issuers } = await gateway.mcp();
+    sendJson(exchange, 200, {
+      resource: resourceOf(gateway),
+      authorization_servers: issuers,
+      scopes_supported: mcpScopes,
+      bearer_methods_supported: ["header"],
+    });
+  },
+};
 
 /** True for a browser at `/`; for every other client that path is unknown. */
 export function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): boolean {

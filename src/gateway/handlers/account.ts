@@ -1,0 +1,164 @@
+import * as z from "zod";
+import { planSetPassword } from "../../access/administration.ts";
+import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
+import type { Subject } from "../../access/policy.ts";
+import { isExternalUsername } from "../../access/records.ts";
+import { EVERY_DATABASE } from "../../access/roles.ts";
+import { accessList, type Snapshot } from "../../access/snapshot.ts";
+import { credentialOf } from "../../identity/credential.ts";
+import { checkPassword, hashClientOf, logIn } from "../../identity/login.ts";
+import { hashPassword } from "../../identity/password.ts";
+import { isPlainName } from "../../query/names.ts";
+import { Refusal } from "../../refusal.ts";
+import { changeAccess, requireCaller } from "../administration.ts";
+import { sendSuccess } from "../answer.ts";
+import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
+import { type Exchange, nobody } from "../exchange.ts";
+import type { Gateway } from "../gateway.ts";
+import { usernameParameter } from "../parameters.ts";
+import { loginOrigin } from "../peer.ts";
+import type { Endpoint } from "../route.ts";
+
+const credentials = z.strictObject({
+  username: z.string(),
+  password: z.string(),
+  database: z.string().optional(),
+});
+
+/** The user as the audit may show it: text that is no user's name may be a mistyped password. */
+function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): void {
+  const operation = {
+    operation: "login",
+    database: "",
+    tables: [],
+    role: undefined,
+    entry: undefined,
+  };
+  exchange.verdict.ask([operation]);
+  if (gateway.access.snapshot.users.has(username)) {
+    exchange.authenticated = { ...nobody, username };
+  }
+}
+
+/** `POST /login`: a username and a password for a token. */
+export const login: Endpoint = {
+  authentication: "public",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const { username, password, database } = parseBody(body, credentials);
+    // `*` asks for what leaving it out gives.
+    const limit = database === EVERY_DATABASE ? undefined : database;
+    if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
+    auditAttempt(gateway, exchange, username);
+    const request = { username, password, database: limit };
+    const origin = loginOrigin(exchange.peer, exchange.request);
+    const { token, expiresIn } = await logIn(gateway.login, request, origin);
+    exchange.verdict.allow();
+    sendSuccess(exchange, 200, { token, expires_in: expiresIn });
+  },
+};
+
+/** `GET /api/me`: who the caller is, and what its token opens. */
+export const me: Endpoint = {
+  authentication: "administration",
+  handle(gateway, exchange) {
+    const { caller } = requireCaller(exchange);
+    const { user, token } = caller;
+    const access = accessList(gateway.access.snapshot, user.username).filter(
+      ({ database }) =>
+        token.database === EVERY_DATABASE ||
+        database === token.database ||
+        database === EVERY_DATABASE,
+    );
+    exchange.verdict.allow();
+    sendSuccess(exchange, 200, {
+      user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
+      token: { expires: token.expiresAt, database: token.database },
+      access,
+    });
+  },
+};
+
+/** `POST /logout`: the token that was shown stops working. */
+export const logout: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const { caller } = requireCaller(exchange);
+    await gateway.revocations.revokeToken(caller.token);
+    exchange.verdict.allow();
+    sendSuccess(exchange, 200, {});
+  },
+};
+
+function requireMayRevokeTokens(snapshot: Snapshot, actor: Subject, username: string): void {
+  requireSelfOrAdministrator(snapshot, actor, username);
+  // External users need no record to have tokens.
+  const isKnown = snapshot.users.has(username) || isExternalUsername(username);
+  if (!isKnown) throw new Refusal("user_not_found");
+}
+
+/** `DELETE /api/users/<u>/tokens`: every token that the user has by now stops working. */
+export const revokeTokens: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const username = usernameParameter(exchange);
+    const { actor } = requireCaller(exchange);
+    requireMayRevokeTokens(gateway.access.snapshot, actor, username);
+    await gateway.revocations.revokeUser(username);
+    exchange.verdict.allow();
+    sendSuccess(exchange, 200, {});
+  },
+};
+
+const passwords = z.strictObject({
+  old_password: z.string().optional(),
+  new_password: z.string(),
+});
+
+/** A user may change its own password, an administrator anybody's. */
+function requireMayChange(snapshot: Snapshot, actor: Subject, username: string): void {
+  requireSelfOrAdministrator(snapshot, actor, username);
+  if (!snapshot.users.has(username)) throw new Refusal("user_not_found");
+}
+
+/** `PUT /api/users/<u>/password`: every token of the old password stops working. */
+export const changePassword: Endpoint = {
+  authentication: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const username = usernameParameter(exchange);
+    const { old_password: oldPassword, new_password: newPassword } = parseBody(body, passwords);
+    gateway.passwordRule(newPassword);
+    const { actor } = requireCaller(exchange);
+    const isOwn = username === actor.username;
+    if (isOwn && oldPassword === undefined) {
+      throw new Refusal("invalid_body", {
+        message: "Invalid request body: old_password is missing",
+      });
+    }
+    requireMayChange(gateway.access.snapshot, actor, username);
+
+    const origin = loginOrigin(exchange.peer, exchange.request);
+    let verified: string | undefined;
+    if (oldPassword !== undefined) {
+      const user = await checkPassword(gateway.login, username, oldPassword, origin);
+      verified = credentialOf(user);
+    }
+    const { hashing, costs } = gateway.login;
+    const passwordHash = await hashing.run(
+      [costs],
+      hashClientOf(origin, exchange.authenticated.username),
+      (derive) => hashPassword(newPassword, costs, { derive }),
+    );
+    const plan = (current: Snapshot, subject: Subject) => {
+      requireMayChange(current, subject, username);
+      // The password that was verified must still be the one on file; its hash may have been raised.
+      const user = current.users.get(username);
+      const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
+      if (isStale) throw new Refusal("credentials_invalid");
+      return planSetPassword(current, username, passwordHash);
+    };
+    await changeAccess(gateway, exchange, plan, username);
+    sendSuccess(exchange, 200, {});
+  },
+};
