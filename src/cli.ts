@@ -10,7 +10,7 @@ import { serveCommand } from "./commands/serve.ts";
 import { withHouseStyle } from "./commands/style.ts";
 import { tokenCommand } from "./commands/token.ts";
 import { userCommand } from "./commands/user.ts";
-import { version } from "./version.ts";
+import { version } from "./product.ts";
 
 /** The `gatehouse` command: names the commands, nothing more. */
 const program = withHouseStyle(new Command("gatehouse"))

@@ -4,7 +4,7 @@ import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts"
 import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
-import { invocation } from "../invocation.ts";
+import { invocation } from "../product.ts";
 
 /** Options that every command takes. */
 export interface CommonOptions {

@@ -4,8 +4,7 @@ import { styleText } from "node:util";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { withoutPassword } from "../config/urls.ts";
 import type { GatewayFacts } from "../gateway/facts.ts";
-import { invocation } from "../invocation.ts";
-import { version } from "../version.ts";
+import { invocation, version } from "../product.ts";
 import { print } from "./output.ts";
 
 const everywhere = new Map([

@@ -1,6 +1,6 @@
 import { Command } from "commander";
 import { isLoopback } from "../config/addresses.ts";
-import { invocation } from "../invocation.ts";
+import { invocation } from "../product.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
 import { failureLabel, UsageError } from "./output.ts";

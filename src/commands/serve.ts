@@ -9,7 +9,7 @@ import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { RunningGateway } from "../gateway/start.ts";
 import { createLog, type Log, openLogStream } from "../observe/log.ts";
 import { outliveErrors } from "../observe/uncaught-errors.ts";
-import { version } from "../version.ts";
+import { version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
 import { whenAskedToEnd } from "./end-signal.ts";
 import { exposureWarnings } from "./exposure.ts";

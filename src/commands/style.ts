@@ -1,5 +1,5 @@
 import { type Command, Help } from "commander";
-import { invocation } from "../invocation.ts";
+import { invocation } from "../product.ts";
 import { failureLabel } from "./output.ts";
 
 const plainHelp = new Help();

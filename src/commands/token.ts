@@ -12,7 +12,7 @@ import { LONGEST_TOKEN_LIFETIME } from "../identity/revocation-file.ts";
 import type { RevocationStore } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
 import { tokenRole } from "../identity/token-role.ts";
-import { invocation } from "../invocation.ts";
+import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connections.ts";

@@ -8,7 +8,7 @@ import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { configuredCosts } from "../identity/hash-costs.ts";
 import { hashPassword } from "../identity/password.ts";
-import { invocation } from "../invocation.ts";
+import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { type CommonOptions, changeAccess, loadFor, readAccess } from "./files.ts";
 import { hintDatabase } from "./hint-database.ts";

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
-import { engineName } from "../engine-name.ts";
+import { engineName } from "../product.ts";
 import { answerError, answerHealth } from "./answers.ts";
 import { readBody, scanBody } from "./body.ts";
 import { requireAuthorization, requireJson, requireLoopbackHost } from "./guard.ts";

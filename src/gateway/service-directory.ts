@@ -11,7 +11,7 @@ import { replaceFile } from "../files/atomic.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { hashPassword } from "../identity/password.ts";
 import type { PasswordRule } from "../identity/password-rule.ts";
-import { invocation } from "../invocation.ts";
+import { invocation } from "../product.ts";
 import { dataDirectoryOf } from "./own-engine.ts";
 
 /** The start cannot go on; the message says what to do. */

@@ -5,9 +5,9 @@
 import { configurationSchema } from "../config/schema.ts";
 import type { Endpoint } from "../gateway/route.ts";
 import { routeTable } from "../gateway/routes.ts";
+import { version } from "../product.ts";
 import type { Schema } from "../query/kind.ts";
 import { querySchema } from "../query/query-schema.ts";
-import { version } from "../version.ts";
 import { operations } from "./operations.ts";
 import { json, responses } from "./responses.ts";
 import { object, readiness, ref, refusalFields, schemaPrefix, schemas } from "./schemas.ts";

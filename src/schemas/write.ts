@@ -1,8 +1,27 @@
 /** Writes the JSON Schemas of both TOML files and of queries: `node src/schemas/write.ts`. */
 import { writeFileSync } from "node:fs";
+import { z } from "zod";
+import { configurationSchema } from "../config/schema.ts";
+import type { Level } from "../query/kind.ts";
+import { querySchema } from "../query/query-schema.ts";
 import { accessSchema } from "./access.ts";
-import { gatewaySchema } from "./gateway.ts";
-import { queryBodySchema } from "./query.ts";
+
+/** gateway.toml as JSON Schema (Draft 4), out of the schema that the gateway reads it by. */
+function gatewaySchema(): object {
+  const schema = z.toJSONSchema(configurationSchema, { io: "input", target: "draft-4" });
+  return { ...schema, title: "gateway.toml of Gatehouse" };
+}
+
+/** The body of `POST /query` as JSON Schema (draft 2020-12), as much as a level of the grammar has. */
+function queryBodySchema(level: Level): object {
+  const { body, definitions } = querySchema(level, "#/$defs/");
+  return {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    title: `A query of Gatehouse, level ${level}`,
+    ...body,
+    $defs: definitions,
+  };
+}
 
 /** What an editor shows of a value is its description, so that says what is allowed. */
 function withAllowed(_key: string, value: unknown): unknown {

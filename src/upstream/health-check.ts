@@ -1,7 +1,7 @@
 import { type RequestOptions, request as requestPlain } from "node:http";
 import { request as requestTls } from "node:https";
 import { connect } from "node:net";
-import { engineName } from "../engine-name.ts";
+import { engineName } from "../product.ts";
 import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
 /** Milliseconds after which an upstream that takes no connection, or gives no answer, is down. */

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { version } from "../../src/version.ts";
+import { version } from "../../src/product.ts";
 import { cleanEnvironment } from "../kit/process.ts";
 import { done, install, installNothing } from "./kit.ts";
 

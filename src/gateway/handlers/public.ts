@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { mcpScopes } from "../../oauth/scopes.ts";
+import { version } from "../../product.ts";
 import { refusals } from "../../refusal.ts";
-import { version } from "../../version.ts";
 import { commonHeaders, sendJson, sendSuccess } from "../answer.ts";
 import { resourceOf } from "../authentication.ts";
 import type { Exchange } from "../exchange.ts";

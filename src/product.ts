@@ -1,5 +1,13 @@
+import { readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import * as z from "zod";
+
+const packageFile = new URL("../package.json", import.meta.url);
+const shape = z.object({ version: z.string() });
+
+/** The version of this gateway. */
+export const { version } = shape.parse(JSON.parse(readFileSync(packageFile, "utf8")));
 
 const runsFromSources = import.meta.url.endsWith(".ts");
 
@@ -19,3 +27,9 @@ function inClone(): string {
  * outside a clone would fetch another package of that name.
  */
 export const invocation = runsFromSources ? inClone() : "gatehouse";
+
+/**
+ * What the engine's `/healthz` says in its `Server` header (RFC 9110, section 10.2.4). By it the
+ * gateway knows that the status is that of the database, and not that of one more HTTP server.
+ */
+export const engineName = "gatehouse-engine";
