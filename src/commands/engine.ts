@@ -1,6 +1,6 @@
 import path from "node:path";
 import { Command, InvalidArgumentError, Option } from "commander";
-import type { PostgresDatabases } from "../engine/postgres/open.ts";
+import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
 import { endWithErrors } from "../observe/uncaught-errors.ts";

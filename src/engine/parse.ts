@@ -1,8 +1,8 @@
 import { batchKey } from "../query/grammar.ts";
 import type { CellValue, Operation } from "../query/operation-types.ts";
 import { isOperationName } from "../query/operations.ts";
-import { ExactNumber } from "./exact-number.ts";
 import { EngineRefusal } from "./refusal.ts";
+import { ExactNumber } from "./sql/cell-text.ts";
 
 const smallestInteger = -(2n ** 63n);
 const largestInteger = 2n ** 63n - 1n;

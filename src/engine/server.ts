@@ -3,11 +3,17 @@ import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
 import { engineName } from "../product.ts";
 import { answerError, answerHealth } from "./answers.ts";
-import { readBody, scanBody } from "./body.ts";
-import { requireAuthorization, requireJson, requireLoopbackHost } from "./guard.ts";
 import { limitsHeader, readLimits } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
-import { isSchemaPath, readSchemaPath } from "./schema.ts";
+import {
+  isSchemaPath,
+  readBody,
+  readSchemaPath,
+  requireAuthorization,
+  requireJson,
+  requireLoopbackHost,
+  scanBody,
+} from "./request.ts";
 import type { Answer, Store } from "./store.ts";
 
 /** A client that takes nothing of its answer for this long is cut off, in milliseconds. */

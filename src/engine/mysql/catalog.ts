@@ -5,8 +5,7 @@ import { describe, type TableDescription } from "../sql/description.ts";
 import { readKeys } from "../sql/target.ts";
 import { keysSql } from "./change.ts";
 import { requireDatabase } from "./databases.ts";
-import type { MysqlPlace } from "./place.ts";
-import type { Row } from "./session.ts";
+import type { MysqlPlace, Row } from "./session.ts";
 import { readTable } from "./tables.ts";
 import { markOf } from "./type-words.ts";
 

@@ -4,8 +4,9 @@ import { boundAgain } from "../remote/change.ts";
 import { insertRows } from "../remote/insert.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readByKeys } from "../sql/key-rows.ts";
-import { cellIn, comparedValue } from "../sql/scope.ts";
+import { cellIn } from "../sql/scope.ts";
 import type { Steps } from "../sql/steps.ts";
+import { comparedValue } from "../sql/stored-values.ts";
 import {
   type Changed,
   type Conflict,
@@ -15,8 +16,7 @@ import {
   type Target,
 } from "../sql/target.ts";
 import { isDuplicate } from "./failures.ts";
-import type { MysqlPlace } from "./place.ts";
-import type { Raw } from "./session.ts";
+import type { MysqlPlace, Raw } from "./session.ts";
 import { type MysqlColumn, type MysqlTable, readChangedTable } from "./tables.ts";
 
 /** How rows are put into statements. */

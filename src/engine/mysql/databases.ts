@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { databaseNotFound, refused } from "../remote/refused.ts";
-import { foldCase } from "../sql/names.ts";
+import { foldCase } from "../sql/fragment.ts";
 import type { MysqlSession } from "./session.ts";
 
 /** The databases of the server's own. */

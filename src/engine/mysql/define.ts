@@ -3,24 +3,25 @@ import type { ColumnDefinition, CreateTable, DropTable } from "../../query/opera
 import { EngineRefusal } from "../refusal.ts";
 import { takeIn } from "../remote/change.ts";
 import { isNoTable } from "../remote/refused.ts";
-import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
+import { numberText, type PresentValue } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { requireDistinctNames } from "../sql/names.ts";
-import { numberText } from "../sql/numbers.ts";
 import {
   newTableAsReferred,
   type Referred,
   referenceSql,
   referencesOf,
+  requireDistinctNames,
   requireReferable,
+  requireSoleKey,
   takesNoDefault,
-} from "../sql/references.ts";
-import { type PresentValue, storedValue } from "../sql/scope.ts";
+  unknownType,
+} from "../sql/new-table.ts";
+import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, readKeys } from "../sql/target.ts";
 import { keysSql } from "./change.ts";
 import { requireDatabase, requireKeptName } from "./databases.ts";
 import { kindOf } from "./kinds.ts";
-import type { MysqlPlace } from "./place.ts";
+import type { MysqlPlace } from "./session.ts";
 import { readTable, tableMissing } from "./tables.ts";
 import { commentOf, descriptionOf, type NewType, newType, typeWords } from "./type-words.ts";
 

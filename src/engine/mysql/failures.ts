@@ -1,6 +1,6 @@
+import { ConnectionLost } from "../remote/connection-lost.ts";
 import { failuresOf } from "../remote/failures.ts";
 import { type Refused, refused, violations } from "../remote/refused.ts";
-import { ServerError } from "./server-error.ts";
 
 /** What to say of the numbers of errors that MySQL and MariaDB share, and of those of one of them. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
@@ -106,4 +106,47 @@ function named(found: RegExpExecArray | null): string {
 
 function numbers(what: Refused, ...all: number[]): [number, Refused][] {
   return all.map((number) => [number, what]);
+}
+
+/** What the server answers instead of a result. */
+export class ServerError extends Error {
+  /** The number of the error, which servers of this protocol share. */
+  readonly number: number;
+  /** The server's words, which quote values. */
+  readonly words: string;
+
+  constructor(number: number, words: string, cause: Error) {
+    super(`The server refused a statement: ${number}`, { cause });
+    this.name = "ServerError";
+    this.number = number;
+    this.words = words;
+  }
+}
+
+/** Errors of the server have higher numbers; those of the system, in the same place, have none. */
+const firstNumber = 1000;
+
+/** An error of the driver's as `ServerError` if the server has sent it, else as `ConnectionLost`. */
+export function readError(error: unknown): ServerError | ConnectionLost {
+  if (!(error instanceof Error)) return new ConnectionLost(error);
+  const number = "errno" in error ? error.errno : undefined;
+  if (typeof number !== "number" || number < firstNumber) return new ConnectionLost(error);
+  return new ServerError(number, error.message, error);
+}
+
+/**
+ * Turns the driver's callback into a promise.
+ *
+ * Throws `ServerError` or `ConnectionLost`.
+ */
+export function answered<Result>(
+  ask: (done: (error: Error | null, result: Result) => void) => unknown,
+): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    try {
+      ask((error, result) => (error ? reject(readError(error)) : resolve(result)));
+    } catch (error) {
+      reject(readError(error));
+    }
+  });
 }

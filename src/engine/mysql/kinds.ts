@@ -1,14 +1,11 @@
 import { sql } from "kysely";
-import type { Fragment } from "../sql/fragment.ts";
-import { foldAscii, likeBackslash } from "../sql/like.ts";
+import { type Fragment, foldCase, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
-import type { Codec } from "./codec.ts";
-import { booleans, bytes, formed, nativeDocuments } from "./codecs.ts";
+import { booleans, bytes, type Codec, formed, nativeDocuments, textCodecOf } from "./codecs.ts";
 import { bits, decimals, doubles, floats, integers, years } from "./number-codecs.ts";
 import type { Raw } from "./session.ts";
-import { textCodecOf } from "./text-codecs.ts";
 import { readDay, readInstant, readLocal, readSpan, writeTime } from "./times.ts";
-import type { TypeDescription } from "./type-description.ts";
+import type { TypeDescription } from "./type-words.ts";
 
 /** How the values of a column are stored, compared and written. */
 export interface MysqlKind extends ColumnKind {
@@ -83,7 +80,7 @@ function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment
       sql`replace(${folding}, ${sql.lit(letter)}, ${sql.lit(letter.toLowerCase())})`,
     exact,
   );
-  return likeBackslash(folded, foldAscii(pattern));
+  return likeBackslash(folded, foldCase(pattern));
 }
 
 function isText(dataType: string): boolean {

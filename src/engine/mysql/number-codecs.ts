@@ -1,12 +1,17 @@
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/refused.ts";
+import {
+  integerOf,
+  isRoundedInteger,
+  numberText,
+  type PresentValue,
+  placesOf,
+  trimPlaces,
+} from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { integerOf, isRoundedInteger, numberText, placesOf, trimPlaces } from "../sql/numbers.ts";
-import type { PresentValue } from "../sql/scope.ts";
-import type { Codec } from "./codec.ts";
+import { type Codec, signed, unsigned } from "./codecs.ts";
 import type { Bound } from "./statements.ts";
-import { signed, unsigned } from "./typed.ts";
 
 /** What a decimal of MySQL holds: digits in all, and of them behind the point. */
 const mostDigits = 65;

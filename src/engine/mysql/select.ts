@@ -4,14 +4,14 @@ import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
+import { isIntegerText } from "../sql/cell-text.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { isIntegerText } from "../sql/numbers.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import { unsigned } from "./codecs.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
-import type { MysqlPlace } from "./place.ts";
+import type { MysqlPlace } from "./session.ts";
 import { type MysqlTable, readTable } from "./tables.ts";
-import { unsigned } from "./typed.ts";
 
 /** MySQL has no offset without a limit; this is its word for none. */
 const everyRow = 2n ** 64n - 1n;

@@ -1,11 +1,11 @@
 import type { Connection, ExecuteValues, Query, ResultSetHeader, RowDataPacket } from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
 import { ConnectionLost } from "../remote/connection-lost.ts";
+import type { Place } from "../remote/place.ts";
 import { refused, UnknownOutcome } from "../remote/refused.ts";
 import type { Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { answered } from "./answered.ts";
-import { readError } from "./server-error.ts";
+import { answered, readError } from "./failures.ts";
 import type { ServerTraits } from "./set-up.ts";
 import { compile } from "./statements.ts";
 
@@ -115,3 +115,6 @@ async function* readRows(stream: AsyncIterable<Row>): AsyncGenerator<Row> {
     throw readError(error);
   }
 }
+
+/** A database of MySQL as statements reach it. */
+export type MysqlPlace = Place<MysqlSession>;

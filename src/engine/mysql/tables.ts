@@ -2,12 +2,10 @@ import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { InsertColumn } from "../remote/insert.ts";
-import type { Table } from "../sql/scope.ts";
-import { MOST_COMPARED, tableNotFound } from "../sql/table-not-found.ts";
+import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { requireDatabase } from "./databases.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
-import type { MysqlPlace } from "./place.ts";
-import type { Row } from "./session.ts";
+import type { MysqlPlace, Row } from "./session.ts";
 import { markOf } from "./type-words.ts";
 
 /** A column of an existing table. */

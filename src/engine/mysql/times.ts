@@ -1,6 +1,6 @@
-import { trimPlaces } from "../sql/numbers.ts";
-
 /** Dates and times, between how they are written in JSON (ISO 8601) and how MySQL writes them. */
+
+import { trimPlaces } from "../sql/cell-text.ts";
 
 const dayForm = /^(\d{4})-(\d\d)-(\d\d)$/;
 const clockForm = /^(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?$/;

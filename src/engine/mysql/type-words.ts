@@ -1,5 +1,4 @@
-import { readDeclaredType, typesByWord } from "../sql/declared-type.ts";
-import type { TypeDescription } from "./type-description.ts";
+import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
 
 /**
  * What MySQL has no type for is remembered in the comment of the column: JSON whose digits are
@@ -79,4 +78,20 @@ export function commentOf(mark: Mark): string {
 export function markOf(comment: string): Mark | undefined {
   const marks = ["json", "uuid", "timestamp", "numeric"] as const;
   return marks.find((mark) => comment === commentOf(mark));
+}
+
+/** What the catalog says about the type of a column. */
+export interface TypeDescription {
+  /** The word of the type, without length and the like. */
+  readonly dataType: string;
+  /** The whole type, as in `enum('a','b')`. */
+  readonly columnType: string;
+  /** What the engine has remembered of the type, if it made the column. */
+  readonly mark: Mark | undefined;
+  /** Of strings, in characters; of bytes, in bytes. */
+  readonly length: number;
+  /** Places behind the point of a decimal. */
+  readonly scale: number;
+  /** Places of a second. */
+  readonly precision: number;
 }

@@ -5,7 +5,7 @@ import { databaseNotFound } from "../remote/refused.ts";
 import { describe, type TableDescription } from "../sql/description.ts";
 import { readKeys } from "../sql/target.ts";
 import { keysSql } from "./change.ts";
-import type { PostgresPlace } from "./place.ts";
+import type { PostgresPlace } from "./session.ts";
 import { readTable } from "./tables.ts";
 
 /** The tables and views that a query can name, sorted. Throws `database_not_found`. */

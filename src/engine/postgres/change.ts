@@ -6,7 +6,7 @@ import type { Fragment } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
 import { rows, type Steps } from "../sql/steps.ts";
 import { type Conflict, conflictSql, type Target } from "../sql/target.ts";
-import type { PostgresPlace } from "./place.ts";
+import type { PostgresPlace } from "./session.ts";
 import { readTable } from "./tables.ts";
 
 /** Values in one statement, well below what the protocol allows. */

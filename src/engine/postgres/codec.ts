@@ -1,7 +1,12 @@
-import { decodeBase64 } from "../sql/base64.ts";
-import { cellText, withoutSpace } from "../sql/cell-text.ts";
-import { integerOf, isRoundedInteger, numberText } from "../sql/numbers.ts";
-import type { PresentValue } from "../sql/scope.ts";
+import {
+  cellText,
+  decodeBase64,
+  integerOf,
+  isRoundedInteger,
+  numberText,
+  type PresentValue,
+  withoutSpace,
+} from "../sql/cell-text.ts";
 
 /** How the values of a type travel: as JSON on one side, as PostgreSQL's text on the other. */
 export interface Codec {

@@ -3,10 +3,10 @@ import { DatabaseError } from "pg";
 import { isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { databaseNotFound, refused } from "../remote/refused.ts";
-import { foldCase } from "../sql/names.ts";
+import { foldCase } from "../sql/fragment.ts";
 import type { ServerAddress } from "./address.ts";
 import { PostgresConnection } from "./connection.ts";
-import type { PostgresSession } from "./session.ts";
+import type { PostgresSession, Row } from "./session.ts";
 
 /** The databases that every server has for its own use. */
 const reserved = ["postgres", "template0", "template1"];
@@ -20,7 +20,7 @@ const inUse = "55006";
 
 /** The database of a query. Throws `database_not_found` for one of the server's own. */
 export function visibleDatabase(database: string): string {
-  if (isReserved(database)) throw databaseNotFound(database);
+  if (isServersDatabase(database)) throw databaseNotFound(database);
   return database;
 }
 
@@ -55,22 +55,15 @@ export async function openDatabase(
 export async function listDatabases(session: PostgresSession): Promise<string[]> {
   const found = await session.rows(sql`select datname from pg_catalog.pg_database
     where datallowconn and pg_catalog.has_database_privilege(datname, 'CONNECT')`);
-  return found
-    .map(([name]) => name ?? "")
-    .filter((name) => isPlainName(name) && !isReserved(name))
-    .sort();
+  return clientNames(found, isServersDatabase);
 }
 
 /** Makes a database. Throws `database_exists` or `invalid_name`. */
 export async function createDatabase(session: PostgresSession, database: string): Promise<void> {
-  if (isReserved(database)) {
-    throw new EngineRefusal("invalid_name", `PostgreSQL keeps the name ${database} for itself`);
-  }
+  if (isServersDatabase(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
     where pg_catalog.lower(datname) = pg_catalog.lower(${database})`);
-  if (taken != null) {
-    throw new EngineRefusal("database_exists", `Database ${taken} exists already`);
-  }
+  if (taken != null) throw databaseExists(taken);
   await session.define(sql`create database ${sql.id(database)}`);
 }
 
@@ -118,6 +111,72 @@ export async function dropDatabase(session: PostgresSession, database: string): 
   }
 }
 
-function isReserved(name: string): boolean {
+/** The schema of a database's name. Throws `database_not_found` for one of the server's own. */
+export function visibleSchema(database: string): string {
+  if (isServersSchema(database)) throw databaseNotFound(database);
+  return database;
+}
+
+/** The schemas that a query can name, sorted. */
+export async function listSchemas(session: PostgresSession): Promise<string[]> {
+  const found = await session.rows(sql`select nspname from pg_catalog.pg_namespace`);
+  return clientNames(found, isServersSchema);
+}
+
+/** Makes a schema. Throws `database_exists` or `invalid_name`. */
+export async function createSchema(session: PostgresSession, database: string): Promise<void> {
+  if (isServersSchema(database)) throw keptName(database);
+  const [[taken] = []] = await session.rows(
+    sql`select nspname from pg_catalog.pg_namespace
+      where pg_catalog.lower(nspname) = pg_catalog.lower(${database})`,
+  );
+  if (taken != null) throw databaseExists(taken);
+  await session.run(sql`create schema ${sql.id(database)}`);
+}
+
+/**
+ * Drops a schema with its tables. Never with `cascade`, which would reach into other schemas: what
+ * stands there and needs what is here makes the server refuse.
+ *
+ * Throws `database_not_found`, or PostgreSQL's error if something other than tables is left.
+ */
+export async function dropSchema(session: PostgresSession, database: string): Promise<void> {
+  const schema = visibleSchema(database);
+  const found = await session.rows(
+    sql`select class.relname from pg_catalog.pg_namespace as namespace
+      left join pg_catalog.pg_class as class
+        on class.relnamespace = namespace.oid and class.relkind in ('r', 'p')
+        and not exists (select 1 from pg_catalog.pg_inherits where inhrelid = class.oid)
+      where namespace.nspname = ${schema}`,
+  );
+  if (found.length === 0) throw databaseNotFound(database);
+  const tables = found.flatMap(([table]) => (table == null ? [] : [sql.id(schema, table)]));
+  if (tables.length > 0) await session.run(sql`drop table ${sql.join(tables)}`);
+  await session.run(sql`drop schema ${sql.id(schema)}`);
+}
+
+/** The schemas of the server's own. */
+function isServersSchema(name: string): boolean {
+  const folded = foldCase(name);
+  return folded.startsWith("pg_") || ["information_schema", "crdb_internal"].includes(folded);
+}
+
+function isServersDatabase(name: string): boolean {
   return reserved.includes(foldCase(name));
+}
+
+/** The names that a query can have, sorted. */
+function clientNames(found: readonly Row[], isServers: (name: string) => boolean): string[] {
+  return found
+    .map(([name]) => name ?? "")
+    .filter((name) => isPlainName(name) && !isServers(name))
+    .sort();
+}
+
+function keptName(name: string): EngineRefusal {
+  return new EngineRefusal("invalid_name", `PostgreSQL keeps the name ${name} for itself`);
+}
+
+function databaseExists(name: string): EngineRefusal {
+  return new EngineRefusal("database_exists", `Database ${name} exists already`);
 }

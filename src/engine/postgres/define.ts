@@ -3,22 +3,23 @@ import type { ColumnDefinition, CreateTable, DropTable } from "../../query/opera
 import { EngineRefusal } from "../refusal.ts";
 import { takeIn } from "../remote/change.ts";
 import { databaseNotFound, isNoTable, refused } from "../remote/refused.ts";
-import { requireSoleKey, unknownType } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { requireDistinctNames } from "../sql/names.ts";
 import {
   newTableAsReferred,
   type Referred,
   referenceSql,
   referencesOf,
+  requireDistinctNames,
   requireReferable,
+  requireSoleKey,
   takesNoDefault,
-} from "../sql/references.ts";
-import { storedValue } from "../sql/scope.ts";
+  unknownType,
+} from "../sql/new-table.ts";
+import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, readKeys } from "../sql/target.ts";
 import { keysSql } from "./change.ts";
 import { kindOf } from "./kinds.ts";
-import type { PostgresPlace } from "./place.ts";
+import type { PostgresPlace } from "./session.ts";
 import { readTable } from "./tables.ts";
 import { columnType, typeWords } from "./type-words.ts";
 

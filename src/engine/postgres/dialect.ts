@@ -1,20 +1,30 @@
+import type { TableOperation } from "../../query/operation-types.ts";
+import { EngineRefusal } from "../refusal.ts";
 import { changesOfRows } from "../remote/change.ts";
-import type { Dialect } from "../remote/dialect.ts";
+import type { Dialect, Mode } from "../remote/dialect.ts";
+import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
+import type { Store } from "../store.ts";
+import { parseAddress } from "./address.ts";
 import { describeTable, listTables } from "./catalog.ts";
 import { targetOf } from "./change.ts";
+import { PostgresConnection } from "./connection.ts";
 import {
   createDatabase,
+  createSchema,
   dropDatabase,
+  dropSchema,
   listDatabases,
+  listSchemas,
+  openDatabase,
   publicSchemaOf,
   requireDroppable,
+  visibleDatabase,
+  visibleSchema,
 } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
-import { createSchema, dropSchema, listSchemas, visibleSchema } from "./schemas.ts";
 import { select } from "./select.ts";
 import type { PostgresSession } from "./session.ts";
-import { begin, requireOneDatabase } from "./transactions.ts";
 
 const { preview, ...changes } = changesOfRows(targetOf);
 
@@ -49,3 +59,85 @@ export const ofDatabases: Dialect<PostgresSession> = {
   dropDatabase,
   requireDroppable,
 };
+
+const beginnings: Record<Mode, string> = {
+  "read only": "begin read only",
+  "read committed": "begin isolation level read committed",
+  "snapshot, read only": "begin isolation level repeatable read, read only",
+  serializable: "begin isolation level serializable",
+};
+
+/** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
+const idleLimit = 60_000;
+
+/** Begins a transaction whose statements take `timeLimit` milliseconds at the most. */
+export async function begin(
+  session: PostgresSession,
+  mode: Mode,
+  timeLimit: number,
+): Promise<void> {
+  await session.command([beginnings[mode], ...settings(timeLimit)].join("; "));
+}
+
+/**
+ * Said in each transaction, and not to the connection, since that may lead through a pooler to
+ * another server process each time.
+ */
+function settings(timeLimit: number): string[] {
+  return [
+    `set local statement_timeout = ${timeLimit}`,
+    `set local idle_in_transaction_session_timeout = ${idleLimit}`,
+    "set local timezone = 'UTC'",
+    "set local datestyle = 'ISO, YMD'",
+    "set local bytea_output = 'hex'",
+    "set local extra_float_digits = 3",
+  ];
+}
+
+/**
+ * Refuses a Batch over several databases: PostgreSQL commits in each by itself, so nobody could take
+ * back what is done in one if another fails.
+ *
+ * Throws `batch_not_atomic`.
+ */
+export function requireOneDatabase(operations: readonly TableOperation[]): void {
+  const [first, ...others] = operations.map(({ fields }) => fields.database);
+  const index = others.findIndex((database) => database !== first);
+  if (index < 0) return;
+  throw new EngineRefusal(
+    "batch_not_atomic",
+    `Batch[${index + 1}]: PostgreSQL cannot carry out operations in ${first} and ${others[index]} together, all or nothing; send a Batch for each database`,
+  );
+}
+
+/** What the `database` of a query is: a schema of the URL's database, or a database of the server. */
+export type PostgresDatabases = "schemas" | "databases";
+
+/** How a PostgreSQL server is opened. */
+export interface PostgresOptions extends RemoteOptions {
+  readonly databases: PostgresDatabases;
+}
+
+/**
+ * Opens the PostgreSQL database that a URL names, or the server's databases by it. A server that is
+ * not there yet is waited for by answering 503.
+ *
+ * Throws an `Error` that says why the server refuses the engine, without the password.
+ */
+export async function openPostgresStore(url: string, options: PostgresOptions): Promise<Store> {
+  const address = parseAddress(url);
+  const { host, port, database: home } = address;
+  const server = { host, port, wanted: home };
+  if (options.databases === "schemas") {
+    const connections = {
+      targetOf: () => home,
+      open: () => PostgresConnection.open(address, home),
+    };
+    return openRemoteStore({ ...server, dialect: ofSchemas, connections }, options);
+  }
+  const connections = {
+    targetOf: (database?: string) => (database === undefined ? home : visibleDatabase(database)),
+    open: (target: string) => openDatabase(address, target),
+  };
+  return openRemoteStore({ ...server, dialect: ofDatabases, connections }, options);
+}

@@ -1,7 +1,7 @@
 import { DatabaseError } from "pg";
 import { failuresOf } from "../remote/failures.ts";
 import { type Refused, refused, violations } from "../remote/refused.ts";
-import { PasswordMissing } from "./password.ts";
+import { PasswordMissing } from "./address.ts";
 
 /** What to say of PostgreSQL's error codes; of those of one class by its first two characters. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([

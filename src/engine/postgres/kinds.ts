@@ -1,8 +1,7 @@
 import { sql } from "kysely";
-import type { Fragment } from "../sql/fragment.ts";
-import { foldAscii, likeBackslash } from "../sql/like.ts";
-import { numberText, placesOf } from "../sql/numbers.ts";
-import type { ColumnKind, Measure, PresentValue } from "../sql/scope.ts";
+import { numberText, type PresentValue, placesOf } from "../sql/cell-text.ts";
+import { type Fragment, foldCase, likeBackslash } from "../sql/fragment.ts";
+import type { ColumnKind, Measure } from "../sql/scope.ts";
 import { arraysOf } from "./arrays.ts";
 import {
   booleans,
@@ -129,7 +128,7 @@ const upperCase = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment {
   if (!foldsCase) return likeBackslash(text, pattern);
   const folded = sql`pg_catalog.translate(${text}, ${upperCase}, ${upperCase.toLowerCase()})`;
-  return likeBackslash(folded, foldAscii(pattern));
+  return likeBackslash(folded, foldCase(pattern));
 }
 
 /** What values of a type amount to. PostgreSQL orders UUIDs, and has no smallest one of them. */

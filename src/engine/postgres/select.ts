@@ -5,14 +5,14 @@ import { takeIn } from "../remote/change.ts";
 import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
+import { isIntegerText } from "../sql/cell-text.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { isIntegerText } from "../sql/numbers.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
 import { readKeys } from "../sql/target.ts";
 import { keysSql } from "./change.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
-import type { PostgresPlace } from "./place.ts";
+import type { PostgresPlace } from "./session.ts";
 import { type PostgresTable, readTable } from "./tables.ts";
 
 /** Characters of an answer that are asked for at a time. */

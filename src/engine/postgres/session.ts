@@ -1,6 +1,7 @@
 import { type Client, DatabaseError } from "pg";
 import Cursor from "pg-cursor";
 import { ConnectionLost } from "../remote/connection-lost.ts";
+import type { Place } from "../remote/place.ts";
 import { UnknownOutcome } from "../remote/refused.ts";
 import type { Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
@@ -72,3 +73,6 @@ async function answered<Result>(result: Promise<Result>): Promise<Result> {
     throw error instanceof DatabaseError ? error : new ConnectionLost(error);
   }
 }
+
+/** A schema of PostgreSQL as statements reach it. */
+export type PostgresPlace = Place<PostgresSession>;

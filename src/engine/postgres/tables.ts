@@ -2,10 +2,9 @@ import { sql } from "kysely";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { InsertColumn } from "../remote/insert.ts";
 import { databaseNotFound } from "../remote/refused.ts";
-import type { Table } from "../sql/scope.ts";
-import { MOST_COMPARED, tableNotFound } from "../sql/table-not-found.ts";
+import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
-import type { PostgresPlace } from "./place.ts";
+import type { PostgresPlace } from "./session.ts";
 
 /** A column of an existing table. */
 export interface PostgresColumn extends RemoteColumn, InsertColumn {

@@ -1,6 +1,6 @@
 import { sql } from "kysely";
-import { readDeclaredType, typesByWord } from "../sql/declared-type.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import type { TypeDescription } from "./kinds.ts";
 
 /** What the words that name a type in a CreateTable become. */

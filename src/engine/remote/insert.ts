@@ -7,10 +7,10 @@ import {
   inRow,
   requireDistinct,
   resolveColumn,
-  storedValue,
   type Table,
 } from "../sql/scope.ts";
 import { type ResultRow, rows as rowsOf, run as runOf, type Steps } from "../sql/steps.ts";
+import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, encodeRows, namesSql, type TargetColumn } from "../sql/target.ts";
 
 /** A column that rows are put into. */

@@ -4,7 +4,8 @@ import { sql } from "kysely";
 import type { CellValue } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
-import { type ColumnReference, columnSql, comparedValue } from "./scope.ts";
+import { type ColumnReference, columnSql } from "./scope.ts";
+import { comparedValue } from "./stored-values.ts";
 
 /** A column of an order, with what a page must know of it. */
 export interface OrderTerm {

@@ -2,7 +2,8 @@ import { sql } from "kysely";
 import type { CellValue, Update } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
-import { type Column, requireDistinct, resolveColumn, storedValue, type Table } from "./scope.ts";
+import { type Column, requireDistinct, resolveColumn, type Table } from "./scope.ts";
+import { storedValue } from "./stored-values.ts";
 
 /** A column, and what becomes of it. */
 interface Assignment {

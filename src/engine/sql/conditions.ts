@@ -1,16 +1,9 @@
 import { sql } from "kysely";
 import type { CellValue, Condition } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { Fragment } from "./fragment.ts";
-import { foldAscii } from "./like.ts";
-import {
-  type ColumnReference,
-  columnSql,
-  columnsOf,
-  comparedValue,
-  type Resolve,
-  type Scope,
-} from "./scope.ts";
+import { type Fragment, foldCase } from "./fragment.ts";
+import { type ColumnReference, columnSql, columnsOf, type Resolve, type Scope } from "./scope.ts";
+import { comparedValue } from "./stored-values.ts";
 
 type Comparison = Extract<Condition, { column: string }>;
 
@@ -98,7 +91,7 @@ function likeSql(reference: ColumnReference, cmp: "LIKE" | "ILIKE", pattern: str
   const own = reference.column.kind.like?.(column, pattern, foldsCase);
   if (own !== undefined) return own;
   // SQLite's `lower` folds ASCII letters and no others.
-  if (foldsCase) return sql`lower(${column}) like ${foldAscii(pattern)}`;
+  if (foldsCase) return sql`lower(${column}) like ${foldCase(pattern)}`;
   return sql`${column} like ${pattern}`;
 }
 

@@ -3,8 +3,9 @@ import type { Operation, Upsert } from "../../query/operation-types.ts";
 import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
 import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
-import { cellIn, comparedValue } from "./scope.ts";
+import { cellIn } from "./scope.ts";
 import { run, type Steps } from "./steps.ts";
+import { comparedValue } from "./stored-values.ts";
 import { type Changed, readPrimaryKey, type Target } from "./target.ts";
 
 /** The rows of an answer, before and after each. */

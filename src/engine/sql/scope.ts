@@ -1,13 +1,9 @@
 import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { didYouMean } from "../../suggestion.ts";
-import { ExactNumber } from "../exact-number.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { allowedForm, comparableForm } from "./form.ts";
+import type { PresentValue } from "./cell-text.ts";
 import type { Fragment } from "./fragment.ts";
-
-/** A value that is there: null is the same in every column and needs no kind. */
-export type PresentValue = Exclude<CellValue, null>;
 
 /** How the values of a column are stored and compared. */
 export interface ColumnKind {
@@ -110,66 +106,6 @@ export function requireDistinct(columns: readonly Column[]): void {
   throw new EngineRefusal("duplicate_column", `Column "${twice.name}" is given twice`);
 }
 
-/** Characters of a whole number of 64 bits. */
-const longestInteger = 20;
-
-/**
- * What a column that does not take a string makes of the whole number beyond 2^53 - 1 whose digits
- * the string is: so clients spell it whose numbers are doubles.
- */
-function ofDigits<Taken>(
-  value: PresentValue,
-  take: (number: PresentValue) => Taken | undefined,
-): Taken | undefined {
-  if (typeof value !== "string" || value.length > longestInteger) return undefined;
-  const isRounded = /^-?[1-9]\d{15,}$/.test(value) && !Number.isSafeInteger(Number(value));
-  return isRounded ? take(BigInt(value)) : undefined;
-}
-
-/** A column that stores its values as `Stored`. */
-interface Storing<Stored> {
-  readonly name: string;
-  readonly type: string;
-  readonly kind: { store(value: PresentValue): Stored | undefined };
-}
-
-/** A cell's value as the column stores it. Throws `invalid_value` if it does not. */
-export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
-  if (value === null) return null;
-  const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
-  if (stored !== undefined) return stored;
-  throw new EngineRefusal(
-    "invalid_value",
-    `Column "${column.name}" (${column.type}) does not take ${describe(value)}${allowedForm(column.type)}`,
-  );
-}
-
-/** A value as the column compares with it. Throws `invalid_value` if it does not. */
-export function comparedValue(column: Column, value: CellValue): unknown {
-  const { compare } = column.kind;
-  const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));
-  if (compared !== undefined) return compared;
-  throw new EngineRefusal(
-    "invalid_value",
-    `Column "${column.name}" (${column.type}) cannot be compared in this way with ${describe(value)}${comparableForm(column.type)}`,
-  );
-}
-
-function describe(value: PresentValue | null): string {
-  if (value === null) return "null";
-  if (Array.isArray(value)) return "an array";
-  if (value instanceof ExactNumber) return "this number";
-  switch (typeof value) {
-    case "object":
-      return "an object";
-    case "bigint":
-    case "number":
-      return "this number";
-    default:
-      return `this ${typeof value}`;
-  }
-}
-
 /** Does the work for one row of an Insert; a refusal then says which, counted from 0. */
 export function inRow<Result>(index: () => number, work: () => Result): Result {
   try {
@@ -182,4 +118,17 @@ export function inRow<Result>(index: () => number, work: () => Result): Result {
 /** A cell; undefined for one that the row leaves out, also if all objects have such a member. */
 export function cellIn(row: Row, name: string): CellValue | undefined {
   return Object.hasOwn(row, name) ? row[name] : undefined;
+}
+
+/** Tables that are looked through for one of a name like the one that is not there. */
+export const MOST_COMPARED = 1000;
+
+/** The refusal of a table that is not there; `others` are those that are. */
+export function tableNotFound(
+  name: string,
+  database: string,
+  others: readonly string[],
+): EngineRefusal {
+  const near = didYouMean(name, others);
+  return new EngineRefusal("table_not_found", `There is no table ${name} in ${database}${near}`);
 }

@@ -3,24 +3,28 @@ import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { requireDistinctNames } from "../sql/names.ts";
 import {
   newTableAsReferred,
   type Referred,
   referenceSql,
   referencesOf,
+  requireDistinctNames,
   requireReferable,
   takesNoDefault,
-} from "../sql/references.ts";
-import { storedValue } from "../sql/scope.ts";
+} from "../sql/new-table.ts";
+import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, readKeys } from "../sql/target.ts";
 import { take } from "./change.ts";
-import { forgetColumns, rememberColumns } from "./column-table.ts";
-import type { DatabaseHandle } from "./handle.ts";
 import { constraintOf, isSerial, kindOf, type SqliteKind, typeWords } from "./kinds.ts";
-import { requireClientTable } from "./names.ts";
-import { rows, run } from "./statements.ts";
-import { findTaken, keysSql, readTable } from "./tables.ts";
+import { type DatabaseHandle, rows, run } from "./statements.ts";
+import {
+  findTaken,
+  forgetColumns,
+  keysSql,
+  readTable,
+  rememberColumns,
+  requireClientTable,
+} from "./tables.ts";
 
 /**
  * Creates a STRICT table, in which a column holds values of its type only.

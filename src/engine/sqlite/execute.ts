@@ -1,3 +1,4 @@
+import type { DatabaseSync } from "node:sqlite";
 import type { TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields } from "../../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
@@ -5,12 +6,11 @@ import { parseBody } from "../parse.ts";
 import type { Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedIn } from "../sql/operations.ts";
 import type { SchemaPlace } from "../store.ts";
-import { executeBatch } from "./batch.ts";
 import { describeTable, listTables } from "./catalog.ts";
-import type { Databases } from "./databases.ts";
-import { refusing } from "./failures.ts";
+import type { Databases, Session } from "./databases.ts";
+import { refusalOf, refusing } from "./failures.ts";
 import { perform, performPreview } from "./operations.ts";
-import { transaction } from "./transaction.ts";
+import type { DatabaseHandle } from "./statements.ts";
 
 /**
  * Carries out a query on tables and writes the JSON answer to the spool. When it returns, what
@@ -78,4 +78,92 @@ function executePreview(
 ): void {
   const handle = databases.open(previewedIn(fields).fields.database);
   transaction(handle.connection, () => performPreview(handle, fields, spool, counter), "rollback");
+}
+
+/**
+ * Carries out a Batch as one transaction over all its databases and writes the JSON answer to
+ * the spool.
+ *
+ * Throws `EngineRefusal`, which names the element that it is about.
+ */
+export function executeBatch(
+  databases: Databases,
+  operations: readonly TableOperation[],
+  spool: Spool,
+  counter: LimitCounter,
+): void {
+  const session = openSession(databases, operations);
+  try {
+    spool.write(`{"status":"success","data":`);
+    transaction(session.connection, () => {
+      performAll(session, operations, spool, counter);
+      spool.write("]}");
+      // Its room is taken before the commit: no committed Batch is reported as failed for it.
+      spool.flush();
+    });
+  } finally {
+    session.close();
+  }
+}
+
+/** The databases of a Batch; one that is alone is reached by the connection that is kept. */
+function openSession(databases: Databases, operations: readonly TableOperation[]): Session {
+  const places = operations.map(({ fields }) => fields.database);
+  const names = [...new Set(places)];
+  for (const name of names) {
+    inElement(places.indexOf(name), () => databases.requireExisting(name));
+  }
+  const [first, ...others] = names;
+  if (first === undefined || others.length > 0) return databases.openTogether(names);
+  const handle = databases.open(first);
+  return { connection: handle.connection, handles: new Map([[first, handle]]), close() {} };
+}
+
+function performAll(
+  session: Session,
+  operations: readonly TableOperation[],
+  spool: Spool,
+  counter: LimitCounter,
+): void {
+  for (const [index, operation] of operations.entries()) {
+    spool.write(index === 0 ? "[" : ",");
+    const handle = handleOf(session, operation);
+    inElement(index, () => perform(handle, operation, spool, { counter, element: index }));
+  }
+}
+
+/** Does the work for one element of a Batch; a refusal then says which. */
+function inElement(index: number, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    throw refusalOf(error)?.at(`Batch[${index}]`) ?? error;
+  }
+}
+
+function handleOf(session: Session, operation: TableOperation): DatabaseHandle {
+  const handle = session.handles.get(operation.fields.database);
+  if (handle === undefined) throw new Error("A Batch reached past its session");
+  return handle;
+}
+
+/**
+ * Runs `work` as one transaction: all of it is durable when this returns, and none of it stays
+ * when it throws, or if its end is said to be a rollback.
+ */
+export function transaction(
+  connection: DatabaseSync,
+  work: () => void,
+  end: "commit" | "rollback" = "commit",
+): void {
+  // "immediate" takes the write lock at once, so that a busy file refuses before work is done.
+  connection.exec("begin immediate");
+  try {
+    work();
+    connection.exec(end);
+  } catch (error) {
+    // Some errors, such as a full disk, have rolled back already.
+    if (connection.isTransaction) connection.exec("rollback");
+    throw error;
+  }
 }

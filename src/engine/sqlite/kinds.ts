@@ -1,10 +1,9 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { cellText } from "../sql/cell-text.ts";
-import { typesByWord } from "../sql/declared-type.ts";
+import { cellText, integerOf, type PresentValue } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { integerOf } from "../sql/numbers.ts";
-import type { ColumnKind, PresentValue } from "../sql/scope.ts";
+import { typesByWord } from "../sql/new-table.ts";
+import type { ColumnKind } from "../sql/scope.ts";
 import { decimalSum, sum } from "./sums.ts";
 
 /** How the values of a column are stored, compared and written. */

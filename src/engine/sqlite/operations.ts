@@ -16,8 +16,8 @@ import { preview } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
 import { take, targetOf } from "./change.ts";
 import { createTable, dropTable } from "./define.ts";
-import type { DatabaseHandle } from "./handle.ts";
 import { select } from "./select.ts";
+import type { DatabaseHandle } from "./statements.ts";
 
 /** Each reading operation writes its rows to the spool as one JSON array. */
 const reads: {

@@ -7,9 +7,8 @@ import type { TableKeys } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
-import type { DatabaseHandle } from "./handle.ts";
 import { encodeStored, kindOf, type SqliteKind } from "./kinds.ts";
-import { rows } from "./statements.ts";
+import { type DatabaseHandle, rows } from "./statements.ts";
 import { readTable } from "./tables.ts";
 
 const integer = requireKind("int");

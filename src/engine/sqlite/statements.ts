@@ -57,3 +57,10 @@ function bindable(value: unknown): SQLInputValue {
       throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
   }
 }
+
+/** A database as statements reach it: a connection, and the schema name that it has there. */
+export interface DatabaseHandle {
+  readonly connection: DatabaseSync;
+  readonly schema: string;
+  readonly name: string;
+}

@@ -8,9 +8,8 @@ import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { WorkerPool } from "../workers/pool.ts";
 import type { Work } from "../workers/protocol.ts";
 import { DatabaseLocks } from "./database-locks.ts";
-import { lockDirectory } from "./directory-lock.ts";
 import { refusing } from "./failures.ts";
-import { DatabaseFiles, defaultDatabase } from "./files.ts";
+import { DatabaseFiles, defaultDatabase, lockDirectory } from "./files.ts";
 
 /** How the names of spool files begin, by which a start finds those that a crash left behind. */
 const spoolFilePrefix = ".answer-";

@@ -1,6 +1,6 @@
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import { EngineRefusal } from "../refusal.ts";
-import { placesOf } from "../sql/numbers.ts";
+import { placesOf } from "../sql/cell-text.ts";
 
 /** The SQL functions that add a number to a column: SQLite's `+` makes a double of what overflows. */
 export const sum = "gatehouse_sum";

@@ -1,11 +1,11 @@
+import type { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
-import type { Fragment } from "../sql/fragment.ts";
-import type { Column, Table } from "../sql/scope.ts";
-import { MOST_COMPARED, tableNotFound } from "../sql/table-not-found.ts";
-import type { DatabaseHandle } from "./handle.ts";
+import type { ColumnDefinition } from "../../query/operation-types.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { type Fragment, foldCase } from "../sql/fragment.ts";
+import { type Column, MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
-import { columnTableName, isClientTable, requireClientTable } from "./names.ts";
-import { rows } from "./statements.ts";
+import { type DatabaseHandle, rows, run } from "./statements.ts";
 
 /** A column of an existing table. */
 export type SqliteColumn = Column<SqliteKind>;
@@ -82,4 +82,60 @@ function kindOfColumn(declared: string): SqliteKind {
 
 function* asTexts(found: ReturnType<typeof rows>): Generator<[string, string, string]> {
   for (const row of found) yield [String(row[0]), String(row[1]), String(row[2] ?? "")];
+}
+
+/** The name of the table that remembers declared column types. */
+export const columnTableName = "_gatehouse_columns";
+
+const reservedPrefixes = ["sqlite_", "_gatehouse"];
+
+/** True for the name of a table that may be the clients'. */
+export function isClientTable(name: string): boolean {
+  const folded = foldCase(name);
+  return !reservedPrefixes.some((reserved) => folded.startsWith(reserved));
+}
+
+/** Refuses the names of tables that are not the clients'. Throws `invalid_name`. */
+export function requireClientTable(name: string): void {
+  const folded = foldCase(name);
+  const prefix = reservedPrefixes.find((reserved) => folded.startsWith(reserved));
+  if (prefix === undefined) return;
+  throw new EngineRefusal("invalid_name", `Table names that begin with ${prefix} are reserved`);
+}
+
+/**
+ * Makes the table that remembers the declared types of columns. STRICT tables know storage
+ * classes only, and a boolean would come back as a number after a restart.
+ */
+export function createColumnTable(connection: DatabaseSync, schema: string): void {
+  run(
+    connection,
+    sql`create table if not exists ${sql.id(schema, columnTableName)} (
+      "table" text not null,
+      "column" text not null,
+      "type" text not null,
+      primary key ("table", "column")
+    ) strict, without rowid`,
+  );
+}
+
+/** Remembers the declared types of a new table. */
+export function rememberColumns(
+  handle: DatabaseHandle,
+  table: string,
+  columns: readonly ColumnDefinition[],
+): void {
+  const columnTable = sql.id(handle.schema, columnTableName);
+  for (const { name, type } of columns) {
+    run(
+      handle.connection,
+      sql`insert or replace into ${columnTable} values (${table}, ${name}, ${type})`,
+    );
+  }
+}
+
+/** Forgets the declared types of a dropped table. */
+export function forgetColumns(handle: DatabaseHandle, table: string): void {
+  const columnTable = sql.id(handle.schema, columnTableName);
+  run(handle.connection, sql`delete from ${columnTable} where "table" = ${table}`);
 }

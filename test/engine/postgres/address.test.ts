@@ -3,7 +3,7 @@ import path from "node:path";
 import { pino } from "pino";
 import t from "tap";
 import { startEngine } from "../../../src/engine/engine.ts";
-import { passwordIn } from "../../../src/engine/postgres/password.ts";
+import { passwordIn } from "../../../src/engine/postgres/address.ts";
 import { query, selectAll, temporaryDirectory } from "../kit.ts";
 import { sharedServer } from "./kit.ts";
 import { startService } from "./service.ts";

@@ -2,8 +2,8 @@ import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable } from "../../query/operation-types.ts";
 import { didYouMean } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { allowedForm } from "./form.ts";
-import type { Fragment } from "./fragment.ts";
+import { type Fragment, foldCase } from "./fragment.ts";
+import { allowedForm } from "./stored-values.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
 
 /** A table that a new one refers to. */
@@ -81,4 +81,88 @@ export function takesNoDefault({ name, type }: ColumnDefinition): EngineRefusal 
     "invalid_value",
     `Column "${name}" is ${type}, which numbers itself and takes no default`,
   );
+}
+
+/** A type of a CreateTable: its word in lower case, and `(n)` or `(n,m)` if that follows it. */
+export interface DeclaredType {
+  readonly word: string;
+  readonly size: string;
+}
+
+/** Takes a type apart. */
+export function readDeclaredType(type: string): DeclaredType {
+  const [, word = "", size = ""] = /^(\w+)(\(\d+(?:,\d+)?\))?$/.exec(type) ?? [];
+  return { word: word.toLowerCase(), size };
+}
+
+/** The words of a CreateTable that name a type, by what they mean; their order is that of messages. */
+const vocabulary = {
+  integer: ["int", "integer", "bigint", "smallint", "tinyint"],
+  serial: ["serial", "bigserial"],
+  double: ["float", "double", "real"],
+  decimal: ["numeric", "decimal"],
+  text: ["string", "text", "varchar", "char"],
+  uuid: ["uuid"],
+  date: ["date"],
+  time: ["time"],
+  instant: ["timestamp", "datetime"],
+  boolean: ["bool", "boolean"],
+  json: ["json"],
+  jsonb: ["jsonb"],
+  bytes: ["blob", "bytes"],
+} as const;
+
+type Meaning = keyof typeof vocabulary;
+
+function isMeaning(name: string): name is Meaning {
+  return name in vocabulary;
+}
+
+/** What each word becomes, by what is given for its meaning. */
+export function typesByWord<Type>(
+  types: Readonly<Record<Meaning, Type>>,
+): ReadonlyMap<string, Type> {
+  const meanings = Object.keys(vocabulary).filter(isMeaning);
+  return new Map(
+    meanings.flatMap((meaning) => vocabulary[meaning].map((word) => [word, types[meaning]])),
+  );
+}
+
+/** The refusal of a type that is not known; `known` are the words that are. */
+export function unknownType(name: string, known: readonly string[]): EngineRefusal {
+  return new EngineRefusal(
+    "invalid_type",
+    `Column "${name}" has an unknown type; known are ${known.join(", ")}`,
+  );
+}
+
+/** Refuses a column that numbers itself and is not the sole primary key. Throws `invalid_type`. */
+export function requireSoleKey(column: ColumnDefinition, key: readonly ColumnDefinition[]): void {
+  if (key.length === 1 && key.includes(column)) return;
+  throw new EngineRefusal(
+    "invalid_type",
+    `Column "${column.name}" is ${column.type}, which only a sole primary key can be`,
+  );
+}
+
+/**
+ * Refuses columns of a new table that differ only by case, and what can name a column in a query
+ * but be none.
+ *
+ * Throws `invalid_name` or `duplicate_column`.
+ */
+export function requireDistinctNames(columns: readonly ColumnDefinition[]): void {
+  const seen = new Set<string>();
+  for (const { name } of columns) {
+    requireColumnName(name);
+    if (seen.has(foldCase(name))) {
+      throw new EngineRefusal("duplicate_column", `There are two columns "${name}" in any case`);
+    }
+    seen.add(foldCase(name));
+  }
+}
+
+function requireColumnName(name: string): void {
+  if (name !== "*" && !name.includes(".")) return;
+  throw new EngineRefusal("invalid_name", `A column cannot be named "${name}"`);
 }
