@@ -1,7 +1,9 @@
 import { Refusal } from "../refusal.ts";
+import type { EntryRole } from "./grant.ts";
 import { decide, mayUseAnywhere, type Subject } from "./policy.ts";
-import { EVERY_DATABASE, mayGrant, outranks, type Role } from "./roles.ts";
-import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
+import { EVERY_DATABASE, mayGrant, outranks, type Role, widestRole } from "./roles.ts";
+import { type Grant, grantOn, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
+import { entriesIn, reachingEntries } from "./user-grants.ts";
 
 /**
  * Who changes the access file: a caller with administration rights of its own, or the operator at the
@@ -9,14 +11,13 @@ import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot
  */
 export type Actor = Subject | "operator";
 
-/** The role that counts for a user on a database: the named entry's, else that for `*`. */
+/** The widest role that counts for a user on a database: the named entry's, else that for `*`. */
 export function effectiveRole(
   snapshot: Snapshot,
   username: string,
   database: string,
 ): Role | undefined {
-  const grants = grantsOf(snapshot, username);
-  return (grants.get(database) ?? grants.get(EVERY_DATABASE))?.role;
+  return widestRole(reachingEntries(grantsOf(snapshot, username), database));
 }
 
 /** @throws Refusal `token_database` unless the actor's token is for every database */
@@ -39,7 +40,7 @@ export function requireAdministrator(snapshot: Snapshot, actor: Actor): void {
 }
 
 /** The actor's role on `database`, if it is one that grants. */
-function grantingRole(snapshot: Snapshot, actor: Subject, database: string): Role {
+function grantingRole(snapshot: Snapshot, actor: Subject, database: string): EntryRole {
   const known = snapshot.databases.get(database.toLowerCase()) ?? database;
   const { reason, role } = decide(snapshot, actor, "GRANT", known);
   if (reason !== "allowed") throw new Refusal(reason);
@@ -48,11 +49,9 @@ function grantingRole(snapshot: Snapshot, actor: Subject, database: string): Rol
 }
 
 /** A grant on `*` reaches every database, also those on which the actor's own role is narrower. */
-function reachesBeyond(snapshot: Snapshot, actor: Subject, role: Role): boolean {
+function reachesBeyond(snapshot: Snapshot, actor: Subject, role: EntryRole): boolean {
   if (isAdministrator(snapshot, actor.username)) return false;
-  return grantsOf(snapshot, actor.username)
-    .values()
-    .some((own) => !mayGrant(own.role, role));
+  return entriesIn(grantsOf(snapshot, actor.username)).some((own) => !mayGrant(own.role, role));
 }
 
 /** True if the file does not name the database yet; `*` is no database's name. */
@@ -107,7 +106,7 @@ export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant):
   if (actor === "operator") return;
   requireTokenFor(actor, grant.database);
   // Only an entry of one's own can be given up: one behind `*` would bring a new name into the file.
-  const held = grantsOf(snapshot, actor.username).get(grant.database)?.role;
+  const held = grantOn(snapshot, actor.username, grant.database)?.role;
   const givesUp =
     grant.username === actor.username && held !== undefined && outranks(held, grant.role);
   if (!givesUp) requireGrantable(snapshot, actor, grant);
@@ -115,9 +114,13 @@ export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant):
 }
 
 /** The role that a user falls back to on `database` once its entry there is gone. */
-function fallbackRole(snapshot: Snapshot, username: string, database: string): Role | undefined {
+function fallbackRole(
+  snapshot: Snapshot,
+  username: string,
+  database: string,
+): EntryRole | undefined {
   if (database === EVERY_DATABASE) return undefined;
-  return grantsOf(snapshot, username).get(EVERY_DATABASE)?.role;
+  return grantOn(snapshot, username, EVERY_DATABASE)?.role;
 }
 
 /**

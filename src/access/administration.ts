@@ -13,7 +13,8 @@ import type { Change } from "./change.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { isExternalUsername } from "./records.ts";
 import { EVERY_DATABASE, type Role } from "./roles.ts";
-import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { type Grant, grantOn, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { entriesIn, lastingGrant, standingGrant } from "./user-grants.ts";
 
 /** Each function judges an intention against the file as it is, and says what to change. */
 
@@ -25,7 +26,7 @@ function requireSameCase(snapshot: Snapshot, database: string): void {
 
 function grantChange(snapshot: Snapshot, grant: Grant): Change[] {
   requireSameCase(snapshot, grant.database);
-  const held = grantsOf(snapshot, grant.username).get(grant.database);
+  const held = grantOn(snapshot, grant.username, grant.database);
   if (held === undefined) return [{ kind: "add-grant", grant }];
   return held.role === grant.role ? [] : [{ kind: "set-grant", grant }];
 }
@@ -47,7 +48,7 @@ export function planAddUser(
   if (grant !== undefined) requireMayGrant(snapshot, actor, { username, ...grant });
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  for (const held of grantsOf(snapshot, username).values()) {
+  for (const held of entriesIn(grantsOf(snapshot, username))) {
     requireGrantable(snapshot, actor, held);
   }
   const granted = grant === undefined ? [] : grantChange(snapshot, { username, ...grant });
@@ -133,7 +134,7 @@ export function planRevoke(
   requireMayRevoke(snapshot, actor, username, database);
   const grants = grantsOf(snapshot, username);
   if (grants.size === 0 && !isExternalUsername(username)) requireUser(snapshot, username);
-  if (!grants.has(database)) throw new Refusal("grant_not_found");
+  if (lastingGrant(grants, database) === undefined) throw new Refusal("grant_not_found");
   return [{ kind: "remove-grant", username, database }];
 }
 
@@ -145,7 +146,7 @@ export const administratorGrant: { database: string; role: Role } = {
 
 /** Who is left to administer: what a change may not take away. */
 interface RemainingOwners {
-  /** Databases that have an Owner who can act; entries for `*` do not count. */
+  /** Databases that have an Owner for good who can act; entries for `*` do not count. */
   readonly owned: Set<string>;
   /** True if some administrator can log in. */
   readonly hasAdministrator: boolean;
@@ -158,8 +159,9 @@ function* remainingOwners(snapshot: Snapshot, among: Iterable<string>): Steps<Re
     const user = snapshot.users.get(username);
     const canAct = user === undefined ? isExternalUsername(username) : !user.disabled;
     if (!canAct) return;
-    for (const [database, { role }] of grantsOf(snapshot, username)) {
-      if (role !== "Owner") continue;
+    const grants = grantsOf(snapshot, username);
+    for (const database of grants.keys()) {
+      if (standingGrant(grants, database)?.role !== "Owner") continue;
       if (database !== EVERY_DATABASE) owned.add(database);
       else hasAdministrator ||= user?.passwordHash !== undefined;
     }

@@ -3,9 +3,10 @@ import { LayeredMap } from "./layered-map.ts";
 import type { AccessRecords } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { type UserGrants, withGrant } from "./user-grants.ts";
 
 /** What a machine may change in a user's record; `undefined` takes the key out. */
-export type UserUpdate = Partial<Omit<User, "username">>;
+export type UserUpdate = Partial<Omit<User, "username" | "attributes">>;
 
 /** One change to the access file, in the terms of its records. */
 export type Change =
@@ -80,24 +81,24 @@ export function isDrafted(change: Change): change is DraftedChange {
 /** What the file will say once changes are made that are not written yet. */
 export class Draft {
   readonly #users = new Map<string, User>();
-  readonly #grants = new Map<string, ReadonlyMap<string, Grant>>();
+  readonly #grants = new Map<string, UserGrants>();
   readonly #databases = new Map<string, string>();
   /** The state as it will be; the version is that of the file as it is. */
   readonly snapshot: Snapshot;
 
-  constructor({ version, users, grants, databases }: Snapshot) {
+  constructor({ version, users, grants, databases, boundaries }: Snapshot) {
     this.snapshot = {
       version,
       users: new LayeredMap(users, this.#users),
       grants: new LayeredMap(grants, this.#grants),
       databases: new LayeredMap(databases, this.#databases),
+      boundaries,
     };
   }
 
   #give(grant: Grant): void {
     const { username, database } = grant;
-    const own = new Map(grantsOf(this.snapshot, username));
-    this.#grants.set(username, own.set(database, grant));
+    this.#grants.set(username, withGrant(grantsOf(this.snapshot, username), grant));
     if (database !== EVERY_DATABASE) this.#databases.set(database.toLowerCase(), database);
   }
 

@@ -1,7 +1,9 @@
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
+import type { EntryRole } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { outranks } from "./roles.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { entriesIn } from "./user-grants.ts";
 
 /** What differs between two states of the access file, as names that a log may show. */
 export interface AccessDiff {
@@ -35,20 +37,31 @@ function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Ste
   });
 }
 
+/** The user's roles by place: a database, and the tables if the entry is for some alone. */
+function rolesOf(snapshot: Snapshot, username: string): Map<string, EntryRole> {
+  const places = entriesIn(grantsOf(snapshot, username)).map(
+    ({ database, tables, expires, role }): [string, EntryRole] => [
+      `${database}${tables === undefined ? "" : `.${tables.join()}`}${expires === undefined ? "" : " for a time"}`,
+      role,
+    ],
+  );
+  return new Map(places);
+}
+
 function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
   yield* visitEach(LayeredMap.differing(after.grants, before.grants), (name) => {
-    const [old, current] = [grantsOf(before, name), grantsOf(after, name)];
-    if (old === current) return;
-    for (const [database, { role }] of current) {
-      const was = old.get(database)?.role;
+    if (before.grants.get(name) === after.grants.get(name)) return;
+    const [old, current] = [rolesOf(before, name), rolesOf(after, name)];
+    for (const [place, role] of current) {
+      const was = old.get(place);
       if (was === role) continue;
-      const entry = `${name} ${database} ${role}`;
+      const entry = `${name} ${place} ${role}`;
       if (was === undefined) diff.grantsAdded.push(entry);
       else if (outranks(role, was)) diff.grantsRaised.push(entry);
       else diff.grantsLowered.push(entry);
     }
-    for (const [database, { role }] of old) {
-      if (!current.has(database)) diff.grantsRemoved.push(`${name} ${database} ${role}`);
+    for (const [place, role] of old) {
+      if (!current.has(place)) diff.grantsRemoved.push(`${name} ${place} ${role}`);
     }
   });
 }

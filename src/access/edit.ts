@@ -31,6 +31,10 @@ function userFields(user: User): Record<string, Scalar> {
   return fields;
 }
 
+function grantFields({ username, database, role }: Grant): Record<string, Scalar> {
+  return { username, database, role };
+}
+
 function editUser(editor: TextEditor, users: readonly User[], name: string, update: UserUpdate) {
   const index = users.findIndex(({ username }) => username === name);
   for (const field of userFieldNames) {
@@ -63,7 +67,7 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
       removeUser(editor, records, change.username);
       break;
     case "add-grant":
-      editor.append("acl", { ...change.grant });
+      editor.append("acl", grantFields(change.grant));
       break;
     case "set-grant": {
       const { username, database, role } = change.grant;

@@ -1,13 +1,17 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
-import { EVERY_DATABASE, type Role, roleAllows } from "./roles.ts";
+import { decidingEntry } from "./deciding-entry.ts";
+import { type EntryRole, isNarrowing } from "./grant.ts";
+import { EVERY_DATABASE, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { DatabaseGrants, lastingGrant, standingGrant } from "./user-grants.ts";
 
 /** Why a decision came out as it did; the codes are stable. */
 export type Reason =
   | "allowed"
   | "no_grant"
   | "role_insufficient"
+  | "grant_expired"
   | "database_case_mismatch"
   | "token_database"
   | "token_read_only";
@@ -17,8 +21,8 @@ export interface Decision {
   readonly allowed: boolean;
   readonly reason: Reason;
   /** The role that counts on this database, if the user has one. */
-  readonly role: Role | undefined;
-  /** Which entry decided: the database's own or the one for `*`. */
+  readonly role: EntryRole | undefined;
+  /** Which entry decided, such as `main`, `*` or `main.tickets`. */
   readonly entry: string | undefined;
 }
 
@@ -30,7 +34,7 @@ export interface Subject {
   readonly tokenReadOnly?: boolean;
 }
 
-function deny(reason: Reason, role?: Role, entry?: string): Decision {
+function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
   return { allowed: false, reason, role, entry };
 }
 
@@ -59,9 +63,47 @@ export function decide(
     grant = grants.get(EVERY_DATABASE);
   }
   if (grant === undefined) return deny("no_grant");
+  if (grant instanceof DatabaseGrants || (permission === "GRANT" && isNarrowing(grant))) {
+    return decideAmong(snapshot, subject, permission, database);
+  }
   const { role } = grant;
   if (!roleAllows(role, permission)) return deny("role_insufficient", role, entry);
   return { allowed: true, reason: "allowed", role, entry };
+}
+
+/** True if every entry through which a user reaches a database is plain and for good. */
+function grantsUnrestricted(
+  snapshot: Snapshot,
+  username: string,
+  database: string,
+  now: number,
+): boolean {
+  const grants = grantsOf(snapshot, username);
+  const place = lastingGrant(grants, database) === undefined ? EVERY_DATABASE : database;
+  const isOwn = place === database || !grants.has(database);
+  return isOwn && standingGrant(grants, place, now) !== undefined;
+}
+
+/**
+ * Decides where a database has more than one plain entry of the subject. Where one of them is for
+ * tables, gives nothing, asks for approval or is for a time, its holder grants nothing.
+ */
+function decideAmong(
+  snapshot: Snapshot,
+  { username }: Subject,
+  permission: PermissionClass,
+  database: string,
+): Decision {
+  const now = Date.now();
+  const deciding = decidingEntry(snapshot, username, database, undefined, now);
+  if (deciding === undefined) return deny("no_grant");
+  const { name, isLapsed } = deciding;
+  const { role } = deciding.grant;
+  if (isLapsed) return deny("grant_expired", "None", name);
+  const mayGrantThere =
+    permission !== "GRANT" || grantsUnrestricted(snapshot, username, database, now);
+  if (!mayGrantThere || !roleAllows(role, permission)) return deny("role_insufficient", role, name);
+  return { allowed: true, reason: "allowed", role, entry: name };
 }
 
 /** True if there is any database on which the subject may use `permission`. */

@@ -1,4 +1,5 @@
 import type { PermissionClass } from "../query/permissions.ts";
+import type { EntryRole } from "./grant.ts";
 
 /** The roles of role-based access control (RBAC), widest first. */
 export const roles = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"] as const;
@@ -12,11 +13,12 @@ const readWrite: PermissionClass[] = [...readOnly, "INSERT", "UPDATE", "DELETE"]
 const dbAdmin: PermissionClass[] = [...readWrite, "CREATE", "DROP", "GRANT"];
 const owner: PermissionClass[] = [...dbAdmin, "CREATE DATABASE", "DROP DATABASE"];
 
-const rights: Record<Role, ReadonlySet<PermissionClass>> = {
+const rights: Record<EntryRole, ReadonlySet<PermissionClass>> = {
   Owner: new Set(owner),
   DbAdmin: new Set(dbAdmin),
   ReadWrite: new Set(readWrite),
   ReadOnly: new Set(readOnly),
+  None: new Set(),
 };
 
 /** True if `text` names a role, in the exact spelling. */
@@ -25,19 +27,26 @@ export function isRole(text: unknown): text is Role {
 }
 
 /** True if `role` holds the right `permission`. */
-export function roleAllows(role: Role, permission: PermissionClass): boolean {
+export function roleAllows(role: EntryRole, permission: PermissionClass): boolean {
   return rights[role].has(permission);
 }
 
+/** How wide a role is: the less, the wider. */
+function rankOf(role: EntryRole): number {
+  return role === "None" ? roles.length : roles.indexOf(role);
+}
+
 /** True if `role` is wider than `other`. */
-export function outranks(role: Role, other: Role): boolean {
-  return roles.indexOf(role) < roles.indexOf(other);
+export function outranks(role: EntryRole, other: EntryRole): boolean {
+  return rankOf(role) < rankOf(other);
 }
 
 /** The widest role of `some`, or undefined if there is none. */
-export function widestRole(some: Iterable<{ readonly role: Role }>): Role | undefined {
+export function widestRole(some: Iterable<{ readonly role: EntryRole }>): Role | undefined {
   let widest: Role | undefined;
-  for (const { role } of some) if (widest === undefined || outranks(role, widest)) widest = role;
+  for (const { role } of some) {
+    if (role !== "None" && (widest === undefined || outranks(role, widest))) widest = role;
+  }
   return widest;
 }
 
@@ -45,6 +54,6 @@ export function widestRole(some: Iterable<{ readonly role: Role }>): Role | unde
  * True if a holder of `role` on a database may grant or revoke `target` there: an Owner any role,
  * a DbAdmin the two below its own.
  */
-export function mayGrant(role: Role, target: Role): boolean {
+export function mayGrant(role: EntryRole, target: EntryRole): boolean {
   return role === "Owner" || (role === "DbAdmin" && outranks(role, target));
 }

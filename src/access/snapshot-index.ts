@@ -3,6 +3,7 @@ import { LayeredMap } from "./layered-map.ts";
 import type { AccessRecords, ReadRecords, Report } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Grant, Snapshot, User } from "./snapshot.ts";
+import { GrantCollection, type GrantConflict } from "./user-grants.ts";
 
 /** The records, indexed for the decisions. */
 export interface AccessIndex {
@@ -63,24 +64,31 @@ function* indexDatabases(
   return { databases, uses };
 }
 
-type GrantsByUser = Map<string, Map<string, Grant>>;
+type GrantsByUser = Map<string, GrantCollection>;
 
-/** Puts a grant to the others of its user. False if there is one for this database already. */
-function addGrant(byUser: GrantsByUser, grant: Grant): boolean {
-  const { username, database } = grant;
-  const own = byUser.get(username);
-  if (own?.has(database)) return false;
-  if (own === undefined) byUser.set(username, new Map([[database, grant]]));
-  else own.set(database, grant);
-  return true;
+const conflicts: Record<GrantConflict, string> = {
+  database_taken: "this user has an entry for this database already",
+  table_taken: "this user has an entry for one of these tables already",
+  patterns_overlap: "two patterns of this user fit the same tables of this database",
+};
+
+/** Puts a grant to the others of its user; what is wrong with it, if anything is. */
+function addGrant(byUser: GrantsByUser, grant: Grant): GrantConflict | undefined {
+  const { username } = grant;
+  let own = byUser.get(username);
+  if (own === undefined) {
+    own = new GrantCollection();
+    byUser.set(username, own);
+  }
+  return own.add(grant);
 }
 
 function* indexGrants(grants: ReadRecords["grants"], report: Report): Steps<GrantsByUser> {
   const byUser: GrantsByUser = new Map();
   yield* visitEach(grants, (grant, index) => {
-    if (grant === undefined || addGrant(byUser, grant)) return;
-    const reason = "this user has an entry for this database already";
-    report({ table: "acl", index, key: undefined, reason });
+    const conflict = grant && addGrant(byUser, grant);
+    if (conflict === undefined) return;
+    report({ table: "acl", index, key: undefined, reason: conflicts[conflict] });
   });
   return byUser;
 }
@@ -94,7 +102,7 @@ export function* indexRecords(
   const byName = yield* indexUsers(users, report);
   const { databases, uses } = yield* indexDatabases(grants, report);
   const byUser = yield* indexGrants(grants, report);
-  const snapshot = { version, users: byName, databases, grants: byUser };
+  const snapshot = { version, users: byName, databases, grants: byUser, boundaries: [] };
   return { snapshot, uses };
 }
 
@@ -110,7 +118,7 @@ function changeUsers(known: Snapshot["users"], { removed, added }: RecordChanges
   return LayeredMap.over(known, changed);
 }
 
-/** The grants of users whose grants have changed; undefined if two are for the same database. */
+/** The grants of users whose grants have changed; undefined if two contradict each other. */
 function* groupGrants(
   { grants }: AccessRecords,
   usernames: ReadonlySet<string>,
@@ -119,7 +127,7 @@ function* groupGrants(
   let isGood = true;
   // In the order of the file, in which the interface lists them.
   yield* visitEach(usernames.size === 0 ? [] : grants, (grant) => {
-    if (usernames.has(grant.username)) isGood = addGrant(byUser, grant) && isGood;
+    if (usernames.has(grant.username)) isGood = addGrant(byUser, grant) === undefined && isGood;
   });
   return isGood ? byUser : undefined;
 }
@@ -176,5 +184,6 @@ export function* changeIndex(
   const layer = new Map(Array.from(named, (name) => [name, own.get(name) ?? null]));
   const grants = LayeredMap.over(snapshot.grants, layer);
   if (databases === undefined || counted === undefined || grants === undefined) return undefined;
-  return { snapshot: { version, users, databases, grants }, uses: counted };
+  const { boundaries } = snapshot;
+  return { snapshot: { version, users, databases, grants, boundaries }, uses: counted };
 }

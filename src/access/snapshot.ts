@@ -1,5 +1,15 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { EVERY_DATABASE, type Role } from "./roles.ts";
+import type { Attributes, Boundary, EntryRole, Grant } from "./grant.ts";
+import { EVERY_DATABASE } from "./roles.ts";
+import {
+  entriesIn,
+  GrantCollection,
+  lastingGrant,
+  standingGrant,
+  type UserGrants,
+} from "./user-grants.ts";
+
+export type { Grant } from "./grant.ts";
 
 /** A user's record in the access file. */
 export interface User {
@@ -10,13 +20,8 @@ export interface User {
   readonly disabled: boolean;
   /** Epoch seconds: a token whose `iat` is not later is refused. */
   readonly tokensValidAfter: number;
-}
-
-/** What a user is given on a database. Equal grants are equal in every field. */
-export interface Grant {
-  readonly username: string;
-  readonly database: string;
-  readonly role: Role;
+  /** What row filters may refer to; absent for nothing. */
+  readonly attributes?: Attributes;
 }
 
 /**
@@ -27,10 +32,11 @@ export interface Snapshot {
   /** A short hash of the file's content, by which replicas can be compared. */
   readonly version: string;
   readonly users: ReadonlyMap<string, User>;
-  /** Username to database (or `*`) to grant, in the order of the file. */
-  readonly grants: ReadonlyMap<string, ReadonlyMap<string, Grant>>;
-  /** Databases that the file names, by their lower-case form. */
+  /** Username to entries, in the order of the file. */
+  readonly grants: ReadonlyMap<string, UserGrants>;
+  /** Databases that the file names, in entries and boundaries, by their lower-case form. */
   readonly databases: ReadonlyMap<string, string>;
+  readonly boundaries: readonly Boundary[];
 }
 
 /** The state before there is a file. */
@@ -39,26 +45,32 @@ export const emptySnapshot: Snapshot = {
   users: new Map(),
   grants: new Map(),
   databases: new Map(),
+  boundaries: [],
 };
 
-const none: ReadonlyMap<string, Grant> = new Map();
+const none: UserGrants = new GrantCollection();
 
-/** The user's grants, by database (or `*`). */
-export function grantsOf(snapshot: Snapshot, username: string): ReadonlyMap<string, Grant> {
+/** The user's entries, by database (or `*`). */
+export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
   return snapshot.grants.get(username) ?? none;
 }
 
-/** True if the user is an administrator: Owner on `*`. */
+/** The user's entry for the whole of a database (or `*`) that is for good. */
+export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
+  return lastingGrant(grantsOf(snapshot, username), database);
+}
+
+/** True if the user is an administrator: Owner on `*`, for good and with nothing that narrows it. */
 export function isAdministrator(snapshot: Snapshot, username: string): boolean {
-  return grantsOf(snapshot, username).get(EVERY_DATABASE)?.role === "Owner";
+  return standingGrant(grantsOf(snapshot, username), EVERY_DATABASE)?.role === "Owner";
 }
 
 /** The user's grants as the interface lists them, in the file's order. */
 export function accessList(
   snapshot: Snapshot,
   username: string,
-): { database: string; role: Role }[] {
-  return Array.from(grantsOf(snapshot, username).values(), ({ database, role }) => ({
+): { database: string; role: EntryRole }[] {
+  return Array.from(entriesIn(grantsOf(snapshot, username)), ({ database, role }) => ({
     database,
     role,
   }));
@@ -69,7 +81,7 @@ export interface UserView {
   username: string;
   email: string | null;
   disabled: boolean;
-  access: { database: string; role: Role }[];
+  access: { database: string; role: EntryRole }[];
 }
 
 /** The public view of `user`. */

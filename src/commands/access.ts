@@ -126,6 +126,7 @@ const explanations: Record<Exclude<Answer, "allowed">, string> = {
   no_grant: "there is no entry for this database, and none for *",
   role_insufficient: "the role is not enough",
   database_case_mismatch: "the file names this database in another case",
+  grant_expired: "the entry has expired",
   token_database: "the token is for another database",
   token_read_only: "the token is for reading",
   user_not_found: "there is no such user",

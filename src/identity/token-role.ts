@@ -1,6 +1,7 @@
 import { decide } from "../access/policy.ts";
 import { EVERY_DATABASE, type Role, widestRole } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { entriesIn } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
 
 /**
@@ -13,10 +14,10 @@ export function tokenRole(
   username: string,
   database: string,
 ): Role | undefined {
-  if (database === EVERY_DATABASE) return widestRole(grantsOf(snapshot, username).values());
+  if (database === EVERY_DATABASE) return widestRole(entriesIn(grantsOf(snapshot, username)));
   // Every role may read, so this asks whether there is any.
   const subject = { username, tokenDatabase: database };
   const { reason, role } = decide(snapshot, subject, "SELECT", database);
   if (reason !== "allowed") throw new Refusal(reason);
-  return role;
+  return role === "None" ? undefined : role;
 }

@@ -30,6 +30,13 @@ const upstream = [
   ...(["upstream_unreachable", "upstream_broken"] as const),
   ...(["upstream_overloaded", "upstream_timeout"] as const),
 ];
+/** What a query is refused for by grants that say more than a role. */
+const narrowed = [
+  ...(["grant_expired", "name_case_mismatch", "columns_required", "column_denied"] as const),
+  ...(["column_unqualified", "limit_required", "limit_too_high", "where_required"] as const),
+  ...(["too_many_changes", "row_denied", "attribute_missing", "join_denied"] as const),
+  "not_narrowable" as const,
+];
 const schemaRefusals = [
   ...(["schema_not_offered", "schema_not_found", "invalid_database", "no_grant"] as const),
   ...(["role_insufficient", "database_case_mismatch", "token_database"] as const),
@@ -89,6 +96,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     refusals: [
       ...(["no_grant", "role_insufficient", "database_case_mismatch"] as const),
       ...(["token_database", "batch_member_denied", "batch_across_upstreams"] as const),
+      ...narrowed,
       ...upstream,
     ],
     others: "The database's answer, as it came; `X-Gatehouse-Decision: allow` tells it apart.",

@@ -3,6 +3,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { openAccessFile } from "../../src/access/access-file.ts";
+import { grantOn } from "../../src/access/snapshot.ts";
 import { accessFile, temporaryDirectory } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 
@@ -164,7 +165,7 @@ t.test(
     const owner = { username: "alice", database: "main", role: "Owner" } as const;
     const written = await rules.change(() => [{ kind: "set-grant", grant: owner }]);
     for (const { snapshot } of [rules, elsewhere]) {
-      t.equal(snapshot.grants.get("alice")?.get("main")?.role, "Owner");
+      t.equal(grantOn(snapshot, "alice", "main")?.role, "Owner");
       t.equal(snapshot.version, written.version);
     }
   },

@@ -36,12 +36,14 @@ export function snapshotOf(...grants: string[]): Snapshot {
 }
 
 /** The same state in maps of its own, to be compared with another one. */
-export function plainSnapshot({ version, users, grants, databases }: Snapshot): Snapshot {
+export function plainSnapshot(snapshot: Snapshot): Snapshot {
+  const { version, users, grants, databases, boundaries } = snapshot;
   return {
     version,
     users: new Map(users),
     grants: new Map(grants),
     databases: new Map(databases),
+    boundaries,
   };
 }
 

@@ -1,7 +1,9 @@
 /** The access file in force while a test changes it on disk. */
+
 import type { Test } from "tap";
 import { openAccessFile } from "../../src/access/access-file.ts";
 import type { AccessRules, ReloadEvent } from "../../src/access/access-rules.ts";
+import { grantOn } from "../../src/access/snapshot.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { grant, user } from "./kit.ts";
 
@@ -23,7 +25,7 @@ export class Watched {
   }
 
   get role(): string | undefined {
-    return this.live.snapshot.grants.get("alice")?.get("main")?.role;
+    return grantOn(this.live.snapshot, "alice", "main")?.role;
   }
 
   /** Resolves once `holds` is true after some event; rejects if it is not in time. */

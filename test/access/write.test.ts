@@ -22,6 +22,7 @@ import type { Plan } from "../../src/access/access-rules.ts";
 import { planAddUser, planGrant, planRemoveUser } from "../../src/access/administration.ts";
 import type { Actor } from "../../src/access/administration-rights.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
+import { grantOn } from "../../src/access/snapshot.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { accessFile, grant, hashWith, plainSnapshot, refusedBy, user } from "./kit.ts";
@@ -38,7 +39,7 @@ t.test("a change is on disk when it is done, and the answer is what is on disk",
   const written = await readFile(file, "utf8");
   t.match(written, /^# kept\n/);
   t.strictSame(plainSnapshot(snapshot), parseAccessFile(written, file));
-  t.equal(snapshot.grants.get("alice")?.get("main")?.role, "ReadOnly");
+  t.equal(grantOn(snapshot, "alice", "main")?.role, "ReadOnly");
 });
 
 t.test("a plan without changes writes nothing", async (t) => {
@@ -62,7 +63,7 @@ t.test("a plan judges the file as it is under the lock", async (t) => {
   const file = accessFile(t, text);
   const seen: (string | undefined)[] = [];
   const look: Plan = (current) => {
-    seen.push(current.grants.get("alice")?.get("main")?.role);
+    seen.push(grantOn(current, "alice", "main")?.role);
     return [];
   };
   await Promise.all([
@@ -212,9 +213,9 @@ t.test("writers of one process are served in order, and share a write", async (t
   const names = Array.from({ length: 20 }, (_, n) => `new${n}`);
   const written = await Promise.all(names.map((name) => changeAccessFile(file, adding(name))));
   t.ok(new Set(written).size <= 2, "not one write each");
-  const { users, grants } = parseAccessFile(await readFile(file, "utf8"), file);
-  t.strictSame([...users.keys()], ["root", "alice", ...names]);
-  for (const name of names) t.equal(grants.get(name)?.get("main")?.role, "ReadOnly");
+  const snapshot = parseAccessFile(await readFile(file, "utf8"), file);
+  t.strictSame([...snapshot.users.keys()], ["root", "alice", ...names]);
+  for (const name of names) t.equal(grantOn(snapshot, name, "main")?.role, "ReadOnly");
 });
 
 t.test("each of many is judged by what those before it change", async (t) => {

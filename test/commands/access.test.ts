@@ -1,10 +1,11 @@
 import t from "tap";
+import { grantOn } from "../../src/access/snapshot.ts";
 import { grant } from "../access/kit.ts";
 import { done, install, people } from "./kit.ts";
 
 t.test("access grant gives, raises and lowers a role", async (t) => {
   const gatehouse = install(t);
-  const roleOf = (database: string) => gatehouse.snapshot.grants.get("alice")?.get(database)?.role;
+  const roleOf = (database: string) => grantOn(gatehouse.snapshot, "alice", database)?.role;
   t.strictSame(
     await gatehouse.run("access grant alice logs DbAdmin"),
     done("alice is DbAdmin on logs."),
@@ -26,7 +27,7 @@ t.test("access grant gives, raises and lowers a role", async (t) => {
 t.test("access grant knows external users without a record", async (t) => {
   const gatehouse = install(t);
   t.equal((await gatehouse.run("access grant github:carol main ReadOnly")).code, 0);
-  t.equal(gatehouse.snapshot.grants.get("github:carol")?.get("main")?.role, "ReadOnly");
+  t.equal(grantOn(gatehouse.snapshot, "github:carol", "main")?.role, "ReadOnly");
 });
 
 t.test("access revoke takes an entry, and says what is left", async (t) => {

@@ -1,4 +1,5 @@
 import t from "tap";
+import { grantOn } from "../../src/access/snapshot.ts";
 import { grant } from "../access/kit.ts";
 import { done, failed, install, people } from "./kit.ts";
 
@@ -27,7 +28,7 @@ t.test("the last Owner of a database is lowered and revoked only by force", asyn
     t.strictSame(await gatehouse.run(act), failed(1, sentence));
   }
   t.equal((await gatehouse.run("access grant alice sales DbAdmin --force")).code, 0);
-  t.equal(gatehouse.snapshot.grants.get("alice")?.get("sales")?.role, "DbAdmin");
+  t.equal(grantOn(gatehouse.snapshot, "alice", "sales")?.role, "DbAdmin");
   t.equal((await gatehouse.run("access revoke root * --force")).code, 0);
   t.notOk(gatehouse.snapshot.grants.has("root"));
 });

@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { grantOn } from "../../src/access/snapshot.ts";
 import { verifyPassword } from "../../src/identity/password.ts";
 import { freePort } from "../kit/free-port.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -43,7 +44,7 @@ t.test("user add --admin makes an administrator", async (t) => {
   const gatehouse = install(t);
   const result = await gatehouse.run("user add carol --admin --password-stdin", PASSWORD);
   t.strictSame(result, done("Added carol, an administrator."));
-  t.equal(gatehouse.snapshot.grants.get("carol")?.get("*")?.role, "Owner");
+  t.equal(grantOn(gatehouse.snapshot, "carol", "*")?.role, "Owner");
 });
 
 t.test("user add --admin makes the access file where there is none", async (t) => {

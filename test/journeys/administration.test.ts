@@ -1,4 +1,5 @@
 import t, { type Test } from "tap";
+import { grantOn } from "../../src/access/snapshot.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
@@ -151,7 +152,7 @@ async function checkRules(t: Test, gateway: TestGateway, rules: readonly Rule[])
 function checkDone(t: Test, gateway: TestGateway, request: string): void {
   const [method, name = "", what = "", role] = request.split(" ");
   const snapshot = snapshotOn(gateway);
-  if (method === "PUT") t.equal(snapshot.grants.get(name)?.get(what)?.role, role);
+  if (method === "PUT") t.equal(grantOn(snapshot, name, what)?.role, role);
   else if (method === "PATCH") {
     const { email, disabled } = snapshot.users.get(name) ?? {};
     t.ok(what === "email" ? email === "new@example.com" : disabled === true);
@@ -231,7 +232,7 @@ t.test("a percent-encoded name is decoded once, and must be a name then", async 
     t.equal((await put(route)).status, 200, route);
   }
   t.strictSame([...(snapshotOn(gateway).grants.get("rita")?.keys() ?? [])], ["main", "*", "side"]);
-  t.equal(snapshotOn(gateway).grants.get("idp:alice")?.get("main")?.role, "ReadOnly");
+  t.equal(grantOn(snapshotOn(gateway), "idp:alice", "main")?.role, "ReadOnly");
   const refused: [route: string, code: string][] = [
     ["rita/%252A", "invalid_database"],
     ["rita/a%2Fb", "invalid_database"],

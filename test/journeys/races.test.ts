@@ -1,6 +1,6 @@
 import { appendFileSync } from "node:fs";
 import t from "tap";
-import { isAdministrator, type Snapshot } from "../../src/access/snapshot.ts";
+import { grantOn, isAdministrator, type Snapshot } from "../../src/access/snapshot.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
 import { accessFile, grant, refusedBy, user } from "../access/kit.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
@@ -95,12 +95,12 @@ t.test("who is demoted while it grants has granted nothing after that", async (t
     for (const name of names.slice(12)) late.push(await give(name));
     const answers = [...(await Promise.all(early)), ...late];
     await demotion;
-    const { grants: written } = snapshotOn(gateway);
+    const written = snapshotOn(gateway);
     const lines = textOf(gateway).split("\n");
     const marker = lines.indexOf('username = "idp:marker"');
     for (const [number, { status }] of answers.entries()) {
       const name = names[number] ?? "";
-      const role = written.get(name)?.get("main")?.role;
+      const role = grantOn(written, name, "main")?.role;
       t.equal(role !== undefined, status === 200, "what was answered is what was done");
       if (role !== undefined) t.ok(lines.lastIndexOf(`username = "${name}"`) < marker, name);
       between[status === 200 ? "passed" : "refused"]++;
@@ -182,9 +182,9 @@ t.test("the command line and the API at one time lose nothing", async (t) => {
     made.push(username);
   }
   for (const { code, stderr } of await finished) t.equal(code, 0, stderr);
-  const { grants: written } = snapshotOn(gateway);
-  for (const name of names) t.equal(written.get(name)?.get("main")?.role, "DbAdmin");
-  for (const name of made) t.equal(written.get(name)?.get("main")?.role, "ReadOnly");
+  const written = snapshotOn(gateway);
+  for (const name of names) t.equal(grantOn(written, name, "main")?.role, "DbAdmin");
+  for (const name of made) t.equal(grantOn(written, name, "main")?.role, "ReadOnly");
   await untilInForce(gateway);
   await succeed(gateway.request("/api/access", { headers: { authorization: `Bearer ${root}` } }));
 });
@@ -200,7 +200,7 @@ t.test("what an operator saves while a machine is writing is not overwritten", a
   });
   t.equal(judged, 2, "the change is judged again, by what was saved");
   t.match(written.bytes.toString(), "# saved meanwhile\n");
-  t.equal(written.snapshot.grants.get("idp:alice")?.get("main")?.role, "ReadOnly");
+  t.equal(grantOn(written.snapshot, "idp:alice", "main")?.role, "ReadOnly");
 
   const refusal = await refusedBy(
     changeAccessFile(file, () => {

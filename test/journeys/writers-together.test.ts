@@ -3,6 +3,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import { decide } from "../../src/access/policy.ts";
 import { type Role, roles } from "../../src/access/roles.ts";
+import { grantOn } from "../../src/access/snapshot.ts";
 import { grant, user } from "../access/kit.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
@@ -119,7 +120,7 @@ class Writers {
 function checkFile(t: Test, gateway: TestGateway, { expected, comments }: Writers): void {
   const snapshot = snapshotOn(gateway);
   for (const [name, role] of expected) {
-    t.equal(snapshot.grants.get(name)?.get("main")?.role, role, name);
+    t.equal(grantOn(snapshot, name, "main")?.role, role, name);
     const hasRecord = role !== undefined && !name.includes(":");
     t.equal(snapshot.users.has(name), hasRecord);
   }

@@ -6,6 +6,7 @@ import type { Test } from "tap";
 import { type Decision, decide, decideAll, decideQuery } from "../../src/access/policy.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { collectGrants, entriesIn } from "../../src/access/user-grants.ts";
 import type { Answering } from "../../src/mcp/answering.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { Principal } from "../../src/mcp/principal.ts";
@@ -38,8 +39,8 @@ export function snapshotOf(grants: Grants): Snapshot {
     ([username, roles]) =>
       [
         username,
-        new Map(
-          Object.entries(roles).map(([database, role]) => [database, { username, database, role }]),
+        collectGrants(
+          Object.entries(roles).map(([database, role]) => ({ username, database, role })),
         ),
       ] as const,
   );
@@ -49,6 +50,7 @@ export function snapshotOf(grants: Grants): Snapshot {
     users: new Map(),
     grants: new Map(byUser),
     databases: new Map(databases.map((name) => [name.toLowerCase(), name])),
+    boundaries: [],
   };
 }
 
@@ -69,7 +71,7 @@ export const plainAnswer: Answering = { answerHeaders: () => [], onRefused() {} 
 /** True if one of the user's grants gives the right. */
 export function mayUseBy(snapshot: Snapshot) {
   return ({ subject }: Principal, permission: PermissionClass): boolean =>
-    [...grantsOf(snapshot, subject.username).values()].some(({ role }) =>
+    entriesIn(grantsOf(snapshot, subject.username)).some(({ role }) =>
       roleAllows(role, permission),
     );
 }

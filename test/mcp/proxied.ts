@@ -3,6 +3,7 @@ import type { Test } from "tap";
 import { decide } from "../../src/access/policy.ts";
 import { roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { entriesIn } from "../../src/access/user-grants.ts";
 import type { Principal } from "../../src/mcp/principal.ts";
 import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
 import type { SessionRegister } from "../../src/mcp/proxy/sessions.ts";
@@ -44,7 +45,7 @@ function rightsBy(snapshot: Snapshot, { subject }: Principal): Rights {
     decide: ({ permission }, database) => decide(snapshot, subject, permission, database),
     mayUse: (permission, database) =>
       database === undefined
-        ? [...grantsOf(snapshot, subject.username).values()].some(({ role }) =>
+        ? entriesIn(grantsOf(snapshot, subject.username)).some(({ role }) =>
             roleAllows(role, permission),
           )
         : decide(snapshot, subject, permission, database).allowed,

@@ -2,7 +2,7 @@ import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
 import { isDatabaseOrEvery } from "../../access/records.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
-import { grantsOf, type Snapshot } from "../../access/snapshot.ts";
+import { grantOn, grantsOf, type Snapshot } from "../../access/snapshot.ts";
 import { type McpScope, mcpScopes } from "../scopes.ts";
 
 const TYPE = "database_access";
@@ -48,13 +48,14 @@ export interface Choice {
  */
 export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
   const grants = grantsOf(snapshot, username);
-  const everywhere = grants.get(EVERY_DATABASE);
   const names = new Set(grants.keys());
-  if (everywhere !== undefined) for (const name of snapshot.databases.values()) names.add(name);
+  if (grants.has(EVERY_DATABASE)) for (const name of snapshot.databases.values()) names.add(name);
   names.delete(EVERY_DATABASE);
   return Array.from(names, (database) => ({
     database,
-    role: (grants.get(database) ?? everywhere)?.role ?? "",
+    role:
+      (grantOn(snapshot, username, database) ?? grantOn(snapshot, username, EVERY_DATABASE))
+        ?.role ?? "",
   })).sort((a, b) => a.database.localeCompare(b.database));
 }
 

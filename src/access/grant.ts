@@ -1,0 +1,97 @@
+/** What the access file can give and take away, as types. */
+
+import type { PermissionClass } from "../query/permissions.ts";
+import type { Role } from "./roles.ts";
+
+/** What an entry gives: a role, or nothing at all where a wider entry would give one. */
+export type EntryRole = Role | "None";
+
+/** A value of a row filter or of an attribute. Whole numbers alone; bigint past a double's reach. */
+export type Literal = string | number | bigint | boolean;
+
+/** What is known of a user beyond its name, for the row filters that refer to it. */
+export type AttributeValue = Literal | readonly Literal[];
+export type Attributes = ReadonlyMap<string, AttributeValue>;
+
+/** The operators of a row filter. */
+export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;
+export type RowComparison = (typeof rowComparisons)[number];
+
+/**
+ * One condition of a row filter, as it is written: text that begins with `@` stands for an
+ * attribute of the caller, `@username` for its name, and `@@x` for the text `@x`.
+ */
+export interface RowCondition {
+  readonly column: string;
+  readonly cmp: RowComparison;
+  readonly value: Literal | readonly Literal[];
+}
+
+/** Limits that an entry or a boundary may set. */
+export interface Limits {
+  /** Rows that an answer has at most. */
+  readonly maxRows?: number;
+  /** Rows that one query inserts, updates or deletes at most. */
+  readonly maxChanges?: number;
+  /** Rights whose use somebody has to approve. */
+  readonly requireApproval?: readonly PermissionClass[];
+  /** Who approves; if it is left out, who may grant there. */
+  readonly approvers?: readonly string[];
+}
+
+/** An entry of the access file: what a user is given. Equal grants are equal in every field. */
+export interface Grant extends Limits {
+  readonly username: string;
+  /** A database, or `*` for every one. */
+  readonly database: string;
+  readonly role: EntryRole;
+  /** Names of tables, and patterns with `*` at their end; absent for the whole database. */
+  readonly tables?: readonly string[];
+  /** The only columns that may be named; absent for all. */
+  readonly columns?: readonly string[];
+  /** The only columns that may be written; absent for those that may be named. */
+  readonly writableColumns?: readonly string[];
+  /** What all rows fulfil that are read, changed or added. */
+  readonly rowFilter?: readonly RowCondition[];
+  /** Columns that the `where` of an Update or Delete pins. */
+  readonly requireWhere?: readonly string[];
+  /** Epoch milliseconds from which on the entry is over. */
+  readonly expires?: number;
+}
+
+/** The doors through which a query can come. */
+export type EntryPoint = "mcp" | "query";
+
+/** How many requests pass in a window of time. */
+export interface RateLimit {
+  readonly count: number;
+  readonly windowMs: number;
+}
+
+/** A permission boundary: what passes at most, whatever the caller's own entries say. */
+export interface Boundary extends Limits {
+  readonly via: EntryPoint;
+  /** The OAuth client that it is for; absent for every one. */
+  readonly client?: string;
+  /** The user that it is for; absent for every one. */
+  readonly username?: string;
+  /** The database that it is for; absent for every one. */
+  readonly database?: string;
+  readonly role?: EntryRole;
+  readonly rateLimit?: RateLimit;
+}
+
+/** True for an entry by which a query is judged beyond its role on a whole database. */
+export function isNarrowing(grant: Grant): boolean {
+  return (
+    grant.role === "None" ||
+    grant.tables !== undefined ||
+    grant.columns !== undefined ||
+    grant.writableColumns !== undefined ||
+    grant.rowFilter !== undefined ||
+    grant.requireWhere !== undefined ||
+    grant.maxRows !== undefined ||
+    grant.maxChanges !== undefined ||
+    grant.requireApproval !== undefined
+  );
+}

@@ -1,0 +1,56 @@
+/**
+ * A name without what a database may not tell apart: case, Unicode's compatible forms, marks, and
+ * characters that are not seen. Two names that fold alike may be one to the database.
+ */
+export function foldName(name: string): string {
+  const plain = isAscii(name)
+    ? name
+    : name.normalize("NFKD").replace(/[\p{M}\p{Default_Ignorable_Code_Point}]/gu, "");
+  // In upper case first: some letters that fold alike are told apart by their lower case alone.
+  return isAscii(plain) ? plain.toLowerCase() : plain.toUpperCase().toLowerCase();
+}
+
+function isAscii(text: string): boolean {
+  for (let at = 0; at < text.length; at++) if (text.charCodeAt(at) > 0x7f) return false;
+  return true;
+}
+
+/** Names by which others are judged that fold alike. Takes little room for names in lower case. */
+export class FoldedNames {
+  readonly #has: (name: string) => boolean;
+  /** Names that are not their own folded form, by that; null for several of one form. */
+  readonly #odd = new Map<string, string | null>();
+
+  /** @param has whether a name is one of the names, in its exact spelling */
+  constructor(has: (name: string) => boolean) {
+    this.#has = has;
+  }
+
+  /** To be called for each of the names. */
+  add(name: string): void {
+    const folded = foldName(name);
+    if (folded === name) return;
+    const known = this.#odd.get(folded);
+    this.#odd.set(folded, known === undefined || known === name ? name : null);
+  }
+
+  /** True if one of the names differs from `name` by case or Unicode form alone. */
+  hasOtherSpelling(name: string): boolean {
+    const folded = foldName(name);
+    if (folded !== name && this.#has(folded)) return true;
+    const odd = this.#odd.get(folded);
+    return odd !== undefined && odd !== name;
+  }
+
+  /** One of the names that fold to `folded` but do not begin `name`, which folds to more. */
+  hasOtherBeginning(name: string): boolean {
+    const folded = foldName(name);
+    for (let length = 0; length <= folded.length; length++) {
+      const beginning = folded.slice(0, length);
+      if (this.#has(beginning) && !name.startsWith(beginning)) return true;
+      const odd = this.#odd.get(beginning);
+      if (odd !== undefined && (odd === null || !name.startsWith(odd))) return true;
+    }
+    return false;
+  }
+}

@@ -1,0 +1,220 @@
+import { type Grant, isNarrowing } from "./grant.ts";
+import { FoldedNames } from "./name-folding.ts";
+import { EVERY_DATABASE } from "./roles.ts";
+
+/** The entries for one place: one for good, and one that wins while it lasts. */
+export interface Place {
+  lasting: Grant | undefined;
+  temporary: Grant | undefined;
+}
+
+/** Puts an entry in its place. False if one of its kind is there already. */
+function settle(place: Place, grant: Grant): boolean {
+  const kind = grant.expires === undefined ? "lasting" : "temporary";
+  if (place[kind] !== undefined) return false;
+  place[kind] = grant;
+  return true;
+}
+
+function emptyPlace(): Place {
+  return { lasting: undefined, temporary: undefined };
+}
+
+/** The part of a pattern that a name begins with; undefined for a name. */
+export function prefixOf(table: string): string | undefined {
+  return table.endsWith("*") ? table.slice(0, -1) : undefined;
+}
+
+/** Patterns of table names, no two of which fit one name: each as what a name begins with. */
+class Patterns {
+  readonly places = new Map<string, Place>();
+  readonly folded = new FoldedNames((prefix) => this.places.has(prefix));
+  readonly #lengths = new Set<number>();
+  /** The beginnings of longer patterns, of the lengths that patterns have. */
+  readonly #beginnings = new Set<string>();
+
+  /** The pattern that fits a name. */
+  fitting(name: string): string | undefined {
+    for (const length of this.#lengths) {
+      const prefix = name.slice(0, length);
+      if (prefix.length === length && this.places.has(prefix)) return prefix;
+    }
+    return undefined;
+  }
+
+  /** Adds a pattern. False if another one fits some of its names. */
+  add(prefix: string): boolean {
+    this.#noteLength(prefix.length);
+    if (this.#beginnings.has(prefix) || this.fitting(prefix) !== undefined) return false;
+    for (const length of this.#lengths) {
+      if (length < prefix.length) this.#beginnings.add(prefix.slice(0, length));
+    }
+    this.places.set(prefix, emptyPlace());
+    this.folded.add(prefix);
+    return true;
+  }
+
+  #noteLength(length: number): void {
+    if (this.#lengths.has(length)) return;
+    this.#lengths.add(length);
+    for (const known of this.places.keys()) {
+      if (known.length > length) this.#beginnings.add(known.slice(0, length));
+    }
+  }
+}
+
+/** Why an entry cannot stand beside the others of its user. */
+export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap";
+
+/** The entries of a user on one database (or `*`) that are not just one for the whole of it. */
+export class DatabaseGrants {
+  /** In the order of the file. */
+  readonly all: Grant[] = [];
+  readonly whole = emptyPlace();
+  readonly tables = new Map<string, Place>();
+  readonly patterns = new Patterns();
+  readonly #folded = new FoldedNames((name) => this.tables.has(name));
+
+  /** Adds an entry; what is wrong with it, if anything is. */
+  add(grant: Grant): GrantConflict | undefined {
+    this.all.push(grant);
+    if (grant.tables === undefined) {
+      return settle(this.whole, grant) ? undefined : "database_taken";
+    }
+    for (const table of grant.tables) {
+      const conflict = this.#addTable(table, grant);
+      if (conflict !== undefined) return conflict;
+    }
+    return undefined;
+  }
+
+  #addTable(table: string, grant: Grant): GrantConflict | undefined {
+    const prefix = prefixOf(table);
+    if (prefix !== undefined) {
+      const { places } = this.patterns;
+      if (!places.has(prefix) && !this.patterns.add(prefix)) return "patterns_overlap";
+      return settle(places.get(prefix) ?? emptyPlace(), grant) ? undefined : "table_taken";
+    }
+    let place = this.tables.get(table);
+    if (place === undefined) {
+      place = emptyPlace();
+      this.tables.set(table, place);
+      this.#folded.add(table);
+    }
+    return settle(place, grant) ? undefined : "table_taken";
+  }
+
+  /** True if a table is named or fitted here that differs from this one by case alone. */
+  namesOtherwise(table: string): boolean {
+    return this.#folded.hasOtherSpelling(table) || this.patterns.folded.hasOtherBeginning(table);
+  }
+}
+
+/** The entries of one user, by database (or `*`): mostly one for the whole database, for good. */
+export interface UserGrants extends ReadonlyMap<string, Grant | DatabaseGrants> {
+  /** True if any of them narrows: then queries are judged by more than roles. */
+  readonly isNarrowed: boolean;
+}
+
+/** Gathers the entries of one user. */
+export class GrantCollection extends Map<string, Grant | DatabaseGrants> implements UserGrants {
+  isNarrowed = false;
+
+  /** Adds an entry; what is wrong with it, if anything is. */
+  add(grant: Grant): GrantConflict | undefined {
+    const { database } = grant;
+    const known = this.get(database);
+    this.isNarrowed ||= isNarrowing(grant);
+    if (known === undefined && grant.tables === undefined && grant.expires === undefined) {
+      this.set(database, grant);
+      return undefined;
+    }
+    if (known instanceof DatabaseGrants) return known.add(grant);
+    const grants = new DatabaseGrants();
+    if (known !== undefined) grants.add(known);
+    this.set(database, grants);
+    return grants.add(grant);
+  }
+}
+
+/** Some entries of one user, as they are looked up. No two of them may contradict each other. */
+export function collectGrants(grants: Iterable<Grant>): UserGrants {
+  const collection = new GrantCollection();
+  for (const grant of grants) collection.add(grant);
+  return collection;
+}
+
+/** All of some entries, in the order of the file as far as they are for one database. */
+export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
+  for (const held of grants.values()) {
+    if (held instanceof DatabaseGrants) yield* held.all;
+    else yield held;
+  }
+}
+
+function isSamePlace(one: Grant, other: Grant): boolean {
+  const placesOf = ({ tables = [] }: Grant) => new Set(tables);
+  return (
+    one.database === other.database &&
+    (one.expires === undefined) === (other.expires === undefined) &&
+    placesOf(one).symmetricDifference(placesOf(other)).size === 0
+  );
+}
+
+/** The entries with another one, in the place of the one that is there. */
+export function withGrant(grants: UserGrants, grant: Grant): UserGrants {
+  const changed = new GrantCollection();
+  let isPlaced = false;
+  for (const own of entriesIn(grants)) {
+    const isReplaced = isSamePlace(own, grant);
+    changed.add(isReplaced ? grant : own);
+    isPlaced ||= isReplaced;
+  }
+  if (!isPlaced) changed.add(grant);
+  return changed;
+}
+
+/** The entry for the whole of a database (or `*`) that is for good. */
+export function lastingGrant(grants: UserGrants, database: string): Grant | undefined {
+  const held = grants.get(database);
+  return held instanceof DatabaseGrants ? held.whole.lasting : held;
+}
+
+/**
+ * The entry for the whole of a database (or `*`), if it is for good and narrows nothing, and no
+ * other one there is in force.
+ *
+ * @param now epoch milliseconds
+ */
+export function standingGrant(
+  grants: UserGrants,
+  database: string,
+  now: number = Date.now(),
+): Grant | undefined {
+  const held = grants.get(database);
+  const standing = held instanceof DatabaseGrants ? held.whole.lasting : held;
+  if (standing === undefined || isNarrowing(standing)) return undefined;
+  const isAlone =
+    !(held instanceof DatabaseGrants) ||
+    held.all.every((grant) => grant === standing || hasGivenWay(grant, now));
+  return isAlone ? standing : undefined;
+}
+
+/** True for an entry for the whole database that has lapsed. */
+function hasGivenWay({ tables, expires }: Grant, now: number): boolean {
+  return tables === undefined && expires !== undefined && expires <= now;
+}
+
+/**
+ * The entries of the user through which it may reach something of a database, whether they have
+ * lapsed or not: those for it, and those for `*` unless one is for the whole of it.
+ */
+export function reachingEntries(grants: UserGrants, database: string): readonly Grant[] {
+  const allOf = (held: Grant | DatabaseGrants | undefined): readonly Grant[] =>
+    held === undefined ? [] : held instanceof DatabaseGrants ? held.all : [held];
+  const own = allOf(grants.get(database));
+  const isWhole = own.some(({ tables }) => tables === undefined);
+  return isWhole || database === EVERY_DATABASE
+    ? own
+    : [...own, ...allOf(grants.get(EVERY_DATABASE))];
+}
