@@ -14,15 +14,15 @@ import {
 } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
+import { namingUser } from "./operator.ts";
 import {
   type CommonOptions,
   changeAccess,
   loadFor,
   readAccess,
   withCommonOptions,
-} from "./files.ts";
+} from "./options.ts";
 import { FAILURE, print, printJson, printTable, UsageError } from "./output.ts";
-import { namingUser } from "./refusal-names.ts";
 import { withHouseStyle } from "./style.ts";
 
 function requireDatabase(database: string): void {

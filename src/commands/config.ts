@@ -9,10 +9,10 @@ import { knownDatabases } from "../gateway/own-engine.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { revocationsIn } from "../identity/live-revocations.ts";
 import { exposureWarnings } from "./exposure.ts";
-import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./options.ts";
 import { print } from "./output.ts";
+import { writeProblems } from "./start-checks.ts";
 import { withHouseStyle } from "./style.ts";
-import { writeProblems } from "./writable.ts";
 
 /** True if there are signing keys. */
 async function checkKeys({ configuration, serviceDirectory }: LoadedConfiguration) {

@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { configuredCosts } from "../identity/hash-costs.ts";
 import { hashPassword } from "../identity/password.ts";
-import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+import { type CommonOptions, loadFor, withCommonOptions } from "./options.ts";
 import { print } from "./output.ts";
 import { readNewPassword } from "./password.ts";
 import { withHouseStyle } from "./style.ts";

@@ -4,7 +4,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
 import type { KeyStore } from "../identity/key-store.ts";
-import { type CommonOptions, loadFor, withCommonOptions } from "./files.ts";
+import { type CommonOptions, loadFor, withCommonOptions } from "./options.ts";
 import { print, printJson, printTable } from "./output.ts";
 import { withHouseStyle } from "./style.ts";
 

@@ -15,10 +15,10 @@ import { tokenRole } from "../identity/token-role.ts";
 import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
-import { endClient, endFamily, listConnections } from "./connections.ts";
-import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./files.ts";
+import { endClient, endFamily, listConnections } from "./connected-apps.ts";
+import { namingUser, refusalOf } from "./operator.ts";
+import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./options.ts";
 import { print, UsageError } from "./output.ts";
-import { namingUser, refusalOf } from "./refusal-names.ts";
 import { withHouseStyle } from "./style.ts";
 
 /** RFC 9562, section 4. */

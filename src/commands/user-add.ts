@@ -10,11 +10,11 @@ import { configuredCosts } from "../identity/hash-costs.ts";
 import { hashPassword } from "../identity/password.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
-import { type CommonOptions, changeAccess, loadFor, readAccess } from "./files.ts";
 import { hintDatabase } from "./hint-database.ts";
+import { namingUser, refusalOf } from "./operator.ts";
+import { type CommonOptions, changeAccess, loadFor, readAccess } from "./options.ts";
 import { print } from "./output.ts";
 import { readNewPassword } from "./password.ts";
-import { namingUser, refusalOf } from "./refusal-names.ts";
 
 /** What `user add` is given. */
 interface AddOptions extends CommonOptions {

@@ -5,17 +5,16 @@ import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash-costs.ts";
 import { revocationsIn } from "../identity/live-revocations.ts";
 import { hashPassword } from "../identity/password.ts";
-
+import { namingUser, refusalOf } from "./operator.ts";
 import {
   type CommonOptions,
   changeAccess,
   loadFor,
   readAccess,
   withCommonOptions,
-} from "./files.ts";
+} from "./options.ts";
 import { plainly, print, printJson, printTable } from "./output.ts";
 import { readNewPassword } from "./password.ts";
-import { namingUser, refusalOf } from "./refusal-names.ts";
 import { withHouseStyle } from "./style.ts";
 import { addUser } from "./user-add.ts";
 

@@ -8,7 +8,7 @@ import {
 } from "../oauth/server/connections.ts";
 import { findState } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
-import { type CommonOptions, loadFor, readAccess } from "./files.ts";
+import { type CommonOptions, loadFor, readAccess } from "./options.ts";
 import { plainly, print, printJson, printTable } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
