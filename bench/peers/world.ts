@@ -2,7 +2,7 @@ import { createPublicKey, randomUUID } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { exportSPKI, generateKeyPair, importJWK, SignJWT } from "jose";
-import { saltFingerprint } from "../../src/identity/credential.ts";
+import { saltFingerprint } from "../../src/identity/authenticate.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 
 export type Algorithm = "ES256" | "RS256" | "HS256";

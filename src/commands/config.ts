@@ -7,7 +7,7 @@ import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/own-engine.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
-import { revocationsIn } from "../identity/live-revocations.ts";
+import { revocationsIn } from "../identity/revocation-file.ts";
 import { exposureWarnings } from "./exposure.ts";
 import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./options.ts";
 import { print } from "./output.ts";

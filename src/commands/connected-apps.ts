@@ -1,5 +1,5 @@
 import type { LoadedConfiguration } from "../config/load.ts";
-import { revocationsIn } from "../identity/live-revocations.ts";
+import { revocationsIn } from "../identity/revocation-file.ts";
 import {
   type Connection,
   connectionsOf,

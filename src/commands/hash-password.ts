@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { configuredCosts } from "../identity/hash-costs.ts";
+import { configuredCosts } from "../identity/hash.ts";
 import { hashPassword } from "../identity/password.ts";
 import { type CommonOptions, loadFor, withCommonOptions } from "./options.ts";
 import { print } from "./output.ts";

@@ -1,7 +1,7 @@
 import type { Key } from "node:readline";
 import { text } from "node:stream/consumers";
 import type { Configuration } from "../config/schema.ts";
-import { openPasswordRule, type PasswordRule } from "../identity/password-rule.ts";
+import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
 import { Cancelled, UsageError } from "./output.ts";
 
 /** The first line of standard input. */

@@ -6,7 +6,7 @@ import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { configuredCosts } from "../identity/hash-costs.ts";
+import { configuredCosts } from "../identity/hash.ts";
 import { hashPassword } from "../identity/password.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";

@@ -2,10 +2,11 @@ import { Command, Option } from "commander";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
-import { configuredCosts } from "../identity/hash-costs.ts";
-import { revocationsIn } from "../identity/live-revocations.ts";
+import { configuredCosts } from "../identity/hash.ts";
 import { hashPassword } from "../identity/password.ts";
+import { revocationsIn } from "../identity/revocation-file.ts";
 import { namingUser, refusalOf } from "./operator.ts";
+
 import {
   type CommonOptions,
   changeAccess,

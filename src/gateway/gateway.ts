@@ -2,7 +2,7 @@ import type { AccessRules } from "../access/access-rules.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { LiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
-import type { PasswordRule } from "../identity/password-rule.ts";
+import type { PasswordRule } from "../identity/password.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { PrincipalSources } from "../mcp/authenticate.ts";

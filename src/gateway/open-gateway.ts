@@ -1,9 +1,9 @@
 import { watchClock } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import { configuredCosts } from "../identity/hash-costs.ts";
+import { configuredCosts } from "../identity/hash.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
-import { openPasswordRule, type PasswordRule } from "../identity/password-rule.ts";
+import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";

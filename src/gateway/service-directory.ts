@@ -9,8 +9,7 @@ import { createAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
-import { hashPassword } from "../identity/password.ts";
-import type { PasswordRule } from "../identity/password-rule.ts";
+import { hashPassword, type PasswordRule } from "../identity/password.ts";
 import { invocation } from "../product.ts";
 import { dataDirectoryOf } from "./own-engine.ts";
 

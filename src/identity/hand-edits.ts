@@ -1,7 +1,7 @@
 import type { AccessRules, ReloadEvent } from "../access/access-rules.ts";
 import type { User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
-import { credentialOf } from "./credential.ts";
+import { credentialOf } from "./authenticate.ts";
 import type { LiveRevocations } from "./revocations.ts";
 
 /**

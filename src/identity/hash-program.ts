@@ -4,7 +4,7 @@ import { setPriority } from "node:os";
 import { messageCodec, type NoCalls } from "../ipc/channel.ts";
 import { leaveSignalsToParent, openParentChannel } from "../ipc/parent.ts";
 import { deriveHere } from "./hash.ts";
-import type { HashCalls } from "./hash-process.ts";
+import type { HashCalls } from "./hashing.ts";
 
 /**
  * Queries go first when the cores are short: a core that both want goes to hashes for about a

@@ -1,5 +1,63 @@
 import { argon2id, hash } from "argon2";
-import type { HashCosts } from "../access/password-hash.ts";
+import { formatPasswordHash, type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import type { Configuration } from "../config/schema.ts";
+import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
+
+/** The configured costs of a new hash. */
+export function configuredCosts({ auth }: Configuration): HashCosts {
+  return {
+    memory: auth.argon2_memory_cost,
+    time: auth.argon2_time_cost,
+    parallelism: auth.argon2_parallelism,
+  };
+}
+
+/** The part of a hash that tells its costs, each spelling of them once. */
+function* spellings({ users }: Snapshot): Steps<Map<string, string>> {
+  const found = new Map<string, string>();
+  yield* visitEach(users.values(), ({ passwordHash }) => {
+    if (passwordHash === undefined) return;
+    const beforeSalt = passwordHash.lastIndexOf("$", passwordHash.lastIndexOf("$") - 1);
+    found.set(passwordHash.slice(0, beforeSalt), passwordHash);
+  });
+  return found;
+}
+
+const nothing = Buffer.alloc(0);
+
+function nameOf(costs: HashCosts): string {
+  return formatPasswordHash({ costs, salt: nothing, hash: nothing });
+}
+
+/** True if both are the same costs. */
+export function areSameCosts(one: HashCosts, other: HashCosts): boolean {
+  return nameOf(one) === nameOf(other);
+}
+
+async function collect(snapshot: Snapshot, configured: HashCosts): Promise<readonly HashCosts[]> {
+  const all = new Map([[nameOf(configured), configured]]);
+  for (const hash of (await runCooperatively(spellings(snapshot))).values()) {
+    const costs = parsePasswordHash(hash)?.costs;
+    if (costs !== undefined) all.set(nameOf(costs), costs);
+  }
+  return [...all.values()];
+}
+
+const collected = new WeakMap<Snapshot, Promise<readonly HashCosts[]>>();
+
+/**
+ * Every costs that a hash on file has, and the configured ones: what each verification spends,
+ * whoever logs in. Looked up once for each state of the file.
+ */
+export function costsOnFile(
+  snapshot: Snapshot,
+  configured: HashCosts,
+): Promise<readonly HashCosts[]> {
+  const known = collected.get(snapshot) ?? collect(snapshot, configured);
+  collected.set(snapshot, known);
+  return known;
+}
 
 /** What one hash is derived from (Argon2id, RFC 9106, section 3.1). */
 export interface HashOrder {

@@ -6,8 +6,13 @@ import { readGuarded } from "../files/guarded.ts";
 import { lockFileOf, withLock } from "../files/lock.ts";
 import { giveToDirectoryOwner } from "../files/permissions.ts";
 import { watchFile } from "../files/watch.ts";
-import type { KeyChange, KeyStore } from "./key-store.ts";
-import { canSign, type StoredKey, storedKeyShape } from "./stored-key.ts";
+import {
+  canSign,
+  type KeyChange,
+  type KeyStore,
+  type StoredKey,
+  storedKeyShape,
+} from "./key-store.ts";
 
 /** Where the signing keys lie. */
 export function keysDirectoryOf(serviceDirectory: string): string {

@@ -1,10 +1,9 @@
 import type { KeyObject } from "node:crypto";
 import { type CryptoKey, importJWK, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
+import type { SigningAlgorithm } from "./jwt-verification.ts";
 import { ensureSigner, keyState, signerOf } from "./key-rotation.ts";
-import type { KeyStore } from "./key-store.ts";
-import type { SigningAlgorithm } from "./signature.ts";
-import { publicJwk, type StoredKey, verifierOf } from "./stored-key.ts";
+import { type KeyStore, publicJwk, type StoredKey, verifierOf } from "./key-store.ts";
 
 /** A key that signs, with the name that its tokens carry. */
 export interface SigningKey {

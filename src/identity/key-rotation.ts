@@ -1,9 +1,8 @@
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, generateSecret, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
 import { Refusal } from "../refusal.ts";
-import type { KeyChange, KeyStore } from "./key-store.ts";
-import type { SigningAlgorithm } from "./signature.ts";
-import { type StoredKey, storedKeyShape } from "./stored-key.ts";
+import type { SigningAlgorithm } from "./jwt-verification.ts";
+import { type KeyChange, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
 /** Seconds that a running gateway may still sign with a key after its retirement. */
 const HANDOVER = 60;

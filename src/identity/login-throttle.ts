@@ -1,7 +1,7 @@
 import { isUsername } from "../access/records.ts";
 import { Refusal } from "../refusal.ts";
 import { FailureLimit, MemoryFailureCounts } from "./failure-limit.ts";
-import { RecentLogins } from "./recent-logins.ts";
+import { RecentLogins } from "./hash-queue.ts";
 import {
   addressKey,
   type LoginThrottle,

@@ -3,15 +3,14 @@ import type { HashCosts } from "../access/password-hash.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
-import { credentialOf } from "./credential.ts";
-import { costsOnFile } from "./hash-costs.ts";
+import { credentialOf } from "./authenticate.ts";
+import { costsOnFile } from "./hash.ts";
 import type { HashClient } from "./hash-queue.ts";
 import type { Hashing } from "./hashing.ts";
 import { isWeaker, strengthenHash, verifyPassword } from "./password.ts";
 import type { Revocations } from "./revocations.ts";
 import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts";
-import type { TokenAuthority } from "./token.ts";
-import { tokenRole } from "./token-role.ts";
+import { type TokenAuthority, tokenRole } from "./token.ts";
 
 /** What a client sends to log in. */
 export interface LoginRequest {

@@ -5,9 +5,9 @@ import {
   type PasswordHash,
   parsePasswordHash,
 } from "../access/password-hash.ts";
+import type { Configuration } from "../config/schema.ts";
 import { Refusal } from "../refusal.ts";
-import { type Derive, deriveHere } from "./hash.ts";
-import { areSameCosts } from "./hash-costs.ts";
+import { areSameCosts, type Derive, deriveHere } from "./hash.ts";
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
@@ -97,4 +97,24 @@ export async function strengthenHash(
 ): Promise<string> {
   const salt = parsePasswordHash(onFile)?.salt;
   return hashPassword(password, costs, { derive, ...(salt && { salt }) });
+}
+
+/** Asked wherever a password is set. @throws Refusal saying why it may not be */
+export type PasswordRule = (password: string) => void;
+
+/** Common passwords, in lower case. */
+async function commonPasswords(): Promise<ReadonlySet<string>> {
+  // Loaded here, since it is large and most gateways do without.
+  const { dictionary } = await import("@zxcvbn-ts/language-common");
+  return new Set(dictionary["passwords-common"].map((password) => password.toLowerCase()));
+}
+
+/** What a password must be where this configuration holds. */
+export async function openPasswordRule({ auth }: Configuration): Promise<PasswordRule> {
+  if (!auth.refuse_common_passwords) return requireUsablePassword;
+  const common = await commonPasswords();
+  return (password) => {
+    requireUsablePassword(password);
+    if (common.has(normalized(password).toLowerCase())) throw new Refusal("password_common");
+  };
 }

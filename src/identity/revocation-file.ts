@@ -1,171 +1,140 @@
-import { existsSync } from "node:fs";
-import { open } from "node:fs/promises";
-import path from "node:path";
-import * as z from "zod";
-import { isExternalUsername, isUsername } from "../access/records.ts";
-import { forgettableBefore, steadySeconds } from "../clock.ts";
-import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { replaceFile, syncDirectory } from "../files/atomic.ts";
-import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
-import { withLock } from "../files/lock.ts";
-import { giveToDirectoryOwner } from "../files/permissions.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
+import { watchFile } from "../files/watch.ts";
+import { Refusal } from "../refusal.ts";
+import { addRevocations, missingSteps, readRevocations } from "./revocation-lines.ts";
+import {
+  indexSteps,
+  type LiveRevocations,
+  type Revocation,
+  type RevocationStore,
+  type Revocations,
+  revocationOfUser,
+} from "./revocations.ts";
 
-/** Seconds for which the longest token lives: a revocation older than that has nothing to revoke. */
-export const LONGEST_TOKEN_LIFETIME = 366 * 24 * 3600;
-
-const seconds = z.int().nonnegative();
-const username = z.string().refine((name) => isUsername(name) || isExternalUsername(name));
-const tokenShape = z.strictObject({ jti: z.string().min(1).max(128), until: seconds });
-const userShape = z.strictObject({ user: username, before: seconds });
-const lineShape = z.union([tokenShape, userShape]);
-
-/**
- * One line of the revocations file: a token until it expires, or every token of a user that was
- * issued before a moment. Times in epoch seconds.
- */
-export type Revocation = z.infer<typeof lineShape>;
-
-/** The revocations file cannot be used. */
-export class RevocationFileError extends Error {
-  readonly file: string;
-  readonly line: number;
-
-  constructor(file: string, line: number) {
-    super(`${file}:${line}: is neither {"jti", "until"} nor {"user", "before"} as JSON`);
-    this.name = "RevocationFileError";
-    this.file = file;
-    this.line = line;
-  }
+function failed(detail: string, cause: unknown): Refusal {
+  return new Refusal("revocation_failed", { detail, cause });
 }
 
-/** What the file holds, and whether its last line was cut off while it was written. */
-interface Contents {
-  readonly revocations: readonly Revocation[];
-  readonly isTorn: boolean;
-}
-
-function parseLine(line: string): Revocation | undefined {
+/** Adds revocations to the file. @throws Refusal `revocation_failed`: then nothing was revoked */
+async function revoke(file: string, ...revocations: readonly Revocation[]): Promise<void> {
   try {
-    return lineShape.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
+    await addRevocations(file, revocations);
+  } catch (cause) {
+    throw failed(cause instanceof Error ? cause.message : "unknown", cause);
   }
-}
-
-/** The lines that have an end. */
-function* wholeLines(text: string): Generator<string, void, void> {
-  let start = 0;
-  for (let end = text.indexOf("\n"); end !== -1; end = text.indexOf("\n", start)) {
-    yield text.slice(start, end);
-    start = end + 1;
-  }
-}
-
-function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
-  const text = yield* decodeSteps(file, bytes);
-  const revocations: Revocation[] = [];
-  yield* visitEach(wholeLines(text), (line, index) => {
-    if (line.trim() === "") return;
-    const revocation = parseLine(line);
-    if (revocation === undefined) throw new RevocationFileError(file, index + 1);
-    revocations.push(revocation);
-  });
-  // A line without an end was never acknowledged, unless somebody wrote it by hand.
-  const unfinished = text.slice(text.lastIndexOf("\n") + 1);
-  const last = unfinished === "" ? undefined : parseLine(unfinished);
-  if (last !== undefined) revocations.push(last);
-  return { revocations, isTorn: unfinished !== "" };
-}
-
-async function readContents(file: string, checkRead: boolean): Promise<Contents> {
-  if (!existsSync(file)) return { revocations: [], isTorn: false };
-  return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
 /**
- * Reads the revocations; a file that does not exist holds none.
+ * The revocations of a file, for whoever does not follow them, such as a command. To read them
+ * throws RevocationFileError, UnsafeFileError or the file system's error.
  *
- * @throws RevocationFileError, UnsafeFileError or the file system's error
+ * @param options.checkRead also refuse to read a file that others may read
  */
-export async function readRevocations(
-  file: string,
-  options: { checkRead: boolean },
-): Promise<readonly Revocation[]> {
-  return (await readContents(file, options.checkRead)).revocations;
-}
+export function revocationsIn(file: string, options: { checkRead: boolean }): RevocationStore {
+  async function read({ checkRead }: typeof options) {
+    const revocations = await readRevocations(file, { checkRead });
+    const index = await runCooperatively(indexSteps(revocations));
+    return Object.assign(index, { count: revocations.length });
+  }
 
-/** When every token that the revocation is about has expired by itself, in epoch seconds. */
-function endOf(revocation: Revocation): number {
-  return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_LIFETIME;
-}
-
-/** The revocation as the file holds it, by which two can be compared. */
-function toLine(revocation: Revocation): string {
-  return `${JSON.stringify(revocation)}\n`;
-}
-
-/** The revocations as the file holds them, each once. */
-export function* linesOf(revocations: Iterable<Revocation>): Steps<Set<string>> {
-  const lines = new Set<string>();
-  yield* visitEach(revocations, (revocation) => lines.add(toLine(revocation)));
-  return lines;
-}
-
-/** The revocations of `some` that `others` do not hold and that still have something to revoke. */
-export function* missingSteps(
-  others: readonly Revocation[],
-  some: readonly Revocation[],
-): Steps<Revocation[]> {
-  if (some.length === 0) return [];
-  const held = yield* linesOf(others);
-  const missing: Revocation[] = [];
-  const now = steadySeconds();
-  yield* visitEach(some, (revocation) => {
-    if (endOf(revocation) >= now && !held.has(toLine(revocation))) missing.push(revocation);
-  });
-  return missing;
-}
-
-async function append(file: string, revocation: Revocation): Promise<void> {
-  const isNew = !existsSync(file);
-  const handle = await open(file, "a", 0o600);
-  try {
-    if (isNew) giveToDirectoryOwner(file);
-    const { size } = await handle.stat();
+  async function knownToChange(): Promise<Revocations> {
     try {
-      await handle.writeFile(toLine(revocation));
-      await handle.sync();
-    } catch (error) {
-      // A full disk may have taken half of the line, which was not acknowledged.
-      await handle.truncate(size);
-      throw error;
+      return await read({ checkRead: false });
+    } catch (cause) {
+      throw failed(`${file} cannot be read`, cause);
     }
-  } finally {
-    await handle.close();
   }
-  if (isNew) await syncDirectory(path.dirname(file));
+
+  return {
+    read: () => read(options),
+    revokeToken: ({ tokenId, expiresAt }) => revoke(file, { jti: tokenId, until: expiresAt }),
+    async revokeUser(user, before) {
+      if (before !== undefined) return revoke(file, { user, before });
+      return revoke(file, revocationOfUser(await knownToChange(), user));
+    },
+  };
+}
+
+export interface RevocationOptions {
+  /** Also refuse a file that others may read. */
+  readonly checkRead: boolean;
+  /** Told when the file cannot be used, or what it lacks cannot be written back. */
+  readonly onFailure: (error: unknown) => void;
+  /** Told how many revocations the file has lost, before they are written back. */
+  readonly onLost: (count: number) => void;
+  /** Has the other processes read what was just added; done once they have. */
+  readonly tellOthers?: () => Promise<void>;
 }
 
 /**
- * Adds revocations; when this resolves they are on disk. Those are pruned on occasion whose end is
- * past beyond doubt, so that a clock that jumps ahead makes nothing forgotten.
+ * Loads the revocations and keeps them in step with the file. Whatever happens to the file later,
+ * what was in force stays so: one that cannot be used changes nothing, and to one that holds less
+ * than before, such as an older copy, what it lacks is written back.
  *
- * @throws RevocationFileError, LockTimeoutError, LockRefusedError or the file system's error; then
- *   nothing was revoked
+ * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
  */
-export async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
-  await withLock(file, async () => {
-    const { revocations, isTorn } = await readContents(file, false);
-    const limit = forgettableBefore();
-    const kept = revocations.filter((old) => endOf(old) >= limit);
-    const isMostlyPast = kept.length < revocations.length / 2;
-    const [only, ...others] = added;
-    if (only !== undefined && others.length === 0 && !isTorn && !isMostlyPast) {
-      await append(file, only);
-      return;
+export async function openRevocations(
+  file: string,
+  options: RevocationOptions,
+): Promise<LiveRevocations> {
+  let inForce = await readRevocations(file, options);
+  let index = await runCooperatively(indexSteps(inForce));
+  let lost: readonly Revocation[] = [];
+  let stale = false;
+  let reloading: Promise<void> = Promise.resolve();
+
+  /** Puts in force what the file holds, besides what was in force. */
+  async function join(): Promise<void> {
+    watch.note();
+    const read = await readRevocations(file, options);
+    const missing = await runCooperatively(missingSteps(read, inForce));
+    const all = [...missing, ...read];
+    index = await runCooperatively(indexSteps(all));
+    [inForce, lost] = [all, missing];
+  }
+
+  async function reloadNow(): Promise<void> {
+    try {
+      await join();
+      if (lost.length > 0) {
+        options.onLost(lost.length);
+        await addRevocations(file, lost);
+        await join();
+      }
+      stale = lost.length > 0;
+    } catch (error) {
+      stale = true;
+      options.onFailure(error);
     }
-    const lines = await runCooperatively(linesOf([...kept, ...added]));
-    await replaceFile(file, [...lines].join(""));
-    giveToDirectoryOwner(file);
-  });
+  }
+
+  function reload(): Promise<void> {
+    reloading = reloading.then(reloadNow);
+    return reloading;
+  }
+
+  async function add(revocation: Revocation): Promise<void> {
+    await revoke(file, revocation, ...lost);
+    await Promise.all([reload(), options.tellOthers?.()]);
+  }
+
+  const watch = watchFile(file, reload);
+  return {
+    isRevoked: (token) => index.isRevoked(token),
+    earliestIssue: (username) => index.earliestIssue(username),
+    get users() {
+      return index.users;
+    },
+    get stale() {
+      return stale;
+    },
+    revokeToken: ({ tokenId, expiresAt }) => add({ jti: tokenId, until: expiresAt }),
+    revokeUser: (user, before) =>
+      add(before === undefined ? revocationOfUser(index, user) : { user, before }),
+    reload,
+    async close() {
+      await watch.close();
+      await reloading;
+    },
+  };
 }

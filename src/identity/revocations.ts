@@ -1,4 +1,17 @@
+import { epochSeconds } from "../clock.ts";
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import type { TokenClaims } from "./token.ts";
+
+/** Seconds for which the longest token lives: a revocation older than that has nothing to revoke. */
+export const LONGEST_TOKEN_LIFETIME = 366 * 24 * 3600;
+
+/**
+ * What is held: a token until it expires, or every token of a user that was issued before a moment.
+ * Times in epoch seconds.
+ */
+export type Revocation =
+  | { readonly jti: string; readonly until: number }
+  | { readonly user: string; readonly before: number };
 
 /** The revocations at one moment. */
 export interface Revocations {
@@ -9,7 +22,7 @@ export interface Revocations {
 
 /**
  * Revocations, wherever they are held for good: the revocations file is one such place
- * (`live-revocations.ts`), and what it looks like concerns nobody else.
+ * (`revocation-file.ts`), and what it looks like concerns nobody else.
  */
 export interface RevocationStore {
   /** Those that are held now, and how many there are. */
@@ -41,4 +54,41 @@ export interface LiveRevocations extends Revocations, Omit<RevocationStore, "rea
   /** Reads now; resolves when what is held is in force or was refused. */
   reload(): Promise<void>;
   close(): Promise<void>;
+}
+
+/** Revocations as they are looked up. */
+export class RevocationIndex implements Revocations {
+  readonly users = new Map<string, number>();
+  readonly #tokens = new Set<string>();
+
+  add(revocation: Revocation): void {
+    if ("jti" in revocation) this.#tokens.add(revocation.jti);
+    else {
+      const { user, before } = revocation;
+      this.users.set(user, Math.max(before, this.earliestIssue(user)));
+    }
+  }
+
+  isRevoked({ tokenId, username, issuedAt }: Parameters<Revocations["isRevoked"]>[0]): boolean {
+    return this.#tokens.has(tokenId) || issuedAt < this.earliestIssue(username);
+  }
+
+  earliestIssue(username: string): number {
+    return this.users.get(username) ?? 0;
+  }
+}
+
+/** Indexes revocations. */
+export function* indexSteps(revocations: readonly Revocation[]): Steps<RevocationIndex> {
+  const index = new RevocationIndex();
+  yield* visitEach(revocations, (revocation) => index.add(revocation));
+  return index;
+}
+
+/**
+ * A revocation of every token that `user` has by now, those of this very second, and those issued
+ * after an earlier revocation, among them.
+ */
+export function revocationOfUser(known: Revocations, user: string): Revocation {
+  return { user, before: Math.max(epochSeconds(), known.earliestIssue(user)) + 1 };
 }

@@ -1,13 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { SignJWT } from "jose";
+import { decide } from "../access/policy.ts";
 import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/records.ts";
-import { isRole, type Role } from "../access/roles.ts";
+import { EVERY_DATABASE, isRole, type Role, widestRole } from "../access/roles.ts";
+import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { entriesIn } from "../access/user-grants.ts";
 import { epochSeconds } from "../clock.ts";
 import type { TokenMetrics } from "../observe/component-metrics.ts";
-import { invalidToken, type JsonObject } from "./compact-jws.ts";
+import { Refusal } from "../refusal.ts";
+import { invalidToken, isSeconds, type JsonObject, type Pin } from "./jwt-verification.ts";
 import type { KeyRing } from "./key-ring.ts";
 import { VerifiedTokens } from "./verified-tokens.ts";
-import { isSeconds, type Pin } from "./verify-pinned.ts";
 
 /** The audience of login tokens: this gateway, under whatever URL. */
 export const LOGIN_AUDIENCE = "gatehouse";
@@ -111,4 +114,22 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string): Count
     verify: (token) => verified.verify(token),
     metrics: verified.metrics,
   };
+}
+
+/**
+ * The role that the token names: the one on its database, or the widest of all.
+ *
+ * @throws Refusal if there is none on the database that was asked for
+ */
+export function tokenRole(
+  snapshot: Snapshot,
+  username: string,
+  database: string,
+): Role | undefined {
+  if (database === EVERY_DATABASE) return widestRole(entriesIn(grantsOf(snapshot, username)));
+  // Every role may read, so this asks whether there is any.
+  const subject = { username, tokenDatabase: database };
+  const { reason, role } = decide(snapshot, subject, "SELECT", database);
+  if (reason !== "allowed") throw new Refusal(reason);
+  return role === "None" ? undefined : role;
 }

@@ -1,7 +1,6 @@
 import t, { type Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { authenticate } from "../../src/identity/authenticate.ts";
-import { credentialOf } from "../../src/identity/credential.ts";
+import { authenticate, credentialOf } from "../../src/identity/authenticate.ts";
 import { keyFilesIn } from "../../src/identity/key-file.ts";
 import { openKeyRing } from "../../src/identity/key-ring.ts";
 import { revokeKey, rotateKey } from "../../src/identity/key-rotation.ts";

@@ -1,8 +1,8 @@
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { exportJWK, generateKeyPair, type JWK } from "jose";
 import t from "tap";
-import type { SigningAlgorithm } from "../../src/identity/signature.ts";
-import { canSign } from "../../src/identity/stored-key.ts";
+import type { SigningAlgorithm } from "../../src/identity/jwt-verification.ts";
+import { canSign } from "../../src/identity/key-store.ts";
 
 async function generate(algorithm: string): Promise<JWK> {
   const { privateKey } = await generateKeyPair(algorithm, { extractable: true });

@@ -1,4 +1,5 @@
 import t, { type Test } from "tap";
+import type { SigningAlgorithm } from "../../src/identity/jwt-verification.ts";
 import { keyFilesIn } from "../../src/identity/key-file.ts";
 import {
   ensureSigner,
@@ -9,9 +10,7 @@ import {
   rotateKey,
   signerOf,
 } from "../../src/identity/key-rotation.ts";
-import type { KeyStore } from "../../src/identity/key-store.ts";
-import type { SigningAlgorithm } from "../../src/identity/signature.ts";
-import type { StoredKey } from "../../src/identity/stored-key.ts";
+import type { KeyStore, StoredKey } from "../../src/identity/key-store.ts";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 
 const LIFETIME = 3600;

@@ -1,8 +1,7 @@
 import t from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import type { HashCosts } from "../../src/access/password-hash.ts";
-import { type Derive, deriveHere, type HashOrder } from "../../src/identity/hash.ts";
-import { costsOnFile } from "../../src/identity/hash-costs.ts";
+import { costsOnFile, type Derive, deriveHere, type HashOrder } from "../../src/identity/hash.ts";
 import {
   hashPassword,
   requireUsablePassword,

@@ -1,7 +1,7 @@
 import { createHmac, createSecretKey, type KeyObject } from "node:crypto";
 import { mock } from "node:test";
 import type { Test } from "tap";
-import type { Pin } from "../../src/identity/verify-pinned.ts";
+import type { Pin } from "../../src/identity/jwt-verification.ts";
 import { encodePart } from "./forge.ts";
 
 /** Epoch seconds at which a test of the clock begins. */

@@ -1,10 +1,14 @@
 import path from "node:path";
 import { CompactSign, importJWK } from "jose";
 import t from "tap";
+import {
+  type PinnedKeys,
+  type SigningAlgorithm,
+  signingAlgorithms,
+  verifySignature,
+} from "../../src/identity/jwt-verification.ts";
 import { makeKey } from "../../src/identity/key-rotation.ts";
-import { type SigningAlgorithm, signingAlgorithms } from "../../src/identity/signature.ts";
-import { verifierOf } from "../../src/identity/stored-key.ts";
-import { type PinnedKeys, verifySignature } from "../../src/identity/verify-pinned.ts";
+import { verifierOf } from "../../src/identity/key-store.ts";
 import { refusalOf } from "../access/kit.ts";
 import { corpus } from "../kit/corpora.ts";
 import { checkVectors } from "./wycheproof.ts";

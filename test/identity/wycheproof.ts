@@ -2,14 +2,15 @@ import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
 import * as z from "zod";
-import { KeyFileError, keyFilesIn } from "../../src/identity/key-file.ts";
-import { openKeyRing } from "../../src/identity/key-ring.ts";
-import { type SigningAlgorithm, signingAlgorithms } from "../../src/identity/signature.ts";
 import {
   type PinnedKeys,
+  type SigningAlgorithm,
+  signingAlgorithms,
   verifyPinned,
   verifySignature,
-} from "../../src/identity/verify-pinned.ts";
+} from "../../src/identity/jwt-verification.ts";
+import { KeyFileError, keyFilesIn } from "../../src/identity/key-file.ts";
+import { openKeyRing } from "../../src/identity/key-ring.ts";
 import { refusalOf, temporaryDirectory } from "../access/kit.ts";
 
 const jwkShape = z.looseObject({ kty: z.string(), kid: z.string(), alg: z.string().optional() });

@@ -11,11 +11,8 @@ import { createLoginThrottle } from "../../src/identity/login-throttle.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 import { createAddressLimit } from "../../src/oauth/server/address-limit.ts";
 import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
-import type { ConfiguredClient } from "../../src/oauth/server/options.ts";
-import {
-  type AuthorizationServer,
-  openAuthorizationServer,
-} from "../../src/oauth/server/server.ts";
+import type { AuthorizationServer, ConfiguredClient } from "../../src/oauth/server/options.ts";
+import { openAuthorizationServer } from "../../src/oauth/server/server.ts";
 import { openStateIn } from "../../src/oauth/server/state-file.ts";
 import { grant, temporaryDirectory, user } from "../access/kit.ts";
 

@@ -5,7 +5,7 @@ import type { Subject } from "../../access/policy.ts";
 import { isExternalUsername } from "../../access/records.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { accessList, type Snapshot } from "../../access/snapshot.ts";
-import { credentialOf } from "../../identity/credential.ts";
+import { credentialOf } from "../../identity/authenticate.ts";
 import { checkPassword, hashClientOf, logIn } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";
 import { isPlainName } from "../../query/names.ts";

@@ -1,5 +1,5 @@
 import type { Snapshot, User } from "../../access/snapshot.ts";
-import { credentialOf } from "../../identity/credential.ts";
+import { credentialOf } from "../../identity/authenticate.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 
 /**

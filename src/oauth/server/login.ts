@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
-import { credentialOf } from "../../identity/credential.ts";
+import { credentialOf } from "../../identity/authenticate.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf, earliestIssue } from "./accounts.ts";
 import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";

@@ -1,8 +1,12 @@
 import { isDatabaseOrEvery, isUsername } from "../../access/records.ts";
 import { epochSeconds } from "../../clock.ts";
-import { invalidToken, type JsonObject } from "../../identity/compact-jws.ts";
+import {
+  invalidToken,
+  isSeconds,
+  type JsonObject,
+  type Pin,
+} from "../../identity/jwt-verification.ts";
 import { VerifiedTokens } from "../../identity/verified-tokens.ts";
-import { isSeconds, type Pin } from "../../identity/verify-pinned.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { knownScopes } from "./consent.ts";
