@@ -1,7 +1,7 @@
 import { epochSeconds } from "../clock.ts";
 import { authenticate, identify } from "../identity/authenticate.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
-import { mcpScopes } from "../oauth/scopes.ts";
+import { mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";

@@ -5,11 +5,10 @@ import { createEmbeddedMcp } from "../mcp/embedded.ts";
 import type { Principal } from "../mcp/principal.ts";
 import { createMcpProxy } from "../mcp/proxy/proxy.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
-import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
-import { lifetimes } from "../oauth/server/lifetimes.ts";
-import { loadAuthorizationServer } from "../oauth/server/load.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
+import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { openState } from "../oauth/server/state-file.ts";
+import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import { commonHeaders } from "./answer.ts";
@@ -110,6 +109,25 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
       },
     });
   };
+}
+
+/**
+ * Loads and opens the authorization server. Its library is loaded only where it is used, and tells
+ * the console of a Node that it does not know by the name of its release: that goes to the log.
+ */
+async function loadAuthorizationServer(
+  options: AuthorizationServerOptions,
+  log: Log,
+): Promise<AuthorizationServer> {
+  const out = console;
+  const { warn } = out;
+  out.warn = (text: unknown) => log.debug({ text: String(text) }, "authorization server library");
+  try {
+    const { openAuthorizationServer } = await import("../oauth/server/server.ts");
+    return await openAuthorizationServer(options);
+  } finally {
+    out.warn = warn;
+  }
 }
 
 async function openOwnAuthorizationServer(

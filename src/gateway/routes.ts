@@ -1,5 +1,5 @@
 import type { Configuration } from "../config/schema.ts";
-import { metadataPaths } from "../oauth/server/metadata.ts";
+import { metadataPaths } from "../oauth/server/protocol.ts";
 import { metadataPath } from "./authentication.ts";
 import { deleteAccess, listAccess, putAccess } from "./handlers/access.ts";
 import { changePassword, login, logout, me, revokeTokens } from "./handlers/account.ts";

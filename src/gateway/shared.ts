@@ -11,7 +11,7 @@ import { SessionFile } from "../mcp/proxy/session-file.ts";
 import { type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
-import { createAddressLimit, type OpenAddressLimit } from "../oauth/server/address-limit.ts";
+import { createAddressLimit, type OpenAddressLimit } from "../oauth/server/rate-limit.ts";
 import type { Log } from "../observe/log.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 

@@ -5,7 +5,7 @@ import { identify, readBearerToken } from "../identity/authenticate.ts";
 import type { Revocations } from "../identity/revocations.ts";
 import type { TokenAuthority, TokenClaims } from "../identity/token.ts";
 import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.ts";
-import { type McpScope, mcpScopes } from "../oauth/scopes.ts";
+import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import type { Principal } from "./principal.ts";
 

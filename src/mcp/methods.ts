@@ -1,4 +1,4 @@
-import type { McpScope } from "../oauth/scopes.ts";
+import type { McpScope } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import { McpRefused } from "./json-rpc.ts";
 import type { McpMessage } from "./message.ts";

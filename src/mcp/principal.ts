@@ -1,5 +1,5 @@
 import type { Subject } from "../access/policy.ts";
-import type { McpScope } from "../oauth/scopes.ts";
+import type { McpScope } from "../oauth/server/protocol.ts";
 
 /** Who calls `/mcp`, whatever authorization server its token came from. */
 export interface Principal {

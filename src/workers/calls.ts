@@ -8,7 +8,7 @@ import type { HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hash-queue.ts";
 import type { Outcome } from "../identity/throttle.ts";
 import { type Call, type Channel, type ErrorCodec, messageCodec } from "../ipc/channel.ts";
-import type { AddressBounds } from "../oauth/server/address-limit.ts";
+import type { AddressBounds } from "../oauth/server/rate-limit.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";

@@ -3,7 +3,7 @@ import type { SharedHere } from "../gateway/shared.ts";
 import type { Derive } from "../identity/hash.ts";
 import type { Attempt } from "../identity/throttle.ts";
 import type { Handlers } from "../ipc/channel.ts";
-import type { AddressLimit } from "../oauth/server/address-limit.ts";
+import type { AddressLimit } from "../oauth/server/rate-limit.ts";
 import type { WorkerCalls } from "./calls.ts";
 
 /** What a worker is given that concerns more than itself. */

@@ -12,7 +12,7 @@ import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { Principal } from "../../src/mcp/principal.ts";
 import type { AskedRight } from "../../src/mcp/tools/register.ts";
 import type { QueryAnswer } from "../../src/mcp/tools/result.ts";
-import { type McpScope, mcpScopes } from "../../src/oauth/scopes.ts";
+import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { PermissionClass } from "../../src/query/permissions.ts";
 import { scan } from "../../src/query/scan.ts";

@@ -1,10 +1,10 @@
 import t from "tap";
-import { createDocumentFetch } from "../../src/oauth/server/client-documents.ts";
 import {
+  createDocumentFetch,
   isNetworkAddress,
   isPublicAddress,
   type ResolveAll,
-} from "../../src/oauth/server/document-addresses.ts";
+} from "../../src/oauth/server/client-documents.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { PlainBrowser } from "./browser.ts";
 import { openDocumentHost } from "./document-host.ts";

@@ -1,6 +1,6 @@
 import { decodeJwt, decodeProtectedHeader } from "jose";
 import t from "tap";
-import { metadataPaths } from "../../src/oauth/server/metadata.ts";
+import { metadataPaths } from "../../src/oauth/server/protocol.ts";
 import { PlainBrowser } from "./browser.ts";
 import { authorize, exchange, obtainTokens } from "./flow.ts";
 import { authorizeUrl, CONFIGURED, openSetting, PASSWORD, registered } from "./kit.ts";

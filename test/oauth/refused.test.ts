@@ -2,7 +2,7 @@ import path from "node:path";
 import { decodeJwt, type JWTPayload, SignJWT } from "jose";
 import t, { type Test } from "tap";
 import { keyFilesIn } from "../../src/identity/key-file.ts";
-import { openSigningKeys } from "../../src/oauth/server/keys.ts";
+import { openSigningKeys } from "../../src/oauth/server/tokens.ts";
 import { refusedBy } from "../access/kit.ts";
 import { PlainBrowser } from "./browser.ts";
 import { authorize, exchange, obtainTokens, refresh } from "./flow.ts";

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { mcpScopes } from "../../oauth/scopes.ts";
+import { mcpScopes } from "../../oauth/server/protocol.ts";
 import { version } from "../../product.ts";
 import { refusals } from "../../refusal.ts";
 import { commonHeaders, sendJson, sendSuccess } from "../answer.ts";
@@ -91,8 +91,7 @@ function places(gateway: Gateway): Place[] {
 
 async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
   // Loaded here: most gateways are never looked at.
-  const { pageHeaders, renderPage } = await import("../../oauth/server/pages/page.ts");
-  const { html } = await import("../../oauth/server/pages/html.ts");
+  const { html, pageHeaders, renderPage } = await import("../../oauth/server/pages/page.ts");
   const content = html`<h1>This is a gateway to a database</h1>
 <p>It lets programs query the database behind it, each user with the rights that were granted. There is nothing to browse here, and an account comes from whoever runs this gateway.</p>
 <ul>

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { type Adapter, type AdapterPayload, errors } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
-import { lifetimes } from "./lifetimes.ts";
+import { lifetimes } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
 /** Models whose id is itself a credential: only its hash is kept. */

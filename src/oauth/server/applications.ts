@@ -4,12 +4,11 @@ import { findUser } from "./accounts.ts";
 import { connectionsOf, isConnected } from "./connections.ts";
 import { OAuthProblem, readForm } from "./http.ts";
 import { describeClient, type InteractionContext } from "./interaction-context.ts";
-import { lifetimes } from "./lifetimes.ts";
 import { failureView, judgeLogin, type LoginFailure, retryHeaders } from "./login.ts";
-import { endpoints, sessionCookie } from "./metadata.ts";
 import { type ApplicationView, applicationsPage } from "./pages/applications.ts";
 import { loginPage } from "./pages/login.ts";
 import { pageHeaders } from "./pages/page.ts";
+import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 
 /** Names the browser to which the login page was given, for the time until somebody is logged in. */
 const BROWSER_COOKIE = "gatehouse_browser";

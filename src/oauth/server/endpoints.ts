@@ -1,9 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { OpenAddressLimit } from "./address-limit.ts";
 import { allowAnyOrigin, OAuthProblem, sendJson, tooMany } from "./http.ts";
-import { endpoints, metadataPaths, serverMetadata } from "./metadata.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { completeRequest } from "./policy.ts";
+import { endpoints, metadataPaths, serverMetadata } from "./protocol.ts";
+import type { OpenAddressLimit } from "./rate-limit.ts";
 
 /** Answers a request to one path. */
 export type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;

@@ -3,9 +3,9 @@ import type { Snapshot, User } from "../../access/snapshot.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
-import type { McpScope } from "../scopes.ts";
-import type { OpenAddressLimit } from "./address-limit.ts";
 import type { DocumentFetch } from "./client-documents.ts";
+import type { McpScope } from "./protocol.ts";
+import type { OpenAddressLimit } from "./rate-limit.ts";
 import type { AuthorizationState } from "./state-store.ts";
 
 /** A public client that the operator has named in the configuration. */

@@ -5,11 +5,11 @@ import {
   interactionPolicy,
   type KoaContextWithOIDC,
 } from "oidc-provider";
-import { mcpScopes } from "../scopes.ts";
 import { findUser, parseAccountId } from "./accounts.ts";
-import { knownScopes, readConsent } from "./consent.ts";
-import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
+import { knownScopes, readConsent } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
+import { mcpScopes, SIGNING_ALGORITHM } from "./protocol.ts";
+import type { SigningKeys } from "./tokens.ts";
 
 const { Check, Prompt } = interactionPolicy;
 

@@ -4,14 +4,15 @@ import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-prov
 import { isConfiguredRedirect } from "../../config/urls.ts";
 import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
-import type { DocumentLimit } from "./address-limit.ts";
 import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
-import { clientRecord, readClientMetadata } from "./client-metadata.ts";
+import {
+  clientRecord,
+  isClientRedirect,
+  isLoopbackRedirect,
+  readClientMetadata,
+} from "./client-metadata.ts";
 import { tokenIdIn } from "./connections.ts";
 import { isAbandoned } from "./http.ts";
-import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
-import { lifetimes } from "./lifetimes.ts";
-import { endpoints, OFFLINE_ACCESS, sessionCookie } from "./metadata.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldAnswer } from "./pages/error.ts";
 import {
@@ -22,8 +23,16 @@ import {
   resourceServer,
   tokenClaims,
 } from "./policy.ts";
-import { isClientRedirect, isLoopbackRedirect } from "./redirects.ts";
+import {
+  endpoints,
+  lifetimes,
+  OFFLINE_ACCESS,
+  SIGNING_ALGORITHM,
+  sessionCookie,
+} from "./protocol.ts";
+import type { DocumentLimit } from "./rate-limit.ts";
 import type { StateStore } from "./state-store.ts";
+import type { SigningKeys } from "./tokens.ts";
 
 /**
  * Makes an answer that nobody has acted on yet wait for its user. Whoever registers a client could

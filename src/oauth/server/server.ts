@@ -3,23 +3,20 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
 import { parseAccountId } from "./accounts.ts";
-import { DocumentLimit } from "./address-limit.ts";
 import { manageApplications } from "./applications.ts";
+import { createRegistration, createRevocation } from "./client-endpoints.ts";
 import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
 import { isAbandoned, OAuthProblem, requireSmallBody, sendProblem } from "./http.ts";
 import { interact } from "./interaction.ts";
 import { createFormGuard } from "./interaction-context.ts";
-import { openSigningKeys } from "./keys.ts";
-import { lifetimes } from "./lifetimes.ts";
-import { metadataPaths } from "./metadata.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage } from "./pages/error.ts";
 import { pageHeaders } from "./pages/page.ts";
+import { lifetimes, metadataPaths } from "./protocol.ts";
 import { createProvider } from "./provider.ts";
-import { createRegistration } from "./registration.ts";
-import { createRevocation } from "./revocation.ts";
+import { DocumentLimit } from "./rate-limit.ts";
 import type { StateStore } from "./state-store.ts";
-import { CallNotes, createAccessTokens, verifyAccessToken } from "./tokens.ts";
+import { CallNotes, createAccessTokens, openSigningKeys, verifyAccessToken } from "./tokens.ts";
 
 function fieldsOf({ oidc }: KoaContextWithOIDC) {
   const { AccessToken: token, Grant: grant } = oidc.entities;

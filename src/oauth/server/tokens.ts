@@ -1,3 +1,5 @@
+import type { KeyObject } from "node:crypto";
+import type { JWK } from "jose";
 import { isDatabaseOrEvery, isUsername } from "../../access/records.ts";
 import { epochSeconds } from "../../clock.ts";
 import {
@@ -6,14 +8,43 @@ import {
   type JsonObject,
   type Pin,
 } from "../../identity/jwt-verification.ts";
+import { openKeyRing } from "../../identity/key-ring.ts";
+import { keyState } from "../../identity/key-rotation.ts";
+import type { KeyStore } from "../../identity/key-store.ts";
 import { VerifiedTokens } from "../../identity/verified-tokens.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
-import { knownScopes } from "./consent.ts";
-import { SIGNING_ALGORITHM, type SigningKeys } from "./keys.ts";
-import { lifetimes } from "./lifetimes.ts";
+import { knownScopes } from "./connections.ts";
 import type { AccessToken } from "./options.ts";
+import { lifetimes, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
+
+/** The authorization server's own keys, which sign nothing but its access tokens. */
+export interface SigningKeys {
+  /** The name of the key that signs. */
+  readonly signer: string;
+  /** Private, newest first. */
+  readonly privateKeys: readonly (JWK & { kty: string; kid: string })[];
+  /** The key that verifies tokens of `kid`, or undefined if there is none. */
+  verifier(kid: string): KeyObject | undefined;
+}
+
+/**
+ * Loads the keys, and makes the first one.
+ *
+ * @throws KeyFileError or UnsafeFileError if a key cannot be used
+ */
+export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
+  const ring = await openKeyRing(store, SIGNING_ALGORITHM);
+  const usable = (await store.read()).filter(
+    (key) => key.alg === SIGNING_ALGORITHM && keyState(key, epochSeconds()) !== "expired",
+  );
+  return {
+    signer: ring.signer.kid,
+    privateKeys: usable.map(({ kid, alg, jwk }) => ({ ...jwk, kid, alg, use: "sig" })),
+    verifier: (kid) => ring.verifier(kid),
+  };
+}
 
 /** Calls that are known to be written down; past that many they are looked up again. */
 const MOST = 10_000;

@@ -1,7 +1,6 @@
 import type { Connection } from "../connections.ts";
 import { calls, dateOf, identityOf, type KnownClient, permission } from "./client.ts";
-import { type Html, html, nothing } from "./html.ts";
-import { renderPage } from "./page.ts";
+import { type Html, html, nothing, renderPage } from "./page.ts";
 
 /** An app that a user has let in, once or several times. */
 export interface ApplicationView extends KnownClient {

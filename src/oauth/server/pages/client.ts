@@ -1,7 +1,7 @@
 import { EVERY_DATABASE } from "../../../access/roles.ts";
-import type { Consent } from "../consent.ts";
-import { staysOnMachine } from "../redirects.ts";
-import { type Html, html, nothing } from "./html.ts";
+import { staysOnMachine } from "../client-metadata.ts";
+import type { Consent } from "../connections.ts";
+import { type Html, html, nothing } from "./page.ts";
 
 /** A client that is known by its identity. */
 export interface KnownClient {

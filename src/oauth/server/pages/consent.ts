@@ -1,9 +1,6 @@
 import { EVERY_DATABASE } from "../../../access/roles.ts";
-import type { McpScope } from "../../scopes.ts";
-import type { Connection } from "../connections.ts";
-import type { Choice } from "../consent.ts";
-import { lifetimes } from "../lifetimes.ts";
-import { endpoints } from "../metadata.ts";
+import type { Choice, Connection } from "../connections.ts";
+import { endpoints, lifetimes, type McpScope } from "../protocol.ts";
 import {
   type ClientView,
   calls,
@@ -12,8 +9,7 @@ import {
   localWarning,
   permission,
 } from "./client.ts";
-import { type Html, html, nothing } from "./html.ts";
-import { renderPage } from "./page.ts";
+import { type Html, html, nothing, renderPage } from "./page.ts";
 
 /** What the consent page shows. */
 export interface ConsentView {

@@ -1,6 +1,5 @@
 import { type ClientView, clientDetails } from "./client.ts";
-import { type Html, html, nothing } from "./html.ts";
-import { renderPage } from "./page.ts";
+import { type Html, html, nothing, renderPage } from "./page.ts";
 
 /** What the login page shows. */
 export interface LoginView {
