@@ -3,7 +3,7 @@ import { networkInterfaces } from "node:os";
 import { styleText } from "node:util";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { withoutPassword } from "../config/urls.ts";
-import type { GatewayFacts } from "../gateway/facts.ts";
+import type { GatewayFacts } from "../gateway/start.ts";
 import { invocation, version } from "../product.ts";
 import { print } from "./output.ts";
 

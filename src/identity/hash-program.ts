@@ -1,8 +1,12 @@
 /** The program of the process that hashes for the gateway. */
 
 import { setPriority } from "node:os";
-import { messageCodec, type NoCalls } from "../ipc/channel.ts";
-import { leaveSignalsToParent, openParentChannel } from "../ipc/parent.ts";
+import {
+  leaveSignalsToParent,
+  messageCodec,
+  type NoCalls,
+  openParentChannel,
+} from "../ipc/channel.ts";
 import { deriveHere } from "./hash.ts";
 import type { HashCalls } from "./hashing.ts";
 

@@ -1,4 +1,5 @@
 import { EventEmitter } from "node:events";
+import { answerHeartbeat, isHeartbeat } from "./heartbeat.ts";
 
 /** A remote procedure: what is asked, and what it is answered with. */
 export interface Call<Ask, Answer> {
@@ -150,4 +151,28 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
       this.#answering.delete(id);
     }
   }
+}
+
+/** Ignores the signals that a whole process group gets: the parent says when to end. */
+export function leaveSignalsToParent(): void {
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => {});
+}
+
+/** Opens the channel to the parent, and answers its heartbeat. */
+export function openParentChannel<Own extends Calls, Other extends Calls, Failure>(
+  handlers: Handlers<Own>,
+  errors: ErrorCodec<Failure>,
+): Channel<Own, Other, Failure> {
+  const parent = new Channel<Own, Other, Failure>({
+    handlers,
+    errors,
+    send(message) {
+      if (process.connected) process.send?.(message, undefined, undefined, () => {});
+    },
+  });
+  answerHeartbeat();
+  process.on("message", (message: Message<Own, Failure>) => {
+    if (!isHeartbeat(message)) parent.receive(message);
+  });
+  return parent;
 }

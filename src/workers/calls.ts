@@ -2,8 +2,8 @@
 import type { HashCosts } from "../access/password-hash.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import type { GatewayFacts } from "../gateway/facts.ts";
 import type { SharedFile } from "../gateway/shared.ts";
+import type { GatewayFacts } from "../gateway/start.ts";
 import type { HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hash-queue.ts";
 import type { Outcome } from "../identity/throttle.ts";

@@ -1,5 +1,5 @@
 /** The program of a worker. */
-import { leaveSignalsToParent } from "../ipc/parent.ts";
+import { leaveSignalsToParent } from "../ipc/channel.ts";
 
 // Also while all that a worker is made of is loaded.
 leaveSignalsToParent();

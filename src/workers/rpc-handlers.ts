@@ -1,4 +1,4 @@
-/** What the main process does for one worker: the other end of `remote.ts`. */
+/** What the main process does for one worker: the other end of `serve.ts`. */
 import type { SharedHere } from "../gateway/shared.ts";
 import type { Derive } from "../identity/hash.ts";
 import type { Attempt } from "../identity/throttle.ts";

@@ -1,17 +1,86 @@
 /** A worker: a gateway that serves together with others, for the main process. */
-import type { Membership } from "../gateway/shared.ts";
+import type { ServerResponse } from "node:http";
+import type { Membership, Shared } from "../gateway/shared.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
-import { openParentChannel } from "../ipc/parent.ts";
+import type { Hashing } from "../identity/hashing.ts";
+import type { LoginThrottle } from "../identity/throttle.ts";
+import { openParentChannel } from "../ipc/channel.ts";
+import type { SessionRegister } from "../mcp/proxy/sessions.ts";
+import { type StreamRegister, tooManyStreams } from "../mcp/proxy/streams.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
 import { outliveErrors } from "../observe/uncaught-errors.ts";
 import {
   type MainCalls,
+  type MainChannel,
   type RefusalFailure,
   refusalCodec,
   type WorkerCalls,
   type WorkerSettings,
 } from "./calls.ts";
-import { remoteShared } from "./remote.ts";
+
+function remoteThrottle(main: MainChannel): LoginThrottle {
+  return {
+    async begin(username, { address, isShared, signal }) {
+      const attempt = await main.ask("beginLogin", { username, address, isShared }, signal);
+      return {
+        async settle(outcome) {
+          await main.ask("settleLogin", { attempt, outcome });
+        },
+      };
+    },
+  };
+}
+
+function remoteHashing(main: MainChannel): Hashing {
+  return {
+    async run(costs, { signal, ...client }, work) {
+      const turn = await main.ask("enterHashing", { costs, client }, signal);
+      try {
+        return await work((order) => main.ask("derive", { turn, order }));
+      } finally {
+        await main.ask("leaveHashing", turn);
+      }
+    },
+    close: async () => {},
+  };
+}
+
+function remoteSessions(main: MainChannel): SessionRegister {
+  return {
+    open: (id, username) => main.ask("openSession", { id, username }),
+    use: (id, username) => main.ask("useSession", { id, username }),
+    end: async (id) => {
+      await main.ask("endSession", id);
+    },
+  };
+}
+
+function remoteStreams(main: MainChannel): StreamRegister {
+  return {
+    async open(username, response: ServerResponse, id) {
+      const stream = await main.ask("openStream", username);
+      if (stream === undefined) throw tooManyStreams(id);
+      const close = () => void main.ask("closeStream", stream);
+      if (response.closed) close();
+      else response.once("close", close);
+    },
+  };
+}
+
+/** What there is once in a gateway: a worker asks the main process for all of it. */
+function remoteShared(main: MainChannel): Shared {
+  return {
+    throttle: remoteThrottle(main),
+    hashing: remoteHashing(main),
+    openLimit:
+      (limit, bounds) =>
+      ({ address, isShared }) =>
+        main.ask("countAddress", { limit, bounds, address, isShared }),
+    sessions: remoteSessions(main),
+    streams: remoteStreams(main),
+    configure: () => {},
+  };
+}
 
 // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
 process.stdout.on("error", () => {});

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Configuration } from "../config/schema.ts";
-import type { GatewayFacts } from "../gateway/facts.ts";
 import type { SharedFile } from "../gateway/shared.ts";
+import type { GatewayFacts } from "../gateway/start.ts";
 import { ChannelClosedError } from "../ipc/channel.ts";
 import type { Deadline, Ending } from "../ipc/child-program.ts";
 import type { Log } from "../observe/log.ts";

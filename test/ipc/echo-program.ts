@@ -1,6 +1,11 @@
 /** A program that answers what it is told, or not at all. */
-import { type Call, messageCodec, type NoCalls } from "../../src/ipc/channel.ts";
-import { leaveSignalsToParent, openParentChannel } from "../../src/ipc/parent.ts";
+import {
+  type Call,
+  leaveSignalsToParent,
+  messageCodec,
+  type NoCalls,
+  openParentChannel,
+} from "../../src/ipc/channel.ts";
 
 export type EchoCalls = {
   readonly echo: Call<string, string>;

@@ -1,8 +1,7 @@
 import { statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { SessionFile } from "../../src/mcp/proxy/session-file.ts";
-import { type SessionRegister, Sessions } from "../../src/mcp/proxy/sessions.ts";
+import { SessionFile, type SessionRegister, Sessions } from "../../src/mcp/proxy/sessions.ts";
 import { ask, open } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";

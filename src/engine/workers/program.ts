@@ -5,9 +5,8 @@
 
 import { openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
-import type { NoCalls } from "../../ipc/channel.ts";
+import { leaveSignalsToParent, type NoCalls, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
-import { leaveSignalsToParent, openParentChannel } from "../../ipc/parent.ts";
 import { Spool, type SpooledAnswer } from "../spool.ts";
 import { Databases } from "../sqlite/databases.ts";
 import { executeQuery, executeSchema } from "../sqlite/execute.ts";

@@ -5,13 +5,18 @@ import { createReverseProxy } from "../../upstream/reverse-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
-import { type Judged, judgeRequest, mayList } from "./judge.ts";
+import {
+  type Judged,
+  judgeRequest,
+  mayList,
+  type Origin,
+  upwardHeaders,
+} from "./judged-request.ts";
 import { receive } from "./reception.ts";
 import { type SessionRegister, Sessions, usualLimits } from "./sessions.ts";
 import { isSubscription, OpenStreams, type StreamRegister } from "./streams.ts";
 import { TaskNotes, taskKey } from "./task-notes.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
-import { type Origin, upwardHeaders } from "./upward-headers.ts";
 
 /** The head of an answer, and the method of its request. */
 interface AnswerHead {

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { McpRefused } from "../json-rpc.ts";
-import type { Judged } from "./judge.ts";
+import type { Judged } from "./judged-request.ts";
 
 /**
  * Streams that one user may have open at one time, one for each session that is remembered. Servers
