@@ -2,10 +2,7 @@ import { batchKey } from "../query/grammar.ts";
 import type { CellValue, Operation } from "../query/operation-types.ts";
 import { isOperationName } from "../query/operations.ts";
 import { EngineRefusal } from "./refusal.ts";
-import { ExactNumber } from "./sql/cell-text.ts";
-
-const smallestInteger = -(2n ** 63n);
-const largestInteger = 2n ** 63n - 1n;
+import { ExactNumber, has64Bits } from "./sql/cell-text.ts";
 
 /** A query body, parsed. */
 export interface ParsedQuery {
@@ -67,7 +64,7 @@ function reviveNumber(_key: string, value: unknown, context?: { source: string }
   if (Number.isSafeInteger(value)) return value;
   if (source.length > 20) throw outOfRange("an integer");
   const integer = BigInt(source);
-  if (integer < smallestInteger || integer > largestInteger) throw outOfRange("an integer");
+  if (!has64Bits(integer)) throw outOfRange("an integer");
   return integer;
 }
 

@@ -180,6 +180,32 @@ overEach("joins keep both columns that share a name", async (t, freshEngine) => 
   });
 });
 
+overEach(
+  "a column of several joined tables is refused with those tables",
+  async (t, freshEngine) => {
+    const { ask } = await freshEngine(t);
+    await ask(users);
+    await ask(createTable("orders", { id: "int", user_id: "int", name: "text" }));
+    await ask(createTable("items", { id: "int", order_id: "int" }));
+    const join = [
+      { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" },
+      { table: "items", on: "orders.id = items.order_id", join_type: "INNER" },
+    ];
+    const refused = async (column: string) =>
+      (await ask(selectAll("users", { join, columns: [column] }))).body;
+    t.match(await refused("id"), {
+      code: "ambiguous_column",
+      message:
+        'The tables users, orders, items have a column "id"; write table.column: users.id or orders.id or items.id',
+    });
+    t.match(await refused("name"), {
+      code: "ambiguous_column",
+      message:
+        'The tables users, orders have a column "name"; write table.column: users.name or orders.name',
+    });
+  },
+);
+
 overEach("rows of one Insert may name different columns", async (t, freshEngine) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("notes", { id: "serial", title: "text", done: "bool" }));

@@ -7,12 +7,14 @@ import { numberText, type PresentValue } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
+  primaryKeyOf,
+  primaryKeySql,
   type Referred,
   referenceSql,
   referencesOf,
   requireDistinctNames,
-  requireReferable,
   requireSoleKey,
+  tableExists,
   takesNoDefault,
   unknownType,
 } from "../sql/new-table.ts";
@@ -46,17 +48,14 @@ export async function createTable(place: MysqlPlace, query: CreateTable): Promis
   await requireDatabase(session, schema);
   await requireFreeName(place, table);
   const collation = sql.raw(session.server.collation);
-  const key = columns.filter((column) => column.primary_key === true);
+  const key = primaryKeyOf(columns);
   const parts = columns.map((column) => columnSql(column, key, collation));
-  if (key.length > 0) {
-    parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
-  }
+  parts.push(...primaryKeySql(key));
   for (const reference of referencesOf(query)) {
     const { column, table: other } = reference;
     const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
     const type = other === table ? column.type : (newType(column.type)?.name ?? "");
-    requireReferable(reference, type, referred);
-    parts.push(referenceSql(reference, sql.id(schema, other)));
+    parts.push(referenceSql(reference, type, referred, sql.id(schema, other)));
   }
   await session.define(sql`create table ${sql.id(schema, table)} (${sql.join(parts)})
     engine = InnoDB default character set utf8mb4 collate ${collation}`);
@@ -84,8 +83,7 @@ export async function dropTable(place: MysqlPlace, { table }: DropTable): Promis
 async function requireFreeName({ session, schema }: MysqlPlace, table: string): Promise<void> {
   const [[taken] = []] = await session.rows(sql`select table_name from information_schema.tables
     where table_schema = ${schema} and lower(table_name) = lower(${table})`);
-  if (taken === undefined) return;
-  throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${schema}`);
+  if (taken !== undefined) throw tableExists(taken, schema);
 }
 
 /** Names are of the first 65,536 characters, and a space at the end is none of theirs. */

@@ -1,17 +1,19 @@
 import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
+import { withKeys } from "../remote/change.ts";
 import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
-import { isIntegerText } from "../sql/cell-text.ts";
+import { has64Bits } from "../sql/cell-text.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import { keysSql } from "./change.ts";
 import { unsigned } from "./codecs.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
 import type { MysqlPlace } from "./session.ts";
-import { type MysqlTable, readTable } from "./tables.ts";
+import { readTable } from "./tables.ts";
 
 /** MySQL has no offset without a limit; this is its word for none. */
 const everyRow = 2n ** 64n - 1n;
@@ -26,7 +28,7 @@ const total: MysqlKind = {
   ...decimal,
   encode(raw) {
     const text = String(raw);
-    if (isIntegerText(text)) return text;
+    if (has64Bits(BigInt(text))) return text;
     throw new EngineRefusal(...refused.outOfRange);
   },
 };
@@ -71,7 +73,11 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
  */
 export async function select(place: MysqlPlace, query: Select, spool: Spool): Promise<void> {
   const tables: SelectedTable<MysqlKind>[] = [];
-  for (const name of tablesOf(query)) tables.push(withKeys(await readTable(place, name)));
+  for (const name of tablesOf(query)) {
+    const table = await readTable(place, name);
+    const keys = keysSql(place.schema, name);
+    tables.push(query.after === undefined ? table : await withKeys(place.session, table, keys));
+  }
   const dialect = dialectOf(place.session.server.collation);
   const { columns, statement } = planSelect(place.schema, tables, query, dialect);
   const encode = createRowEncoder(columns);
@@ -81,22 +87,6 @@ export async function select(place: MysqlPlace, query: Select, spool: Spool): Pr
     separator = ",";
   }
   spool.write(separator === "[" ? "[]" : "]");
-}
-
-function withKeys({ name, columns }: MysqlTable): SelectedTable<MysqlKind> {
-  const all = [...columns.values()];
-  return {
-    name,
-    columns,
-    keys: {
-      primary: all.filter(({ isKey }) => isKey).map((column) => column.name),
-      unique: new Set(
-        all
-          .filter(({ isUnique, isNullable }) => isUnique && !isNullable)
-          .map((column) => column.name),
-      ),
-    },
-  };
 }
 
 function countOf(count: number | bigint): unknown {

@@ -11,8 +11,6 @@ import { markOf } from "./type-words.ts";
 /** A column of an existing table. */
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
   readonly kind: MysqlKind;
-  /** True if no two rows hold the same value, null aside. */
-  readonly isUnique: boolean;
 }
 
 /** An existing table or view. */
@@ -106,7 +104,6 @@ function columnOf(row: Row, documents: readonly string[]): MysqlColumn {
     kind,
     isNullable: nullable === "YES",
     isKey: key === "PRI",
-    isUnique: key === "UNI",
     isIdentity: /\bauto_increment\b/i.test(extra ?? ""),
   };
 }

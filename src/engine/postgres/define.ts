@@ -6,12 +6,14 @@ import { databaseNotFound, isNoTable, refused } from "../remote/refused.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
+  primaryKeyOf,
+  primaryKeySql,
   type Referred,
   referenceSql,
   referencesOf,
   requireDistinctNames,
-  requireReferable,
   requireSoleKey,
+  tableExists,
   takesNoDefault,
   unknownType,
 } from "../sql/new-table.ts";
@@ -37,24 +39,19 @@ export async function createTable(place: PostgresPlace, query: CreateTable): Pro
   requireDistinctNames(columns);
   for (const { name } of columns) requireShort(name);
   const { taken, hasBytewiseOrder } = await readSurroundings(place, table);
-  if (taken !== null) {
-    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${place.database}`);
-  }
+  if (taken !== null) throw tableExists(taken, place.database);
   const collation = hasBytewiseOrder ? sql` collate "C"` : sql``;
-  const key = columns.filter((column) => column.primary_key === true);
+  const key = primaryKeyOf(columns);
   const parts: Fragment[] = [];
   for (const column of columns) {
     const value = await defaultSql(place, column);
     parts.push(sql`${columnSql(column, key, collation)}${value}`);
   }
-  if (key.length > 0) {
-    parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
-  }
+  parts.push(...primaryKeySql(key));
   for (const reference of referencesOf(query)) {
     const { column, table: other } = reference;
     const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
-    requireReferable(reference, column.type, referred);
-    parts.push(referenceSql(reference, sql.id(place.schema, other)));
+    parts.push(referenceSql(reference, column.type, referred, sql.id(place.schema, other)));
   }
   await place.session.run(sql`create table ${sql.id(place.schema, table)} (${sql.join(parts)})`);
   return {};

@@ -1,19 +1,18 @@
 import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { takeIn } from "../remote/change.ts";
+import { withKeys } from "../remote/change.ts";
 import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
-import { isIntegerText } from "../sql/cell-text.ts";
+import { has64Bits } from "../sql/cell-text.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
-import { readKeys } from "../sql/target.ts";
 import { keysSql } from "./change.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./session.ts";
-import { type PostgresTable, readTable } from "./tables.ts";
+import { readTable } from "./tables.ts";
 
 /** Characters of an answer that are asked for at a time. */
 const chunkLength = 256 * 1024;
@@ -30,7 +29,7 @@ const numeric = kindOf({ id: 1700, elementId: 0, sqlName: "numeric", scale: unde
 const total: PostgresKind = {
   ...numeric,
   encode(text) {
-    if (isIntegerText(text)) return text;
+    if (has64Bits(BigInt(text))) return text;
     throw new EngineRefusal(...refused.outOfRange);
   },
 };
@@ -73,7 +72,8 @@ export async function select(place: PostgresPlace, query: Select, spool: Spool):
   const tables: SelectedTable<PostgresKind>[] = [];
   for (const name of tablesOf(query)) {
     const table = await readTable(place, name);
-    tables.push(query.after === undefined ? table : await withKeys(place, table));
+    const keys = keysSql(place.schema, name);
+    tables.push(query.after === undefined ? table : await withKeys(place.session, table, keys));
   }
   const { columns, statement } = planSelect(place.schema, tables, query, dialect);
   const encode = createRowEncoder(columns);
@@ -93,23 +93,6 @@ export async function select(place: PostgresPlace, query: Select, spool: Spool):
     count = Math.min(mostRows, Math.max(1, Math.floor((chunkLength * count) / length)));
   }
   spool.write(separator === "[" ? "[]" : "]");
-}
-
-async function withKeys(
-  place: PostgresPlace,
-  table: PostgresTable,
-): Promise<SelectedTable<PostgresKind>> {
-  const columns = [...table.columns.values()];
-  const found = await takeIn(place.session, readKeys(keysSql(place.schema, table.name)));
-  const unique = found.filter((key) => key.columns.length === 1).flatMap((key) => key.columns);
-  return {
-    name: table.name,
-    columns: table.columns,
-    keys: {
-      primary: columns.filter(({ isKey }) => isKey).map(({ name }) => name),
-      unique: new Set(unique.filter((name) => table.columns.get(name)?.isNullable === false)),
-    },
-  };
 }
 
 function limitSql(limit: number | undefined): Fragment {

@@ -1,11 +1,15 @@
 import type { Operation } from "../../query/operation-types.ts";
 import { parseCell } from "../parse.ts";
+import { tableKeysOf } from "../sql/after.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { type Previewed, preview, type RowChangeName } from "../sql/preview.ts";
+import type { Column, ColumnKind, Table } from "../sql/scope.ts";
+import type { SelectedTable } from "../sql/select.ts";
 import { awaitSteps, type Reply, type Statement, type Steps } from "../sql/steps.ts";
 import { comparedValue } from "../sql/stored-values.ts";
-import type { Target, TargetColumn } from "../sql/target.ts";
-import type { Changes } from "./dialect.ts";
+import { readKeys, type Target, type TargetColumn } from "../sql/target.ts";
+import type { Changes, RemoteColumn } from "./dialect.ts";
 import type { Place } from "./place.ts";
 import type { Session } from "./session.ts";
 
@@ -61,4 +65,14 @@ export function takeIn<Result, Raw>(
 /** A value that was read, as its column compares with it. */
 export function boundAgain<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
   return comparedValue(column, parseCell(column.kind.encode(raw)));
+}
+
+/** A table that is read, with what tells its rows apart; `keys` asks for its unique keys. */
+export async function withKeys<Raw, Kind extends ColumnKind>(
+  session: Answering<Raw>,
+  { name, columns }: Table<RemoteColumn & Column<Kind>>,
+  keys: Fragment,
+): Promise<SelectedTable<Kind>> {
+  const unique = await takeIn(session, readKeys(keys));
+  return { name, columns, keys: tableKeysOf([...columns.values()], unique) };
 }

@@ -6,6 +6,7 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import { type ColumnReference, columnSql } from "./scope.ts";
 import { comparedValue } from "./stored-values.ts";
+import type { UniqueKey } from "./target.ts";
 
 /** A column of an order, with what a page must know of it. */
 export interface OrderTerm {
@@ -21,6 +22,20 @@ export interface TableKeys {
   readonly primary: readonly string[];
   /** The columns of which each row has a value of its own. */
   readonly unique: ReadonlySet<string>;
+}
+
+/** The same by what is known of the columns, in their order, and of the unique keys of a table. */
+export function tableKeysOf(
+  columns: readonly { name: string; isKey: boolean; isNullable: boolean }[],
+  keys: readonly UniqueKey[],
+): TableKeys {
+  const primary = columns.filter(({ isKey }) => isKey);
+  const required = new Set(columns.filter((one) => !one.isNullable).map(({ name }) => name));
+  const alone = keys.flatMap((key) => (key.columns.length === 1 ? key.columns : []));
+  return {
+    primary: primary.some(({ isNullable }) => isNullable) ? [] : primary.map(({ name }) => name),
+    unique: new Set(alone.filter((name) => required.has(name))),
+  };
 }
 
 /**

@@ -30,12 +30,11 @@ export function integerOf(value: PresentValue): bigint | undefined {
   if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : undefined;
   if (value instanceof ExactNumber) return wholeNumber(value.source);
   if (typeof value !== "bigint") return undefined;
-  return value >= smallestInteger && value <= largestInteger ? value : undefined;
+  return has64Bits(value) ? value : undefined;
 }
 
-/** True for the digits of a whole number of 64 bits. */
-export function isIntegerText(digits: string): boolean {
-  const integer = BigInt(digits);
+/** True for a whole number of 64 bits. */
+export function has64Bits(integer: bigint): boolean {
   return integer >= smallestInteger && integer <= largestInteger;
 }
 

@@ -30,12 +30,11 @@ export function referencesOf({ columns }: CreateTable): Reference[] {
 
 /** A new table as its own columns may refer to it. */
 export function newTableAsReferred({ columns }: CreateTable): Referred {
-  const primary = columns.filter((column) => column.primary_key === true);
   const unique = columns.filter((column) => column.unique === true);
   return {
     columns: new Map(columns.map((column) => [column.name, column])),
     keys: [
-      { isPrimary: true, columns: primary.map(({ name }) => name) },
+      { isPrimary: true, columns: primaryKeyOf(columns).map(({ name }) => name) },
       ...unique.map(({ name }) => ({ isPrimary: false, columns: [name] })),
     ],
   };
@@ -46,7 +45,7 @@ export function newTableAsReferred({ columns }: CreateTable): Referred {
  *
  * Throws `unknown_column`, `no_unique_key` or `invalid_type`.
  */
-export function requireReferable(
+function requireReferable(
   { column, table, target }: Reference,
   type: string,
   { columns, keys }: Referred,
@@ -70,9 +69,35 @@ export function requireReferable(
   );
 }
 
-/** The condition of a new table that a column refers to one of `name`, its table in SQL. */
-export function referenceSql({ column, target }: Reference, name: Fragment): Fragment {
+/**
+ * The condition of a new table that a column, of this type, refers to one of another table, whose
+ * name in SQL is given. Throws as `requireReferable` does.
+ */
+export function referenceSql(
+  reference: Reference,
+  type: string,
+  referred: Referred,
+  name: Fragment,
+): Fragment {
+  requireReferable(reference, type, referred);
+  const { column, target } = reference;
   return sql`foreign key (${sql.id(column.name)}) references ${name} (${sql.id(target)})`;
+}
+
+/** The columns that are, together, the primary key of a new table. */
+export function primaryKeyOf(columns: readonly ColumnDefinition[]): ColumnDefinition[] {
+  return columns.filter((column) => column.primary_key === true);
+}
+
+/** The conditions of a new table that these columns are its primary key: none if there are none. */
+export function primaryKeySql(key: readonly ColumnDefinition[]): Fragment[] {
+  if (key.length === 0) return [];
+  return [sql`primary key (${sql.join(key.map(({ name }) => sql.id(name)))})`];
+}
+
+/** The refusal of a table whose name another one has, in whatever case. */
+export function tableExists(taken: unknown, database: string): EngineRefusal {
+  return new EngineRefusal("table_exists", `Table ${taken} exists already in ${database}`);
 }
 
 /** Refuses a default for a column that numbers itself. Throws `invalid_value`. */

@@ -73,25 +73,47 @@ export function resolveColumn<Found extends Column>(
   const dot = name.indexOf(".");
   const columnName = name.slice(dot + 1);
   const tables = dot < 0 ? scope : scope.filter((table) => table.name === name.slice(0, dot));
-  const [found, another] = tables.flatMap((table) => {
+  const found = tables.flatMap((table) => {
     const column = table.columns.get(columnName);
     return column === undefined ? [] : [{ table, column }];
   });
-  if (found === undefined) {
+  const [only, ...others] = found;
+  if (only === undefined) {
     const places = scope.map((table) => table.name).join(" and ");
     const near = didYouMean(columnName, namesIn(scope));
     throw new EngineRefusal("unknown_column", `There is no column "${name}" in ${places}${near}`);
   }
-  if (another === undefined) return found;
-  const full = [found, another].map(({ table }) => `${table.name}.${columnName}`).join(" or ");
+  if (others.length === 0) return only;
+  const names = found.map(({ table }) => table.name);
+  const which = scope.length === 2 ? "Both tables" : `The tables ${names.join(", ")}`;
+  const full = names.map((table) => `${table}.${columnName}`).join(" or ");
   throw new EngineRefusal(
     "ambiguous_column",
-    `Both tables have a column "${name}"; write table.column: ${full}`,
+    `${which} have a column "${name}"; write table.column: ${full}`,
   );
 }
 
 function namesIn(scope: Scope): string[] {
   return scope.flatMap((table) => [...table.columns.keys()]);
+}
+
+/**
+ * The columns asked for, each once, with `*` standing for all of them.
+ *
+ * Throws `unknown_column` or `ambiguous_column`.
+ */
+export function selectedColumns<Found extends Column>(
+  scope: Scope<Found>,
+  names: readonly string[],
+): ColumnReference<Found>[] {
+  const references = names.flatMap((name) =>
+    name === "*" ? everyColumn(scope) : [resolveColumn(scope, name)],
+  );
+  return [...new Map(references.map((reference) => [reference.column, reference])).values()];
+}
+
+function everyColumn<Found extends Column>(scope: Scope<Found>): ColumnReference<Found>[] {
+  return scope.flatMap((table) => [...table.columns.values()].map((column) => ({ table, column })));
 }
 
 /** A column in SQL, named in full, or what is computed in its place. */

@@ -13,6 +13,7 @@ import {
   columnsOf,
   resolveColumn,
   type Scope,
+  selectedColumns,
 } from "./scope.ts";
 
 /** What a Select says differently from one database to the next. */
@@ -96,25 +97,6 @@ export function planSelect<Kind extends ColumnKind>(
     ...(isCut ? [dialect.limit(limit, offset)] : []),
   ];
   return { columns, statement: sql.join(parts, sql` `) };
-}
-
-/**
- * The columns asked for, each once, with `*` standing for all of them.
- *
- * Throws `unknown_column` or `ambiguous_column`.
- */
-function selectedColumns<Found extends Column>(
-  scope: Scope<Found>,
-  names: readonly string[],
-): ColumnReference<Found>[] {
-  const references = names.flatMap((name) =>
-    name === "*" ? everyColumn(scope) : [resolveColumn(scope, name)],
-  );
-  return [...new Map(references.map((reference) => [reference.column, reference])).values()];
-}
-
-function everyColumn<Found extends Column>(scope: Scope<Found>): ColumnReference<Found>[] {
-  return scope.flatMap((table) => [...table.columns.values()].map((column) => ({ table, column })));
 }
 
 function joinSql(schema: string, scope: Scope, join: Join): Fragment {

@@ -3,7 +3,7 @@ import type { Row } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { createRowEncoder } from "./encode.ts";
 import type { Fragment } from "./fragment.ts";
-import { type Column, type ColumnKind, resolveColumn, type Table } from "./scope.ts";
+import { type Column, type ColumnKind, selectedColumns, type Table } from "./scope.ts";
 import { type ResultRow, rows, type Steps } from "./steps.ts";
 
 /** A column of a table that is changed; its values come out of the database as `Raw`. */
@@ -105,11 +105,7 @@ export function returnedColumns<Raw>(
   { table }: Target<Raw>,
   names: readonly string[],
 ): TargetColumn<Raw>[] {
-  const all = [...table.columns.values()];
-  const found = names.flatMap((name) =>
-    name === "*" ? all : [resolveColumn([table], name).column],
-  );
-  return [...new Set(found)];
+  return selectedColumns([table], names).map(({ column }) => column);
 }
 
 /** Rows as JSON texts. */

@@ -5,12 +5,16 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
+  primaryKeyOf,
+  primaryKeySql,
   type Referred,
   referenceSql,
   referencesOf,
   requireDistinctNames,
-  requireReferable,
+  requireSoleKey,
+  tableExists,
   takesNoDefault,
+  unknownType,
 } from "../sql/new-table.ts";
 import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, readKeys } from "../sql/target.ts";
@@ -35,20 +39,14 @@ export function createTable(handle: DatabaseHandle, query: CreateTable): Changed
   const { table, columns } = query;
   requireClientTable(table);
   const taken = findTaken(handle, table);
-  if (taken !== undefined) {
-    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${handle.name}`);
-  }
+  if (taken !== undefined) throw tableExists(taken, handle.name);
   requireDistinctNames(columns);
-  const key = columns.filter((column) => column.primary_key === true);
-  const parts = columns.map((column) => columnSql(column, key));
-  if (key.length > 0) {
-    parts.push(sql`primary key (${sql.join(key.map((column) => sql.id(column.name)))})`);
-  }
+  const key = primaryKeyOf(columns);
+  const parts = [...columns.map((column) => columnSql(column, key)), ...primaryKeySql(key)];
   for (const reference of referencesOf(query)) {
     const referred =
       reference.table === table ? newTableAsReferred(query) : readReferred(handle, reference.table);
-    requireReferable(reference, reference.column.type, referred);
-    parts.push(referenceSql(reference, sql.id(reference.table)));
+    parts.push(referenceSql(reference, reference.column.type, referred, sql.id(reference.table)));
   }
   run(
     handle.connection,
@@ -89,12 +87,7 @@ function requireUnreferred({ connection, schema }: DatabaseHandle, name: string)
 function columnSql(column: ColumnDefinition, key: readonly ColumnDefinition[]): Fragment {
   const kind = requireKind(column);
   const partOfKey = key.includes(column);
-  if (isSerial(kind) && !(partOfKey && key.length === 1)) {
-    throw new EngineRefusal(
-      "invalid_type",
-      `Column "${column.name}" is ${column.type}, which only a sole primary key can be`,
-    );
-  }
+  if (isSerial(kind)) requireSoleKey(column, key);
   const name = sql.id(column.name);
   const required = partOfKey || column.nullable === false ? sql` not null` : sql``;
   const unique = column.unique === true ? sql` unique` : sql``;
@@ -138,9 +131,6 @@ function checkSql(name: string, kind: SqliteKind): Fragment {
 
 function requireKind({ name, type }: ColumnDefinition): SqliteKind {
   const kind = kindOf(type);
-  if (kind !== undefined) return kind;
-  throw new EngineRefusal(
-    "invalid_type",
-    `Column "${name}" has an unknown type; known are ${typeWords.join(", ")}`,
-  );
+  if (kind === undefined) throw unknownType(name, typeWords);
+  return kind;
 }

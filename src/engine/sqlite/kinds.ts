@@ -1,6 +1,6 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { cellText, integerOf, type PresentValue } from "../sql/cell-text.ts";
+import { cellText, decodeBase64, integerOf, type PresentValue } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";
 import type { ColumnKind } from "../sql/scope.ts";
@@ -81,8 +81,8 @@ const json: SqliteKind = {
 /** Bytes travel as base64 text (RFC 4648, section 4). */
 const blob: SqliteKind = {
   storage: "BLOB",
-  store: bytes,
-  compare: bytes,
+  store: decodeBase64,
+  compare: decodeBase64,
   encode: encodeStored,
 };
 
@@ -138,12 +138,6 @@ function numeric(value: PresentValue): SQLInputValue | undefined {
 function truth(value: PresentValue): SQLInputValue | undefined {
   if (value === true || value === 1) return 1;
   return value === false || value === 0 ? 0 : undefined;
-}
-
-function bytes(value: PresentValue): SQLInputValue | undefined {
-  if (typeof value !== "string") return undefined;
-  const decoded = Buffer.from(value, "base64");
-  return decoded.toString("base64") === value ? decoded : undefined;
 }
 
 function scalar(value: PresentValue): SQLInputValue | undefined {

@@ -3,13 +3,15 @@ import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/refused.ts";
 import type { Spool } from "../spool.ts";
-import type { TableKeys } from "../sql/after.ts";
+import { tableKeysOf } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import { readKeys } from "../sql/target.ts";
+import { take } from "./change.ts";
 import { encodeStored, kindOf, type SqliteKind } from "./kinds.ts";
 import { type DatabaseHandle, rows } from "./statements.ts";
-import { readTable } from "./tables.ts";
+import { keysSql, readTable } from "./tables.ts";
 
 const integer = requireKind("int");
 const double = requireKind("double");
@@ -86,41 +88,22 @@ export function select(handle: DatabaseHandle, query: Select, spool: Spool): voi
 
 /** What tells the rows of a table apart, and which of its columns hold no null. */
 function withKeys(
-  { connection, schema }: DatabaseHandle,
+  handle: DatabaseHandle,
   { name, columns }: SelectedTable<SqliteKind>,
 ): SelectedTable<SqliteKind> {
   const found = rows(
-    connection,
-    sql`select info."name", info."pk" > 0, info."notnull" or (info."pk" and info."type" = 'INTEGER'),
-      exists (select 1 from pragma_index_list(${name}, ${schema}) as list
-        where list."unique" and not list."partial"
-          and (select group_concat(part."name", char(0))
-            from pragma_index_info(list."name", ${schema}) as part) = info."name")
-      from pragma_table_info(${name}, ${schema}) as info`,
+    handle.connection,
+    sql`select "name", "pk" > 0, "notnull" or ("pk" and "type" = 'INTEGER')
+      from pragma_table_info(${name}, ${handle.schema})`,
   );
-  const traits = Array.from(found, (row) => ({
-    column: String(row[0]),
-    isKey: Number(row[1]) === 1,
-    isRequired: Number(row[2]) === 1,
-    isUnique: Number(row[3]) === 1,
-  }));
-  const required = new Set(
-    traits.filter(({ isRequired }) => isRequired).map(({ column }) => column),
-  );
-  const keys: TableKeys = {
-    primary: traits
-      .filter(({ isKey }) => isKey)
-      .map(({ column }) => column)
-      .filter((_, __, all) => all.every((column) => required.has(column))),
-    unique: new Set(
-      traits
-        .filter(({ isRequired, isUnique }) => isRequired && isUnique)
-        .map(({ column }) => column),
-    ),
+  const marks = new Map(Array.from(found, (row) => [String(row[0]), row]));
+  const known = Array.from(columns.values(), (column) => {
+    const { 1: isKey, 2: isRequired } = marks.get(column.name) ?? {};
+    return { ...column, isKey: Number(isKey) === 1, isNullable: Number(isRequired) !== 1 };
+  });
+  return {
+    name,
+    columns: new Map(known.map((column) => [column.name, column])),
+    keys: tableKeysOf(known, take(handle, readKeys(keysSql(handle, name)))),
   };
-  const known = Array.from(
-    columns,
-    ([column, found]) => [column, { ...found, isNullable: !required.has(column) }] as const,
-  );
-  return { name, columns: new Map(known), keys };
 }

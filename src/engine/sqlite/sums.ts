@@ -1,13 +1,10 @@
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import { EngineRefusal } from "../refusal.ts";
-import { placesOf } from "../sql/cell-text.ts";
+import { has64Bits, placesOf } from "../sql/cell-text.ts";
 
 /** The SQL functions that add a number to a column: SQLite's `+` makes a double of what overflows. */
 export const sum = "gatehouse_sum";
 export const decimalSum = "gatehouse_decimal_sum";
-
-const smallestInteger = -(2n ** 63n);
-const largestInteger = 2n ** 63n - 1n;
 
 /** Gives a connection the functions. What they refuse, the statement throws. */
 export function defineSums(connection: DatabaseSync): void {
@@ -24,7 +21,7 @@ function added(
   if (value === null) return null;
   if (typeof value === "bigint" && typeof amount === "bigint") {
     const total = value + amount;
-    if (total < smallestInteger || total > largestInteger) throw outOfRange();
+    if (!has64Bits(total)) throw outOfRange();
     return total;
   }
   if (isText(value) || isText(amount)) {
