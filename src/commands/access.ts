@@ -1,4 +1,5 @@
 import { Argument, Command, InvalidArgumentError } from "commander";
+import type { Plan } from "../access/access-rules.ts";
 import { planGrant, planRevoke } from "../access/administration.ts";
 import { type Decision, decideAll } from "../access/policy.ts";
 import { isDatabaseOrEvery, isExternalUsername } from "../access/records.ts";
@@ -14,16 +15,9 @@ import {
 } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
-import { namingUser } from "./operator.ts";
-import {
-  type CommonOptions,
-  changeAccess,
-  loadFor,
-  readAccess,
-  withCommonOptions,
-} from "./options.ts";
-import { FAILURE, print, printJson, printTable, UsageError } from "./output.ts";
-import { withHouseStyle } from "./style.ts";
+import { changeAccess, readAccess } from "./operator.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 function requireDatabase(database: string): void {
   if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
@@ -37,13 +31,8 @@ async function grant(
 ): Promise<void> {
   const loaded = loadFor(options);
   requireDatabase(database);
-  await namingUser(username, () =>
-    changeAccess(
-      loaded,
-      (current) => planGrant(current, "operator", { username, database, role }),
-      { force: options.force ?? false },
-    ),
-  );
+  const plan: Plan = (current) => planGrant(current, "operator", { username, database, role });
+  await changeAccess(loaded, { username }, plan, options);
   print(`${username} is ${role} on ${database}.`);
 }
 
@@ -54,14 +43,8 @@ async function revoke(
 ): Promise<void> {
   const loaded = loadFor(options);
   requireDatabase(database);
-  const snapshot = await namingUser(
-    username,
-    () =>
-      changeAccess(loaded, (current) => planRevoke(current, "operator", username, database), {
-        force: options.force ?? false,
-      }),
-    database,
-  );
+  const plan: Plan = (current) => planRevoke(current, "operator", username, database);
+  const snapshot = await changeAccess(loaded, { username, database }, plan, options);
   const rest = accessList(snapshot, username).map((entry) => `${entry.database}:${entry.role}`);
   print(
     `${username} has no entry for ${database} any more; what is left: ${rest.join(" ") || "-"}`,
@@ -73,11 +56,8 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
   const entries = [...snapshot.grants.keys()].flatMap((username) =>
     accessList(snapshot, username).map(({ database, role }) => ({ username, database, role })),
   );
-  if (options.json) printJson(entries);
-  else {
-    const rows = entries.map(({ username, database, role }) => [username, database, role]);
-    printTable(["USERNAME", "DATABASE", "ROLE"], rows);
-  }
+  const head = ["USERNAME", "DATABASE", "ROLE"];
+  printList(entries, options, head, ({ username, database, role }) => [username, database, role]);
 }
 
 /** @throws InvalidArgumentError that says which roles there are, and which was meant */

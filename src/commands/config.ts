@@ -6,21 +6,17 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/own-engine.ts";
-import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
-import { revocationsIn } from "../identity/revocation-file.ts";
-import { exposureWarnings } from "./exposure.ts";
-import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./options.ts";
+import { keysDirectoryOf } from "../identity/key-file.ts";
+import { keysOf, readAccess, revocationsOf } from "./operator.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { print } from "./output.ts";
-import { writeProblems } from "./start-checks.ts";
-import { withHouseStyle } from "./style.ts";
+import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
 /** True if there are signing keys. */
-async function checkKeys({ configuration, serviceDirectory }: LoadedConfiguration) {
-  const keys = keysDirectoryOf(serviceDirectory);
+async function checkKeys(loaded: LoadedConfiguration): Promise<boolean> {
+  const keys = keysDirectoryOf(loaded.serviceDirectory);
   if (!existsSync(keys)) return false;
-  const found = await keyFilesIn(keys, {
-    checkRead: configuration.auth.check_permissions,
-  }).read();
+  const found = await keysOf(loaded).read();
   print(`signing keys   ok  ${keys} (${found.length})`);
   return true;
 }
@@ -42,13 +38,13 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   }
 }
 
-async function checkRevocations({ configuration: { auth } }: LoadedConfiguration): Promise<void> {
-  const file = auth.revocations_file;
+async function checkRevocations(loaded: LoadedConfiguration): Promise<void> {
+  const file = loaded.configuration.auth.revocations_file;
   if (!existsSync(file)) {
     print(`revocations    --  ${file} is made by the first revocation`);
     return;
   }
-  const { count } = await revocationsIn(file, { checkRead: auth.check_permissions }).read();
+  const { count } = await revocationsOf(loaded).read();
   print(`revocations    ok  ${file} (${count})`);
 }
 

@@ -1,5 +1,4 @@
 import type { LoadedConfiguration } from "../config/load.ts";
-import { revocationsIn } from "../identity/revocation-file.ts";
 import {
   type Connection,
   connectionsOf,
@@ -8,8 +7,9 @@ import {
 } from "../oauth/server/connections.ts";
 import { findState } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
-import { type CommonOptions, loadFor, readAccess } from "./options.ts";
-import { plainly, print, printJson, printTable } from "./output.ts";
+import { readAccess, revocationsOf } from "./operator.ts";
+import { type CommonOptions, loadFor } from "./options.ts";
+import { plainly, print, printList } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
 async function withState<Result>(
@@ -28,10 +28,8 @@ async function withState<Result>(
 
 /** The apps that have access now, as the gateway would judge it. */
 async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
-  const { auth } = loaded.configuration;
   const snapshot = await readAccess(loaded);
-  const checkRead = { checkRead: auth.check_permissions };
-  const revocations = await revocationsIn(auth.revocations_file, checkRead).read();
+  const revocations = await revocationsOf(loaded).read();
   const context = { snapshot: () => snapshot, revocations };
   const live = async (store: StateStore) =>
     (await connectionsOf(store)).filter((one) => isConnected(context, one));
@@ -54,21 +52,15 @@ export async function listConnections(options: CommonOptions & { json?: true }):
     renewed: one.renewedAt === undefined ? null : asTime(one.renewedAt),
     called: one.called,
   }));
-  if (options.json) {
-    printJson(views);
-    return;
-  }
-  if (views.length === 0 && process.stdout.isTTY) {
+  if (!options.json && views.length === 0 && process.stdout.isTTY) {
     print("No user has let in an app.");
     return;
   }
-  printTable(
-    ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED"],
-    views.map(({ username, client, app, database, read_only, allowed, renewed }) => [
-      ...[username, plainly(client), app === "" ? "-" : plainly(app), database],
-      ...[read_only ? "read" : "change", allowed, renewed ?? "-"],
-    ]),
-  );
+  const head = ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED"];
+  printList(views, options, head, ({ username, client, app, ...view }) => [
+    ...[username, plainly(client), app === "" ? "-" : plainly(app), view.database],
+    ...[view.read_only ? "read" : "change", view.allowed, view.renewed ?? "-"],
+  ]);
 }
 
 /** Ends the connections that `isMeant` names, and gives them back. */

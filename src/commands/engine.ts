@@ -4,9 +4,8 @@ import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, openLogStream } from "../observe/log.ts";
 import { endWithErrors } from "../observe/uncaught-errors.ts";
-import { type CommonOptions, loadFor, withCommonOptions } from "./options.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { UsageError } from "./output.ts";
-import { withHouseStyle } from "./style.ts";
 
 interface EngineOptions extends CommonOptions {
   readonly url?: string;

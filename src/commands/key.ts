@@ -1,16 +1,9 @@
 import { Command } from "commander";
 import { epochSeconds } from "../clock.ts";
-import type { LoadedConfiguration } from "../config/load.ts";
-import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
-import type { KeyStore } from "../identity/key-store.ts";
-import { type CommonOptions, loadFor, withCommonOptions } from "./options.ts";
-import { print, printJson, printTable } from "./output.ts";
-import { withHouseStyle } from "./style.ts";
-
-function keysOf({ configuration: { auth }, serviceDirectory }: LoadedConfiguration): KeyStore {
-  return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
-}
+import { keysOf } from "./operator.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { print, printList } from "./output.ts";
 
 function moment(seconds: number | undefined): string {
   return seconds === undefined ? "-" : new Date(seconds * 1000).toISOString();
@@ -27,13 +20,10 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
     created: moment(key.created),
     verifies_until: key.verifies_until === undefined ? null : moment(key.verifies_until),
   }));
-  if (options.json) printJson(shown);
-  else {
-    const rows = shown.map(({ kid, alg, state, created, verifies_until: until }) => [
-      ...[kid, alg, state, created, until ?? "-"],
-    ]);
-    printTable(["KID", "ALG", "STATE", "CREATED", "VERIFIES UNTIL"], rows);
-  }
+  const head = ["KID", "ALG", "STATE", "CREATED", "VERIFIES UNTIL"];
+  printList(shown, options, head, ({ kid, alg, state, created, verifies_until: until }) => [
+    ...[kid, alg, state, created, until ?? "-"],
+  ]);
 }
 
 async function rotate(options: CommonOptions): Promise<void> {

@@ -1,10 +1,9 @@
 import { Command } from "commander";
 import { isLoopback } from "../config/addresses.ts";
 import { invocation } from "../product.ts";
-import { type CommonOptions, loadFor, withCommonOptions } from "./options.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { failureLabel, UsageError } from "./output.ts";
 import { whenAskedToEnd } from "./shutdown-signal.ts";
-import { withHouseStyle } from "./style.ts";
 
 interface McpOptions extends CommonOptions {
   readonly url?: string;

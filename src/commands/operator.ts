@@ -1,9 +1,24 @@
+/** What commands do to the state of a gateway, which need not run, as its operator. */
+import type { ChangeOptions, Plan } from "../access/access-rules.ts";
+import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { changeAccessFile } from "../access/write.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
+import type { KeyStore } from "../identity/key-store.ts";
+import { revocationsIn } from "../identity/revocation-file.ts";
+import type { RevocationStore } from "../identity/revocations.ts";
+import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 
-type Message = (username: string, database: string) => string;
+/** Whom and what a command is about, to be named in what refuses it. */
+interface About {
+  readonly username: string;
+  readonly database?: string;
+}
 
 /** The codes that are about a user or a grant, each with what the operator is told. */
-const messages: Partial<Record<RefusalCode, Message>> = {
+const messages: Partial<Record<RefusalCode, (username: string, database: string) => string>> = {
   user_not_found: (username) => `User not found: ${username}`,
   user_exists: (username) => `User already exists: ${username}`,
   grant_not_found: (username, database) => `Grant not found: ${username} on ${database}`,
@@ -13,7 +28,7 @@ const messages: Partial<Record<RefusalCode, Message>> = {
 };
 
 /** A refusal that names the user whom it is about, and the database if there is one. */
-export function refusalOf(code: RefusalCode, username: string, database = "*"): Refusal {
+export function refusalOf(code: RefusalCode, { username, database = "*" }: About): Refusal {
   const message = messages[code]?.(username, database);
   return new Refusal(code, message === undefined ? {} : { message });
 }
@@ -25,15 +40,63 @@ export function refusalOf(code: RefusalCode, username: string, database = "*"): 
  * @throws whatever `work` throws; a Refusal about the user or its grant with the names in its
  *   message
  */
-export async function namingUser<T>(
-  username: string,
-  work: () => T | Promise<T>,
-  database?: string,
-): Promise<T> {
+export async function naming<T>(about: About, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
     if (!(error instanceof Refusal) || messages[error.code] === undefined) throw error;
-    throw refusalOf(error.code, username, database);
+    throw refusalOf(error.code, about);
   }
+}
+
+/**
+ * Changes users and grants as the operator.
+ *
+ * @returns the state as written
+ * @throws Refusal as of `AccessRules.change`, with the names of `about` in its message
+ */
+export function changeAccess(
+  { configuration: { auth } }: LoadedConfiguration,
+  about: About,
+  plan: Plan,
+  options?: ChangeOptions,
+): Promise<Snapshot> {
+  return naming(about, async () => {
+    return (await changeAccessFile(auth.access_control_file, plan, options)).snapshot;
+  });
+}
+
+/**
+ * Reads the access file as the gateway would.
+ *
+ * @param options.checkRead also refuse a file that others may read; by default as configured
+ * @throws AccessFileError, UnsafeFileError, or an error that says what makes the file
+ */
+export async function readAccess(
+  { configuration: { auth } }: LoadedConfiguration,
+  { checkRead = auth.check_permissions } = {},
+): Promise<Snapshot> {
+  const file = auth.access_control_file;
+  try {
+    const bytes = await readAccessBytes(file, { checkRead });
+    return (await readAgain(bytes, file, undefined)).snapshot;
+  } catch (error) {
+    const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
+    if (!isMissing) throw error;
+    const help = `is missing: \`${invocation} serve\` makes it on its first start, and so does \`${invocation} user add <name> --admin\``;
+    throw new AccessFileError(file, [{ reason: help }]);
+  }
+}
+
+/** The revocations of the gateway. */
+export function revocationsOf({ configuration: { auth } }: LoadedConfiguration): RevocationStore {
+  return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
+}
+
+/** The signing keys of the gateway. */
+export function keysOf({
+  configuration: { auth },
+  serviceDirectory,
+}: LoadedConfiguration): KeyStore {
+  return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
 }

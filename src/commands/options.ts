@@ -1,10 +1,27 @@
-import type { Command } from "commander";
-import type { ChangeOptions, Plan } from "../access/access-rules.ts";
-import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
-import type { Snapshot } from "../access/snapshot.ts";
-import { changeAccessFile } from "../access/write.ts";
+import { type Command, Help } from "commander";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
 import { invocation } from "../product.ts";
+import { failureLabel } from "./output.ts";
+
+const plainHelp = new Help();
+
+/** The usage line, beginning with how the program is called here. */
+function usageOf(command: Command): string {
+  return plainHelp.commandUsage(command).replace(/^gatehouse\b/, invocation);
+}
+
+/**
+ * Gives a command, and those that are made under it later, one way to speak: errors begin as all
+ * others do and end with a hint, and the usage line can be typed as it stands.
+ */
+export function withHouseStyle(command: Command): Command {
+  return command
+    .showHelpAfterError("(add --help for what is allowed)")
+    .configureHelp({ commandUsage: usageOf })
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error:/, failureLabel())),
+    });
+}
 
 /** Options that every command takes. */
 export interface CommonOptions {
@@ -32,40 +49,4 @@ export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
   const loaded = loadConfiguration(searchOf(options));
   for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
   return loaded;
-}
-
-/**
- * Changes users and grants as the operator.
- *
- * @returns the state as written
- * @throws Refusal as of `AccessRules.change`
- */
-export async function changeAccess(
-  { configuration: { auth } }: LoadedConfiguration,
-  plan: Plan,
-  options?: ChangeOptions,
-): Promise<Snapshot> {
-  return (await changeAccessFile(auth.access_control_file, plan, options)).snapshot;
-}
-
-/**
- * Reads the access file as the gateway would.
- *
- * @param options.checkRead also refuse a file that others may read; by default as configured
- * @throws AccessFileError, UnsafeFileError, or an error that says what makes the file
- */
-export async function readAccess(
-  { configuration: { auth } }: LoadedConfiguration,
-  { checkRead = auth.check_permissions } = {},
-): Promise<Snapshot> {
-  const file = auth.access_control_file;
-  try {
-    const bytes = await readAccessBytes(file, { checkRead });
-    return (await readAgain(bytes, file, undefined)).snapshot;
-  } catch (error) {
-    const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
-    if (!isMissing) throw error;
-    const help = `is missing: \`${invocation} serve\` makes it on its first start, and so does \`${invocation} user add <name> --admin\``;
-    throw new AccessFileError(file, [{ reason: help }]);
-  }
 }

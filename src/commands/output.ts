@@ -85,3 +85,14 @@ export function printTable(head: readonly string[], rows: readonly (readonly str
 export function printJson(value: unknown): void {
   print(JSON.stringify(value, null, 2));
 }
+
+/** Prints a list for scripts, or as a table for people. */
+export function printList<Item>(
+  items: readonly Item[],
+  { json }: { readonly json?: true },
+  head: readonly string[],
+  cellsOf: (item: Item) => readonly string[],
+): void {
+  if (json) printJson(items);
+  else printTable(head, items.map(cellsOf));
+}

@@ -1,8 +1,11 @@
 import type { Key } from "node:readline";
 import { text } from "node:stream/consumers";
+import { Command } from "commander";
 import type { Configuration } from "../config/schema.ts";
-import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
-import { Cancelled, UsageError } from "./output.ts";
+import { configuredCosts } from "../identity/hash.ts";
+import { hashPassword, openPasswordRule, type PasswordRule } from "../identity/password.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { Cancelled, print, UsageError } from "./output.ts";
 
 /** The first line of standard input. */
 async function readFromStandardInput(): Promise<string> {
@@ -56,22 +59,36 @@ async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   }
 }
 
+interface PasswordOptions extends CommonOptions {
+  readonly passwordStdin?: true;
+}
+
 /**
- * A new password from standard input (for scripts) or from the terminal.
+ * The hash of a new password from standard input (for scripts) or from the terminal.
  *
  * @param question what the terminal asks, such as `Password for alice:`
  * @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used
  */
-export async function readNewPassword(
+export async function readNewHash(
   question: string,
-  fromStdin: boolean,
+  { passwordStdin }: PasswordOptions,
   configuration: Configuration,
 ): Promise<string> {
-  if (!fromStdin && !process.stdin.isTTY) {
+  if (!passwordStdin && !process.stdin.isTTY) {
     throw new UsageError("there is no terminal to ask on: give the password with --password-stdin");
   }
   const rule = await openPasswordRule(configuration);
-  const chosen = fromStdin ? await readFromStandardInput() : await askTwice(question, rule);
+  const chosen = passwordStdin ? await readFromStandardInput() : await askTwice(question, rule);
   rule(chosen);
-  return chosen;
+  return hashPassword(chosen, configuredCosts(configuration));
+}
+
+/** `gatehouse hash-password`: a hash to paste into the access file. */
+export function hashPasswordCommand(): Command {
+  return withCommonOptions(withHouseStyle(new Command("hash-password")))
+    .description("print the hash of a password, to paste into the access file")
+    .option("--password-stdin", "read the password from standard input")
+    .action(async (options: PasswordOptions) => {
+      print(await readNewHash("Password:", options, loadFor(options).configuration));
+    });
 }

@@ -10,12 +10,17 @@ import { createLog, type Log, openLogStream } from "../observe/log.ts";
 import { outliveErrors } from "../observe/uncaught-errors.ts";
 import { version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
-import { exposureWarnings } from "./exposure.ts";
 import { greet } from "./greeting.ts";
-import { type ConfigurationOptions, loadFor, searchOf, withCommonOptions } from "./options.ts";
+import {
+  type ConfigurationOptions,
+  loadFor,
+  searchOf,
+  withCommonOptions,
+  withHouseStyle,
+} from "./options.ts";
 import { FAILURE } from "./output.ts";
 import { whenAskedToEnd } from "./shutdown-signal.ts";
-import { withHouseStyle } from "./style.ts";
+import { exposureWarnings } from "./start-checks.ts";
 
 /** Why the system lets nobody listen at an address, by its error code. */
 const reasons = new Map([

@@ -4,20 +4,17 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { credentialOf } from "../identity/authenticate.ts";
-import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { loadKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
-import { revocationsIn } from "../identity/revocation-file.ts";
-import { LONGEST_TOKEN_LIFETIME, type RevocationStore } from "../identity/revocations.ts";
+import { LONGEST_TOKEN_LIFETIME } from "../identity/revocations.ts";
 import { createTokenAuthority, tokenRole } from "../identity/token.ts";
 import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connected-apps.ts";
-import { namingUser, refusalOf } from "./operator.ts";
-import { type CommonOptions, loadFor, readAccess, withCommonOptions } from "./options.ts";
+import { keysOf, naming, readAccess, refusalOf, revocationsOf } from "./operator.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { print, UsageError } from "./output.ts";
-import { withHouseStyle } from "./style.ts";
 
 /** RFC 9562, section 4. */
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
@@ -62,10 +59,6 @@ function readLifetime(text: string): number {
   throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
 }
 
-function revocationsOf({ configuration: { auth } }: LoadedConfiguration): RevocationStore {
-  return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
-}
-
 interface IssueOptions extends CommonOptions {
   readonly database?: string;
   readonly expires: number;
@@ -78,11 +71,10 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   if (database !== EVERY_DATABASE && !isPlainName(database)) throw new Refusal("invalid_database");
   const snapshot = await readAccess(loaded);
   const user = snapshot.users.get(username);
-  if (user === undefined) throw refusalOf("user_not_found", username);
+  if (user === undefined) throw refusalOf("user_not_found", { username });
   if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
-  const role = await namingUser(username, () => tokenRole(snapshot, username, database), database);
-  const checkRead = { checkRead: auth.check_permissions };
-  const keys = keyFilesIn(keysDirectoryOf(loaded.serviceDirectory), checkRead);
+  const role = await naming({ username, database }, () => tokenRole(snapshot, username, database));
+  const keys = keysOf(loaded);
   const ring = await loadKeyRing(keys, auth.signing_algorithm);
   const revocations = await revocationsOf(loaded).read();
   const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
@@ -105,7 +97,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
 async function requireTokenOwner(loaded: LoadedConfiguration, username: string): Promise<void> {
   if (isExternalUsername(username)) return;
   const { users } = await readAccess(loaded);
-  if (!users.has(username)) throw refusalOf("user_not_found", username);
+  if (!users.has(username)) throw refusalOf("user_not_found", { username });
 }
 
 async function revokeTokens(

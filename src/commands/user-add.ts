@@ -1,20 +1,85 @@
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
+import { request } from "node:http";
+import { json } from "node:stream/consumers";
+import * as z from "zod";
+import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { isEmail, isExternalUsername, isUsername } from "../access/records.ts";
 import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { configuredCosts } from "../identity/hash.ts";
-import { hashPassword } from "../identity/password.ts";
+import { DatabaseFiles } from "../engine/sqlite/files.ts";
+import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
-import { hintDatabase } from "./hint-database.ts";
-import { namingUser, refusalOf } from "./operator.ts";
-import { type CommonOptions, changeAccess, loadFor, readAccess } from "./options.ts";
+import { parseTarget } from "../upstream/target.ts";
+import { changeAccess, readAccess, refusalOf } from "./operator.ts";
+import { type CommonOptions, loadFor } from "./options.ts";
 import { print } from "./output.ts";
-import { readNewPassword } from "./password.ts";
+import { readNewHash } from "./password.ts";
+
+/** Milliseconds that a database has to say what it holds. */
+const ASK_MS = 1000;
+
+const schemaShape = z.object({ data: z.object({ databases: z.array(z.string()) }) });
+
+/** What an engine of the gateway's own keeps; undefined before its first start. */
+function ownDatabases(directory: string): string[] | undefined {
+  try {
+    return new DatabaseFiles(directory).names();
+  } catch {
+    return undefined;
+  }
+}
+
+/** What `gatehouse engine` says that it holds; undefined if it does not answer, or is another's. */
+async function askUpstream({ configuration }: LoadedConfiguration): Promise<string[] | undefined> {
+  const { url, urls: [first] = [url], authorization } = configuration.upstream;
+  if (first === undefined || first.startsWith("https:")) return undefined;
+  const { origin, socketPath } = parseTarget(first);
+  const { promise, resolve } = Promise.withResolvers<string[] | undefined>();
+  const asked = request(`${origin}/schema`, {
+    ...(socketPath === undefined ? {} : { socketPath }),
+    headers: authorization === undefined ? {} : { authorization },
+    signal: AbortSignal.timeout(ASK_MS),
+    agent: false,
+  });
+  asked.on("error", () => resolve(undefined));
+  asked.on("response", (response) => {
+    json(response).then(
+      (body) => resolve(schemaShape.safeParse(body).data?.data.databases),
+      () => resolve(undefined),
+    );
+  });
+  asked.end();
+  return promise;
+}
+
+async function existing(loaded: LoadedConfiguration): Promise<readonly string[] | undefined> {
+  const directory = dataDirectoryOf(loaded);
+  if (directory !== undefined) return ownDatabases(directory);
+  return hasOwnEngine(loaded) ? undefined : askUpstream(loaded);
+}
+
+/**
+ * A database to be named in a hint: the default one where it is there, else one that is there, as
+ * far as the database or the access file tells; else `<database>`.
+ */
+export async function hintDatabase(
+  loaded: LoadedConfiguration,
+  { grants }: Snapshot,
+): Promise<string> {
+  const preferred = loaded.configuration.auth.default_database;
+  const found = await existing(loaded);
+  const isOwn = dataDirectoryOf(loaded) !== undefined;
+  // Before the first start there is none, and that will make `main`.
+  if (found === undefined && isOwn) return preferred;
+  const named = grants.values().flatMap((own) => own.keys().filter((name) => name !== "*"));
+  const names = found ?? [...named];
+  return names.includes(preferred) ? preferred : (names[0] ?? "<database>");
+}
 
 /** What `user add` is given. */
 interface AddOptions extends CommonOptions {
@@ -34,7 +99,9 @@ async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boole
     const changes = planAddUser(emptySnapshot, "operator", user, grant);
     if ((await createAccessFile(file, changes)) !== undefined) return;
   }
-  await changeAccess(loaded, (current) => planAddUser(current, "operator", user, grant));
+  const { username } = user;
+  const plan: Plan = (current) => planAddUser(current, "operator", user, grant);
+  await changeAccess(loaded, { username }, plan);
 }
 
 /**
@@ -52,7 +119,7 @@ async function requireFree(
   if (isAdmin && !existsSync(loaded.configuration.auth.access_control_file)) return emptySnapshot;
   // Who may read the file is judged where it is put in force.
   const snapshot = await readAccess(loaded, { checkRead: false });
-  if (snapshot.users.has(username)) throw refusalOf("user_exists", username);
+  if (snapshot.users.has(username)) throw refusalOf("user_exists", { username });
   return snapshot;
 }
 
@@ -63,25 +130,18 @@ async function requireFree(
  */
 export async function addUser(username: string, options: AddOptions): Promise<void> {
   const loaded = loadFor(options);
-  const { configuration } = loaded;
   const isExternal = isExternalUsername(username) && !options.password;
   if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
   if (options.email !== undefined && !isEmail(options.email)) throw new Refusal("invalid_email");
   const before = await requireFree(loaded, username, options.admin ?? false);
-  let passwordHash: string | undefined;
-  if (options.password) {
-    const password = await readNewPassword(
-      `Password for ${username}:`,
-      options.passwordStdin ?? false,
-      configuration,
-    );
-    passwordHash = await hashPassword(password, configuredCosts(configuration));
-  }
+  const passwordHash = options.password
+    ? await readNewHash(`Password for ${username}:`, options, loaded.configuration)
+    : undefined;
   // Tokens without a password behind them are told from those of an earlier user by their time.
   const tokensValidAfter = options.password ? 0 : epochSeconds();
   const { email } = options;
   const user = { username, email, passwordHash, disabled: false, tokensValidAfter };
-  await namingUser(username, () => addToFile(loaded, user, options.admin ?? false));
+  await addToFile(loaded, user, options.admin ?? false);
   print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
   if (options.admin) return;
   const database = await hintDatabase(loaded, before);

@@ -1,46 +1,29 @@
 import { Command, Option } from "commander";
+import type { Plan } from "../access/access-rules.ts";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
-import type { Configuration } from "../config/schema.ts";
-import { configuredCosts } from "../identity/hash.ts";
-import { hashPassword } from "../identity/password.ts";
-import { revocationsIn } from "../identity/revocation-file.ts";
-import { namingUser, refusalOf } from "./operator.ts";
-
-import {
-  type CommonOptions,
-  changeAccess,
-  loadFor,
-  readAccess,
-  withCommonOptions,
-} from "./options.ts";
-import { plainly, print, printJson, printTable } from "./output.ts";
-import { readNewPassword } from "./password.ts";
-import { withHouseStyle } from "./style.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { plainly, print, printList } from "./output.ts";
+import { readNewHash } from "./password.ts";
 import { addUser } from "./user-add.ts";
 
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
   const snapshot = await readAccess(loadFor(options));
   const users = [...snapshot.users.values()].map((user) => viewUser(snapshot, user));
-  if (options.json) {
-    printJson(users);
-    return;
-  }
-  printTable(
-    ["USERNAME", "EMAIL", "STATE", "ACCESS"],
-    users.map(({ username, email, disabled, access }) => [
-      username,
-      email === null ? "-" : plainly(email),
-      disabled ? "disabled" : "active",
-      access.map(({ database, role }) => `${database}:${role}`).join(" ") || "-",
-    ]),
-  );
+  const head = ["USERNAME", "EMAIL", "STATE", "ACCESS"];
+  printList(users, options, head, ({ username, email, disabled, access }) => [
+    username,
+    email === null ? "-" : plainly(email),
+    disabled ? "disabled" : "active",
+    access.map(({ database, role }) => `${database}:${role}`).join(" ") || "-",
+  ]);
 }
 
 /** Ends the tokens that a user has by now for good, also should an older access file come back. */
-function endTokens({ auth }: Configuration, username: string): Promise<void> {
-  const options = { checkRead: auth.check_permissions };
-  return revocationsIn(auth.revocations_file, options).revokeUser(username);
+function endingTokens(loaded: LoadedConfiguration, username: string) {
+  return { beforeWrite: () => revocationsOf(loaded).revokeUser(username) };
 }
 
 async function setPassword(
@@ -48,31 +31,20 @@ async function setPassword(
   options: CommonOptions & { passwordStdin?: true },
 ): Promise<void> {
   const loaded = loadFor(options);
-  const { configuration } = loaded;
-  if (!(await readAccess(loaded)).users.has(username)) throw refusalOf("user_not_found", username);
-  const password = await readNewPassword(
-    `Password for ${username}:`,
-    options.passwordStdin ?? false,
-    configuration,
-  );
-  const passwordHash = await hashPassword(password, configuredCosts(configuration));
-  await namingUser(username, () =>
-    changeAccess(loaded, (current) => planSetPassword(current, username, passwordHash), {
-      beforeWrite: () => endTokens(configuration, username),
-    }),
-  );
+  const { users } = await readAccess(loaded);
+  if (!users.has(username)) throw refusalOf("user_not_found", { username });
+  const question = `Password for ${username}:`;
+  const passwordHash = await readNewHash(question, options, loaded.configuration);
+  const plan: Plan = (current) => planSetPassword(current, username, passwordHash);
+  await changeAccess(loaded, { username }, plan, endingTokens(loaded, username));
   print(`Set a new password for ${username}; every token of the old one has stopped working.`);
 }
 
 async function remove(username: string, options: CommonOptions & { force?: true }): Promise<void> {
   const loaded = loadFor(options);
-  const { configuration } = loaded;
-  await namingUser(username, () =>
-    changeAccess(loaded, (current) => planRemoveUser(current, "operator", username), {
-      force: options.force ?? false,
-      beforeWrite: () => endTokens(configuration, username),
-    }),
-  );
+  const plan: Plan = (current) => planRemoveUser(current, "operator", username);
+  const change = { ...options, ...endingTokens(loaded, username) };
+  await changeAccess(loaded, { username }, plan, change);
   print(`Removed ${username} and all its grants.`);
 }
 
@@ -81,12 +53,8 @@ async function setDisabled(
   disabled: boolean,
   options: CommonOptions & { force?: true },
 ): Promise<void> {
-  const loaded = loadFor(options);
-  await namingUser(username, () =>
-    changeAccess(loaded, (current) => planPatchUser(current, "operator", username, { disabled }), {
-      force: options.force ?? false,
-    }),
-  );
+  const plan: Plan = (current) => planPatchUser(current, "operator", username, { disabled });
+  await changeAccess(loadFor(options), { username }, plan, options);
   print(
     disabled
       ? `Disabled ${username}: no login, and no token of it is accepted.`
