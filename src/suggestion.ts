@@ -1,16 +1,16 @@
 /** The most single-character edits between a name and what was probably meant. */
-const mostEdits = 2;
+const MOST_EDITS = 2;
 /** Characters of a name that are compared. */
-const longestCompared = 64;
+const LONGEST_COMPARED = 64;
 
 /** The one of `names` that `name` was probably meant to be, if one is close. */
 export function suggestion(name: string, names: Iterable<string>): string | undefined {
   const folded = fold(name);
   let best: string | undefined;
-  let fewest = mostEdits + 1;
+  let fewest = MOST_EDITS + 1;
   for (const candidate of names) {
     // Each character more or less is an edit by itself.
-    if (Math.abs(candidate.length - name.length) > mostEdits) continue;
+    if (Math.abs(candidate.length - name.length) > MOST_EDITS) continue;
     const edits = editDistance(folded, fold(candidate));
     if (edits >= fewest || edits > candidate.length / 2) continue;
     [best, fewest] = [candidate, edits];
@@ -29,7 +29,7 @@ export function askWhether(meant: string | undefined): string {
 }
 
 function fold(name: string): string {
-  return name.slice(0, longestCompared).toLowerCase().replaceAll("-", "_");
+  return name.slice(0, LONGEST_COMPARED).toLowerCase().replaceAll("-", "_");
 }
 
 /** The Damerau-Levenshtein distance (optimal string alignment), row by row. */

@@ -9,7 +9,7 @@ export interface ListenAddress {
   readonly port: number;
 }
 
-const highestPort = 65535;
+const HIGHEST_PORT = 65535;
 const hostName =
   /^(?=.{1,253}$)(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
 
@@ -47,7 +47,7 @@ export function parseListenAddress(text: string): ListenAddress | undefined {
   const match = /^(?:\[(?<bracketed>[^\]]*)\]|(?<plain>[^:]*)):(?<digits>\d{1,5})$/.exec(text);
   const { bracketed, plain = "", digits } = match?.groups ?? {};
   const port = Number(digits);
-  if (digits === undefined || port > highestPort) return undefined;
+  if (digits === undefined || port > HIGHEST_PORT) return undefined;
   if (bracketed !== undefined) {
     return isIP(bracketed) === 6 && isAddress(bracketed) ? { host: bracketed, port } : undefined;
   }

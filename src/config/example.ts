@@ -55,7 +55,7 @@ function row(cells: string[]): string {
   return `| ${cells.map((cell) => cell.replaceAll("|", "\\|").replaceAll("*", "\\*")).join(" | ")} |`;
 }
 
-const longestLine = 98;
+const LONGEST_LINE = 98;
 
 const introduction = `\
 #:schema ./schemas/gateway.schema.json
@@ -115,7 +115,7 @@ function wrapped(text: string): string[] {
   const lines: string[] = [];
   let line = "#";
   for (const word of text.split(" ")) {
-    if (line.length + word.length + 1 > longestLine) {
+    if (line.length + word.length + 1 > LONGEST_LINE) {
       lines.push(line);
       line = "#";
     }

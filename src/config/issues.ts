@@ -15,7 +15,7 @@ import {
 } from "./schema-node.ts";
 
 /** The most characters of a value that a message shows. */
-const longestFound = 64;
+const LONGEST_FOUND = 64;
 
 /** Where a value came from. */
 export interface Place {
@@ -135,6 +135,6 @@ function withoutCredentials(text: string): string {
 
 function cut(text: string): string {
   const characters = [...text];
-  if (characters.length <= longestFound) return text;
-  return `${characters.slice(0, longestFound - 1).join("")}…`;
+  if (characters.length <= LONGEST_FOUND) return text;
+  return `${characters.slice(0, LONGEST_FOUND - 1).join("")}…`;
 }

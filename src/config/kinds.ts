@@ -3,7 +3,7 @@ import { z } from "zod";
 import { isHeaderValue } from "./headers.ts";
 
 /** The longest timeout or window, in seconds: a day. */
-const longestSeconds = 86_400;
+const LONGEST_SECONDS = 86_400;
 
 /**
  * A string that `rule` accepts; `allowed` says in words which ones those are. An expression stands
@@ -21,7 +21,7 @@ export function wholeNumber(lowest: number, highest: number): z.ZodInt {
 
 /** A whole number of seconds, up to a day. */
 export function seconds(): z.ZodInt {
-  return wholeNumber(1, longestSeconds);
+  return wholeNumber(1, LONGEST_SECONDS);
 }
 
 /** A path of a file, absolute or relative to the configuration file. */

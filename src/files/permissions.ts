@@ -2,8 +2,8 @@
 import { chownSync, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
 import path from "node:path";
 
-const writableByGroupOrOthers = 0o022;
-const readableByOthers = 0o004;
+const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
+const READABLE_BY_OTHERS = 0o004;
 
 /** A reason not to trust a file, and the command that mends it. */
 export interface PermissionProblem {
@@ -13,7 +13,7 @@ export interface PermissionProblem {
 
 /** True if nobody but the owner may write the file. */
 export function onlyOwnerWrites(stats: Stats): boolean {
-  return (stats.mode & writableByGroupOrOthers) === 0;
+  return (stats.mode & WRITABLE_BY_GROUP_OR_OTHERS) === 0;
 }
 
 /** True if the file belongs to the caller or to root. */
@@ -43,7 +43,7 @@ export function permissionProblem(
 ): PermissionProblem | undefined {
   const remedy = `chmod 600 ${shellQuoted(file)}`;
   if (!onlyOwnerWrites(stats)) return { reason: "its group or others may write it", remedy };
-  const isReadable = (stats.mode & readableByOthers) !== 0;
+  const isReadable = (stats.mode & READABLE_BY_OTHERS) !== 0;
   if (!isReadable || !checkReaders || isOnReadOnlyMount(file)) return undefined;
   return { reason: "others may read it", remedy };
 }

@@ -23,8 +23,8 @@ export interface Operation {
   readonly notReady?: Schema;
 }
 
-const standing = ["no_grant", "role_insufficient", "token_database"] as const;
-const change = [...standing, "access_file_read_only", "access_file_invalid"] as const;
+const administrationRefusals = ["no_grant", "role_insufficient", "token_database"] as const;
+const change = [...administrationRefusals, "access_file_read_only", "access_file_invalid"] as const;
 const lastOnes = ["last_owner", "last_administrator"] as const;
 const upstream = [
   ...(["upstream_unreachable", "upstream_broken"] as const),
@@ -135,7 +135,7 @@ export const operations: Readonly<Record<string, Operation>> = {
       after: ref("AnyUsername"),
     },
     answer: success({ users: listOf(ref("User")), "next?": ref("AnyUsername") }),
-    refusals: [...standing, "invalid_page"],
+    refusals: [...administrationRefusals, "invalid_page"],
   },
   "POST /api/users": {
     summary: "A new user with a first grant.",
@@ -172,7 +172,12 @@ export const operations: Readonly<Record<string, Operation>> = {
   "DELETE /api/users/:username/tokens": {
     summary: "Every token that the user has by now stops working.",
     answer: ref("Success"),
-    refusals: [...standing, "invalid_username", "user_not_found", "revocation_failed"],
+    refusals: [
+      ...administrationRefusals,
+      "invalid_username",
+      "user_not_found",
+      "revocation_failed",
+    ],
   },
   "PUT /api/users/:username/password": {
     summary: "Another password; every token of the old one stops working.",
@@ -188,7 +193,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   "GET /api/access": {
     summary: "Who has which role, on the databases that the caller may grant on.",
     answer: success({ access: listOf(ref("UserGrant")) }),
-    refusals: standing,
+    refusals: administrationRefusals,
   },
   "PUT /api/access/:username/:database": {
     summary: "Gives a role, in the place of the one that is held there.",

@@ -3,9 +3,9 @@ import { plainNameRule, wholePlainName } from "../../query/names.ts";
 import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
 
 /** Seconds in 366 days. */
-const longestToken = 31_622_400;
+const LONGEST_TOKEN_SECONDS = 31_622_400;
 /** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
-const memoryPerLane = 8;
+const KIB_PER_LANE = 8;
 
 const databaseName = text(plainNameRule, wholePlainName);
 const issuer = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
@@ -31,14 +31,14 @@ export const auth = z
       .boolean()
       .default(true)
       .describe("Whether secret files that others may read stop the start."),
-    token_expiration: wholeNumber(1, longestToken)
+    token_expiration: wholeNumber(1, LONGEST_TOKEN_SECONDS)
       .default(86_400)
       .describe("Lifetime of a login token, in seconds."),
     signing_algorithm: z
       .enum(["ES256", "EdDSA", "RS256", "HS256"])
       .default("ES256")
       .describe("Algorithm that new signing keys are made for."),
-    argon2_memory_cost: wholeNumber(memoryPerLane, 1_048_576)
+    argon2_memory_cost: wholeNumber(KIB_PER_LANE, 1_048_576)
       .default(65_536)
       .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
     argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
@@ -70,7 +70,7 @@ export const auth = z
       .meta({ description: "Seconds over which failed logins are counted.", live: true }),
   })
   .superRefine((auth, context) => {
-    const least = memoryPerLane * auth.argon2_parallelism;
+    const least = KIB_PER_LANE * auth.argon2_parallelism;
     if (auth.argon2_memory_cost >= least) return;
     refuse(context, ["argon2_memory_cost"], `at least 8 * argon2_parallelism, which is ${least}`);
   })

@@ -91,7 +91,7 @@ function distinct<Key extends string>(key: Key) {
   };
 }
 
-const mebibyte = 1024 * 1024;
+const MEBIBYTE = 1024 * 1024;
 
 /** `[mcp]`: the Model Context Protocol endpoint. */
 export const mcp = z
@@ -105,8 +105,8 @@ export const mcp = z
         examples: ["http://127.0.0.1:9200/mcp"],
       }),
     ...credentialKeys("That server's", "/run/secrets/mcp"),
-    max_body_bytes: wholeNumber(1024, 1024 * mebibyte)
-      .default(mebibyte)
+    max_body_bytes: wholeNumber(1024, 1024 * MEBIBYTE)
+      .default(MEBIBYTE)
       .meta({
         description: "Largest message to /mcp, in bytes; a larger one is answered with 413.",
         live: true,
@@ -115,8 +115,8 @@ export const mcp = z
       description: "Rows that one call of the embedded server's select returns at most.",
       live: true,
     }),
-    result_bytes: wholeNumber(16 * 1024, 16 * mebibyte)
-      .default(mebibyte)
+    result_bytes: wholeNumber(16 * 1024, 16 * MEBIBYTE)
+      .default(MEBIBYTE)
       .meta({
         description:
           "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",

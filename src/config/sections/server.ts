@@ -3,7 +3,7 @@ import { isAddressOrNetwork, isHost } from "../addresses.ts";
 import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
 import { isBaseUrl, isOrigin, normalBaseUrl } from "../urls.ts";
 
-const gibibyte = 1_073_741_824;
+const GIBIBYTE = 1_073_741_824;
 
 const host = text("a host name or an IP address", isHost);
 const publicUrl = text(
@@ -56,11 +56,11 @@ export const server = z
         "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
       examples: ["https://gate.example.com"],
     }),
-    max_body_bytes: wholeNumber(1, gibibyte).default(10_485_760).meta({
+    max_body_bytes: wholeNumber(1, GIBIBYTE).default(10_485_760).meta({
       description: "Largest request body, in bytes; a larger one is answered with 413.",
       live: true,
     }),
-    max_buffered_bytes: wholeNumber(1, 1024 * gibibyte)
+    max_buffered_bytes: wholeNumber(1, 1024 * GIBIBYTE)
       .default(268_435_456)
       .meta({
         description:
