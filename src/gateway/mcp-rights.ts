@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { type Decision, decide, decideAll, mayUseAnywhere } from "../access/policy.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
-import type { AskedRight } from "../mcp/tools/register.ts";
+import type { AskedRight } from "../mcp/tools/tool.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";

@@ -9,7 +9,8 @@ import { ObservedServer } from "./observed-server.ts";
 import type { Principal } from "./principal.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerResources } from "./resources.ts";
-import { registerTool, type Tool, type ToolContext, toolsOf } from "./tools/register.ts";
+import { registerTool, type Taking, toolsOf } from "./tools/register.ts";
+import type { Tool, ToolContext } from "./tools/tool.ts";
 import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest, WebRequest } from "./web.ts";
 
 /** The MCP server of the gateway itself: the database's operations as tools. */
@@ -87,8 +88,10 @@ function createServer<Caller extends Principal>(
     answering.onRefused,
   );
   const args = message?.arguments ?? noArguments;
+  const { onRefused } = answering;
+  const taking: Taking = { take: (result) => slot.take(result), onRefused };
   for (const tool of visibleTools(options, call)) {
-    registerTool(server, tool, { principal, arguments: args }, (result) => slot.take(result));
+    registerTool(server, tool, { principal, arguments: args }, taking);
   }
   if (call.hasSchema) {
     server.server.registerCapabilities({ resources: { listChanged: false } });

@@ -35,10 +35,7 @@ export const where = noting(at("where", condition), (draft, start) => {
 });
 const changedRows = required(where, "Which rows; null means every row, and has to be said.");
 const values = required(rows, "Rows, each as its values by column.");
-const returning = extra(
-  at("returning", list(selectedColumn)),
-  "Columns of the changed rows that are answered.",
-);
+const returning = extra(at("returning", list(selectedColumn)), "Columns to answer of these rows.");
 
 /** The fields of an Insert. */
 export const insertFields = { database, table, values, returning };

@@ -2,7 +2,13 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { queryTools, schemaTools } from "../../src/mcp/tools/definitions.ts";
+import {
+  batchTool,
+  countTool,
+  queryTools,
+  schemaTools,
+  whoAmITool,
+} from "../../src/mcp/tools/definitions.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { operationNames } from "../../src/query/operations.ts";
 import { startGateway } from "../kit/gateway.ts";
@@ -11,13 +17,18 @@ const root = path.join(import.meta.dirname, "../..");
 const guide = readFileSync(path.join(root, "docs/mcp.md"), "utf8");
 
 t.test("the guide's table has every tool with its rights", async (t) => {
-  const rows = guide.matchAll(/^\| (`[a-z_`, ]+`) \| ([A-Z, ]+) \| \w+ \|$/gm);
+  const rows = guide.matchAll(/^\| (`[a-z_`, ]+`) \| ([A-Z, ]+|none) \| [\w ]+ \|$/gm);
   const listed = Array.from(rows, ([, names = "", rights]) =>
     names.split(", ").map((name) => `${name.slice(1, -1)}: ${rights}`),
   );
   const grammar = createGrammar({ extraFields: [], operations: {} });
-  const tools = [...Object.values(schemaTools), ...queryTools(grammar)];
-  const expected = tools.map(({ name, permissions }) => `${name}: ${permissions.join(", ")}`);
+  const tools = [
+    ...[...Object.values(schemaTools), ...queryTools(grammar)],
+    ...[...countTool(grammar), batchTool(grammar), whoAmITool],
+  ];
+  const expected = tools.map(
+    ({ name, permissions }) => `${name}: ${permissions.join(", ") || "none"}`,
+  );
   t.strictSame(listed.flat().sort(), expected.sort());
 });
 

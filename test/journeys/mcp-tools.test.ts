@@ -85,9 +85,10 @@ async function compare(
 ): Promise<void> {
   const query = await gateway.query({ [key]: of(number) }, token);
   const call = await mcp.call(tool, of(number + 1));
-  const denial = `Denied: ${query.body.message} (${query.body.code})`;
   t.equal(call.isError, query.status !== 200, `${key}: ${query.status}`);
-  if (query.status !== 200) t.equal(call.text, denial);
+  if (query.status === 200) return;
+  t.ok(call.text.startsWith(`Denied: ${query.body.message}; whoami tells `), call.text);
+  t.ok(call.text.endsWith(` (${query.body.code})`), call.text);
 }
 
 for (const [client, connect] of clients) {
@@ -111,7 +112,10 @@ for (const [client, connect] of clients) {
 
   t.test(`${client} is listed what its role can use`, async (t) => {
     const { gateway } = kept;
-    const reading = ["describe_table", "list_databases", "list_tables", "select"];
+    const reading = [
+      ...["describe_table", "list_databases", "list_tables", "select"],
+      ...["batch", "count", "whoami"],
+    ];
     const writing = [...reading, "delete", "insert", "preview", "update", "upsert"];
     const everything = [...writing, "create_table", "drop_table"];
     const expected = {
@@ -135,7 +139,8 @@ for (const [client, connect] of clients) {
     });
     const stranger = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "stranger"));
     t.strictSame((await stranger.call("list_databases", {})).structured, { databases: [] });
-    const denied = "Denied: Insufficient permissions for this operation (no_grant)";
+    const denied =
+      "Denied: Insufficient permissions for this operation; whoami tells which databases you may use (no_grant)";
     t.equal((await stranger.call("list_tables", { database })).text, denied);
     t.equal((await stranger.call("list_tables", { database: "missing" })).text, denied);
     t.strictSame(await stranger.resourceUris(), []);
@@ -192,6 +197,11 @@ t.test("whatever the embedded server refuses is said to be denied, and why", asy
     ["invalid_column", "select", { ...select, columns: ["other.id"] }],
     ["role_insufficient", "insert", { database, table: "t", values: [{ id: 1 }] }],
     ["no_grant", "select", { ...select, database: "elsewhere" }],
+    ["no_grant", "count", { database: "elsewhere", from: "t" }],
+    ["unknown_field", "count", { database, from: "t", columns: ["*"] }],
+    ["missing_field", "batch", {}],
+    ["batch_member_denied", "batch", { operations: [{ DropTable: { database, table: "t" } }] }],
+    ["unknown_field", "whoami", { user: "root" }],
     ["no_grant", "list_tables", { database: "elsewhere" }],
   ];
   for (const [reason, name, args] of refused) {
@@ -229,8 +239,7 @@ t.test("a demotion in the file holds for the next call", async (t) => {
   await gateway.edit((text) => text.replace('"ReadWrite"', '"ReadOnly"'));
   let id = 2;
   await soon(t, "denied", async () => refusalOf(await call(id++)) === "role_insufficient");
-  const denied = "Denied: Insufficient permissions for this operation (role_insufficient)";
-  t.equal(textOf(await call(id)), denied);
+  t.match(textOf(await call(id)), /^Denied: Insufficient permissions for this operation; whoami/);
   await putInForce(
     gateway,
     fileOf(gateway).replace(/(username = "writer"\ndatabase = "main"\nrole = )"\w+"/, '$1"Owner"'),
@@ -247,4 +256,24 @@ t.test("a token for one database opens no other by any tool", async (t) => {
   t.equal(refusalOf(answer), "token_database");
   const tables = await callTool(gateway, "list_tables", { database: "elsewhere" }, token);
   t.equal(refusalOf(tables), "token_database");
+});
+
+t.test("a caller is told who it is, what it may do, and how much at a time", async (t) => {
+  const { gateway } = kept;
+  const tell = async (token: string) => {
+    const mcp = await connectStateless(t, `${gateway.url}/mcp`, token);
+    return (await mcp.call("whoami", {})).structured;
+  };
+  const reader = await tell(await tokenOf(gateway, "reader"));
+  t.match(reader, {
+    user: "reader",
+    token_expires: /^\d{4}-\d\d-\d\dT.*Z$/,
+    scopes: ["mcp:tools", "mcp:resources"],
+    limits: { rows: 500, result_bytes: 1048576, message_bytes: 1048576, seconds: 30 },
+  });
+  t.strictSame(reader?.access, [{ database: "main", role: "ReadOnly", rights: ["SELECT"] }]);
+  const root = await tell(await tokenOf(gateway, "root", "main"));
+  const changing = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"];
+  const rights = [...changing, "CREATE DATABASE", "DROP DATABASE"];
+  t.strictSame(root?.access, [{ database: "main", role: "Owner", rights }]);
 });

@@ -21,6 +21,8 @@ for (const [client, connect] of [
     const mcp = await connect(t, endpoint.url);
     const toolNames = await mcp.toolNames();
     t.same(toolNames.toSorted(), [
+      "batch",
+      "count",
       "create_table",
       "delete",
       "describe_table",
@@ -32,6 +34,7 @@ for (const [client, connect] of [
       "select",
       "update",
       "upsert",
+      "whoami",
     ]);
 
     t.match(await mcp.call("create_table", users), { isError: false });
@@ -96,17 +99,25 @@ t.test("rows past the cap are cut, and said to be", async (t) => {
   const mcp = await connectStateless(t, endpoint.url);
   const select = { database: "main", from: "users", columns: ["id"], order_by: { column: "id" } };
   const firstTwo = [{ id: 1 }, { id: 2 }];
-  for (const limit of [{}, { limit: 3 }, { limit: 100_000 }]) {
+  for (const limit of [{}, { limit: 2 }, { limit: 3 }, { limit: 100_000 }]) {
     t.same((await mcp.call("select", { ...select, ...limit })).structured, {
       rows: firstTwo,
       truncated: true,
+      next_after: [2],
       next_offset: 2,
     });
   }
-  const exact = await mcp.call("select", { ...select, limit: 2 });
-  t.same(exact.structured, { rows: firstTwo, truncated: false });
   const rest = await mcp.call("select", { ...select, offset: 2 });
   t.same(rest.structured, { rows: [{ id: 3 }], truncated: false });
+  const some = await mcp.call("select", { ...select, limit: 1, offset: 1 });
+  t.same(some.structured, {
+    rows: [{ id: 2 }],
+    truncated: true,
+    next_after: [2],
+    next_offset: 2,
+  });
+  const none = await mcp.call("select", { ...select, limit: 0 });
+  t.same(none.structured, { rows: [], truncated: true, next_offset: 0 });
 });
 
 t.test("a denied call says which rule denied it", async (t) => {
@@ -140,13 +151,13 @@ t.test("a caller is listed only the tools that its roles can use", async (t) => 
     dave: {},
   } as const;
   const { endpoint } = await openEmbedded(t, { grants });
-  const reading = ["list_databases", "list_tables", "describe_table", "select"];
+  const reading = ["whoami", "list_databases", "list_tables", "describe_table", "select"];
   const writing = [...reading, "insert", "update", "delete", "upsert", "preview"];
   const expected = {
-    alice: reading,
-    bob: writing,
-    carol: [...writing, "create_table", "drop_table"],
-    dave: [],
+    alice: [...reading, "count", "batch"],
+    bob: [...writing, "count", "batch"],
+    carol: [...writing, "create_table", "drop_table", "count", "batch"],
+    dave: ["whoami"],
   };
   for (const [username, names] of Object.entries(expected)) {
     endpoint.principal = principalOf(username);

@@ -10,10 +10,11 @@ import { collectGrants, entriesIn } from "../../src/access/user-grants.ts";
 import type { Answering } from "../../src/mcp/answering.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { Principal } from "../../src/mcp/principal.ts";
-import type { AskedRight } from "../../src/mcp/tools/register.ts";
-import type { QueryAnswer } from "../../src/mcp/tools/result.ts";
+import type { QueryAnswer } from "../../src/mcp/tools/answers.ts";
+import type { AskedRight, WhoAmI } from "../../src/mcp/tools/tool.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
+import type { Level } from "../../src/query/kind.ts";
 import type { PermissionClass } from "../../src/query/permissions.ts";
 import { scan } from "../../src/query/scan.ts";
 import { Refusal } from "../../src/refusal.ts";
@@ -167,8 +168,14 @@ export function requireRightBy(snapshot: Snapshot) {
   };
 }
 
+/** Who calls, without any access. */
+function whoIs({ subject, scopes }: Principal): WhoAmI {
+  const limits = { rows: 10, result_bytes: 1024 * 1024, message_bytes: 1024 * 1024, seconds: 30 };
+  return { user: subject.username, scopes: [...scopes], access: [], limits };
+}
+
 /** What an embedded server of tests has that ask for nothing else. */
-export const plainLimits = { requireRight() {}, rowLimit: 10, resultBytes: 1024 * 1024 };
+export const plainLimits = { requireRight() {}, whoIs, rowLimit: 10, resultBytes: 1024 * 1024 };
 
 export interface EmbeddedSetting {
   readonly endpoint: Endpoint;
@@ -182,18 +189,27 @@ export interface EmbeddedSettingOptions {
   readonly resultBytes?: number;
   /** False for a database that cannot tell what it holds. */
   readonly hasSchema?: boolean;
+  /** `full` unless it says otherwise. */
+  readonly level?: Level;
 }
 
 /** The embedded server over a real engine, and its first caller `alice`. */
 export async function openEmbedded(
   t: Test,
-  { grants, rowLimit = 100, resultBytes = 1024 * 1024, hasSchema = true }: EmbeddedSettingOptions,
+  {
+    grants,
+    rowLimit = 100,
+    resultBytes = 1024 * 1024,
+    hasSchema = true,
+    level = "full",
+  }: EmbeddedSettingOptions,
 ): Promise<EmbeddedSetting> {
   const { engine, ask } = await freshEngine(t);
   const snapshot = snapshotOf(grants);
   const embedded = createEmbeddedMcp({
-    grammar,
+    grammar: level === "full" ? grammar : createGrammar({ extraFields: [], operations: {}, level }),
     requireRight: requireRightBy(snapshot),
+    whoIs,
     ask: askBy(snapshot, engine.address),
     schema: hasSchema ? schemaBy(snapshot, engine.address) : noSchema,
     rowLimit,

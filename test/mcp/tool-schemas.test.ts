@@ -1,7 +1,11 @@
 import { Ajv2020 } from "ajv/dist/2020.js";
 import t from "tap";
 import { z } from "zod";
-import { definitions } from "../../src/query/operations.ts";
+import { toolNameOf } from "../../src/mcp/tools/schemas.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import type { Level } from "../../src/query/kind.ts";
+import { definitions, operationNames } from "../../src/query/operations.ts";
+import { scan } from "../../src/query/scan.ts";
 import { ask } from "../kit/client.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
@@ -23,9 +27,15 @@ const listed = z.object({
   }),
 });
 
-const { endpoint } = await openEmbedded(t, { grants: { alice: { "*": "Owner" } } });
-const text = (await ask(endpoint.url, statelessCall("tools/list"))).body.toString();
-const { tools } = listed.parse(JSON.parse(text)).result;
+const grants = { alice: { "*": "Owner" } } as const;
+
+async function listAt(level: Level) {
+  const { endpoint } = await openEmbedded(t, { grants, level });
+  const text = (await ask(endpoint.url, statelessCall("tools/list"))).body.toString();
+  return { text, tools: listed.parse(JSON.parse(text)).result.tools };
+}
+
+const { text, tools } = await listAt("full");
 
 function toolNamed(name: string) {
   const tool = tools.find((candidate) => candidate.name === name);
@@ -46,7 +56,7 @@ t.test("a tool is told of as its operation of the grammar is", async (t) => {
     const { title, description } = definitions[operation];
     t.match(toolNamed(name), { title, description });
   }
-  t.match(toolNamed("select").annotations, { readOnlyHint: true, idempotentHint: true });
+  t.match(toolNamed("select").annotations, { readOnlyHint: true, openWorldHint: false });
   t.match(toolNamed("insert").annotations, { readOnlyHint: false, destructiveHint: false });
   t.match(toolNamed("insert").annotations, { idempotentHint: false });
   t.match(toolNamed("delete").annotations, { readOnlyHint: false, destructiveHint: true });
@@ -95,4 +105,37 @@ t.test("a schema holds for what the grammar takes, and for no other field", asyn
   t.notOk(isSelect({ ...plain, where: compare("==", 1) }));
   t.notOk(isSelect({ ...plain, from: undefined }));
   t.notOk(isSelect({ ...plain, where: { and: [{ nor: [] }] } }));
+});
+
+for (const level of ["full", "core"] as const) {
+  t.test(`each tool has one example that its schema and the ${level} grammar take`, async (t) => {
+    const grammar = createGrammar({ extraFields: [], operations: {}, level });
+    for (const { name, inputSchema } of (await listAt(level)).tools) {
+      const { examples } = z
+        .object({ examples: z.array(z.unknown()).length(1) })
+        .parse(inputSchema);
+      const holds = new Ajv2020({ allowUnionTypes: true }).compile(inputSchema);
+      t.ok(holds(examples[0]), `${name}: ${JSON.stringify(holds.errors)}`);
+      const operation = operationNames.find((operation) => toolNameOf(operation) === name);
+      if (operation === undefined) continue;
+      const body = Buffer.from(JSON.stringify({ [operation]: examples[0] }));
+      t.equal(scan(body, grammar).accesses.length, 1, name);
+    }
+  });
+}
+
+t.test("tools of the core show nothing that only the full grammar has", async (t) => {
+  const { text, tools } = await listAt("core");
+  const names = tools.map(({ name }) => name);
+  for (const name of ["upsert", "preview", "count"]) t.notOk(names.includes(name), name);
+  for (const word of [
+    ...["ILIKE", "NOT IN", "group_by", "aggregate", "having", "distinct", "returning", "add"],
+    ...["after", "Upsert", "on_conflict", "default", "references"],
+  ]) {
+    t.notOk(text.includes(`"${word}"`) || text.includes(`next_${word}`), word);
+  }
+  t.notMatch(text, /Upsert/);
+  const { inputSchema } = tools.find(({ name }) => name === "select") ?? {};
+  const order = { type: "object", properties: { column: { type: "string" } } };
+  t.match(inputSchema, { properties: { order_by: order, join: { type: "object" } } });
 });

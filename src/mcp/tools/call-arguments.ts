@@ -1,9 +1,12 @@
 import { runCooperatively } from "../../cooperative-scheduling.ts";
+import { quoteName } from "../../json/fault.ts";
 import { visitJudgedMembers } from "../../json/members.ts";
 import { BodyReader } from "../../query/body-reader.ts";
+import type { batchKey } from "../../query/grammar.ts";
 import { required } from "../../query/kind.ts";
 import { ObjectShape } from "../../query/object-shape.ts";
 import type { OperationName } from "../../query/operations.ts";
+import { QueryRefused } from "../../query/refusal.ts";
 import { plainName } from "../../query/values.ts";
 
 /** The members of these names among a call's arguments, as they were sent. */
@@ -23,7 +26,10 @@ export async function argumentsNamed(
  * The query that a call asks for, made of the very bytes of its arguments, so that no number is
  * ever rounded on the way. The grammar is judged by whoever is asked.
  */
-export function queryOf(operation: OperationName, ...args: readonly Buffer[]): Buffer {
+export function queryOf(
+  operation: OperationName | typeof batchKey,
+  ...args: readonly Buffer[]
+): Buffer {
   return Buffer.concat([Buffer.from(`{"${operation}":`), ...args, Buffer.from("}")]);
 }
 
@@ -34,24 +40,60 @@ export function countIn(value: Buffer | undefined): number | undefined {
   return /^[0-9]+$/.test(digits) ? Number(digits) : undefined;
 }
 
+/** The arguments with one more member in front. */
+export function withMember(args: Buffer, member: string): Buffer[] {
+  const rest = args.subarray(1);
+  const isEmpty = /^\s*\}/.test(rest.toString("latin1", 0, 64));
+  return [Buffer.from(`{${member}${isEmpty ? "" : ","}`), rest];
+}
+
 /**
- * The arguments of a select that asks for one row more than `rowLimit`, by which one that was cut
- * is told from one that was not.
+ * The arguments of a select that asks for one row more than it is to show, by which one that was
+ * cut is told from one that was not; and how many it is to show.
  *
  * @param limit the limit among the arguments, a part of them
  */
-export function withRowLimit(args: Buffer, limit: Buffer | undefined, rowLimit: number): Buffer[] {
-  const most = Buffer.from(String(rowLimit + 1));
+export function withRowLimit(
+  args: Buffer,
+  limit: Buffer | undefined,
+  rowLimit: number,
+): { readonly query: Buffer[]; readonly most: number } {
   if (limit === undefined) {
-    const rest = args.subarray(1);
-    const isEmpty = /^\s*\}/.test(rest.toString("latin1", 0, 64));
-    return [Buffer.from(`{"limit":${most}${isEmpty ? "" : ","}`), rest];
+    return { query: withMember(args, `"limit":${rowLimit + 1}`), most: rowLimit };
   }
   const asked = countIn(limit);
   // What is no count is left to the grammar to refuse.
-  if (asked === undefined || asked <= rowLimit) return [args];
+  if (asked === undefined) return { query: [args], most: rowLimit };
+  const most = Math.min(asked, rowLimit);
   const at = limit.byteOffset - args.byteOffset;
-  return [args.subarray(0, at), most, args.subarray(at + limit.length)];
+  const past = args.subarray(at + limit.length);
+  return { query: [args.subarray(0, at), Buffer.from(String(most + 1)), past], most };
+}
+
+/**
+ * The members of a call's arguments, of which there are these and no others.
+ *
+ * @throws QueryRefused `unknown_field`, or `missing_field` for one of `needed`
+ */
+export async function requireFields(
+  args: Buffer,
+  allowed: readonly string[],
+  needed: readonly string[] = [],
+): Promise<ReadonlyMap<string, Buffer>> {
+  const found = new Map<string, Buffer>();
+  const location = { path: "", offset: 0 };
+  const visit = (key: string, value: Buffer): void => {
+    if (!allowed.includes(key)) {
+      const problem = `the field ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}`;
+      throw new QueryRefused("unknown_field", problem, location);
+    }
+    found.set(key, value);
+  };
+  await runCooperatively(visitJudgedMembers(args, visit));
+  const missing = needed.find((name) => !found.has(name));
+  if (missing === undefined) return found;
+  const problem = `the field ${quoteName(missing)} is left out; required: ${needed.join(", ")}`;
+  throw new QueryRefused("missing_field", problem, location);
 }
 
 /** What a tool that tells of the schema is asked about. */

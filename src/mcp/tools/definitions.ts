@@ -7,10 +7,13 @@ import {
   isOperationName,
   type OperationDefinition,
   type OperationName,
+  operations,
   permissionsOfAll,
 } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
-import { inputSchema, outputSchemas, toolNameOf } from "./schemas.ts";
+import { exampleOf } from "./examples.ts";
+import { countSchema, rowsSchema } from "./output-schemas.ts";
+import { inputSchema, toolNameOf } from "./schemas.ts";
 
 /** What a tool is, apart from how it is carried out. */
 export interface ToolDefinition {
@@ -20,7 +23,8 @@ export interface ToolDefinition {
   /** The rights without which a caller does not see it. */
   readonly permissions: readonly PermissionClass[];
   readonly inputSchema: Schema;
-  readonly outputSchema: Schema;
+  /** Absent where what it answers is what a query answers. */
+  readonly outputSchema: Schema | undefined;
   readonly annotations: ToolAnnotations;
 }
 
@@ -30,30 +34,29 @@ export interface QueryTool extends ToolDefinition {
   readonly reads: boolean;
 }
 
-function annotationsOf(effect: OperationDefinition["effect"]): ToolAnnotations {
-  const readOnlyHint = effect === "reads" || effect === "previews";
-  const hints = { idempotentHint: effect !== "adds", openWorldHint: false };
-  if (readOnlyHint) return { readOnlyHint, ...hints };
-  return { readOnlyHint, destructiveHint: effect !== "adds", ...hints };
-}
+type Effect = OperationDefinition["effect"];
 
-function outputOf(effect: OperationDefinition["effect"]): Schema {
-  if (effect === "reads") return outputSchemas.rows;
-  return effect === "previews" ? outputSchemas.preview : outputSchemas.done;
+function annotationsOf(effect: Effect): ToolAnnotations {
+  const readOnlyHint = effect === "reads" || effect === "previews";
+  const openWorldHint = false;
+  if (readOnlyHint) return { readOnlyHint, openWorldHint };
+  const isAdding = effect === "adds";
+  return { readOnlyHint, destructiveHint: !isAdding, idempotentHint: !isAdding, openWorldHint };
 }
 
 function queryTool(operation: OperationName, level: Level): QueryTool {
   const { title, description, effect, fields } = definitions[operation];
   const reads = effect === "reads";
+  const name = toolNameOf(operation);
   return {
     operation,
     reads,
-    name: toolNameOf(operation),
+    name,
     title,
     description,
     permissions: permissionsOfAll(definitions[operation]),
-    inputSchema: inputSchema(fields, level),
-    outputSchema: outputOf(effect),
+    inputSchema: { ...inputSchema(fields, level), examples: [exampleOf(name, level)] },
+    outputSchema: reads ? rowsSchema(level) : undefined,
     annotations: annotationsOf(effect),
   };
 }
@@ -69,41 +72,81 @@ export function queryTools({ operations, level }: Grammar): readonly QueryTool[]
   return names.map((name) => queryTool(name, level));
 }
 
+/** The fields that counting shares with reading. */
+const { database: ofDatabase, from, where, join } = operations.Select.fields;
+const countFields = { database: ofDatabase, from, where, join };
+/** The names of the fields of `count`. */
+export const countFieldNames: readonly string[] = Object.keys(countFields);
+
+type Words = readonly [name: string, title: string, description: string];
+
+/** A tool that is no operation, and reads unless it says otherwise. */
+function ownTool(
+  [name, title, description]: Words,
+  input: Schema,
+  more: Partial<Pick<ToolDefinition, "outputSchema" | "permissions" | "annotations">> = {},
+): ToolDefinition {
+  return {
+    ...{ name, title, description, outputSchema: undefined, permissions: ["SELECT"] },
+    inputSchema: { ...input, examples: [exampleOf(name, "full")] },
+    annotations: annotationsOf("reads"),
+    ...more,
+  };
+}
+
+/** The tool that counts, where the grammar can. */
+export function countTool({ level }: Grammar): ToolDefinition[] {
+  if (level === "core") return [];
+  const words: Words = ["count", "Count rows", "Counts rows; those of each group select counts."];
+  const input = inputSchema(countFields, level, ["where", "join"]);
+  return [ownTool(words, input, { outputSchema: countSchema })];
+}
+
+/** The tool that carries out several operations. */
+export function batchTool({ inOrder }: Grammar): ToolDefinition {
+  const keys = inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
+  const list = {
+    type: "array",
+    items: { type: "object" },
+    description: `Objects of one key, with the arguments of that tool: ${keys.join(", ")}.`,
+  };
+  const description = "Carries out operations in their order: all of them, or none.";
+  const input = { ...inputSchema({}, "core"), properties: { [batchField]: list } };
+  return ownTool(
+    ["batch", "Several operations", description],
+    { ...input, required: [batchField] },
+    { annotations: { ...annotationsOf("removes"), idempotentHint: false } },
+  );
+}
+
+/** The one argument of `batch`. */
+export const batchField = "operations";
+
 const { database, table } = configuredFields;
 
-function schemaTool(
-  name: string,
-  title: string,
-  description: string,
-  fields: Parameters<typeof inputSchema>[0],
-  outputSchema: Schema,
-): ToolDefinition {
-  const annotations = annotationsOf("reads");
-  const schemas = { inputSchema: inputSchema(fields, "core"), outputSchema };
-  return { name, title, description, permissions: ["SELECT"], ...schemas, annotations };
-}
+/** The tool that tells who calls. */
+export const whoAmITool = ownTool(
+  ["whoami", "Who am I", "Tells your roles and rights on each database, and the limits of a call."],
+  inputSchema({}, "core"),
+  { permissions: [] },
+);
 
 /** The tools that tell what there is. */
 export const schemaTools = {
-  listDatabases: schemaTool(
-    "list_databases",
-    "List databases",
-    "Lists the databases that the caller may read.",
-    {},
-    outputSchemas.databases,
+  listDatabases: ownTool(
+    ["list_databases", "List databases", "Lists the databases that you may read."],
+    inputSchema({}, "core"),
   ),
-  listTables: schemaTool(
-    "list_tables",
-    "List tables",
-    "Lists the tables of a database.",
-    { database },
-    outputSchemas.tables,
+  listTables: ownTool(
+    ["list_tables", "List tables", "Lists the tables of a database."],
+    inputSchema({ database }, "core"),
   ),
-  describeTable: schemaTool(
-    "describe_table",
-    "Describe a table",
-    "Lists the columns of a table with their declared types.",
-    { database, table },
-    outputSchemas.columns,
+  describeTable: ownTool(
+    [
+      "describe_table",
+      "Describe a table",
+      "Tells columns with types, defaults and references, the keys (the primary one first), comments, and about how many rows there are.",
+    ],
+    inputSchema({ database, table }, "core"),
   ),
 } as const;

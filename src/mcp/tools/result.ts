@@ -1,7 +1,5 @@
-import { runAtOnce, runCooperatively } from "../../cooperative-scheduling.ts";
-import { JsonFault } from "../../json/fault.ts";
-import { readMembers, readText } from "../../json/members.ts";
-import { isRounded, type Rows, rowsIn } from "./rows.ts";
+import type { GoOn } from "./cursor.ts";
+import type { Rows } from "./rows.ts";
 import { ToolFailure } from "./tool-failure.ts";
 
 /** What a tool has done, written as it goes out. */
@@ -24,12 +22,17 @@ export interface PageLimits {
   readonly most: number;
   /** Bytes of the whole result. */
   readonly bytes: number;
-  /** How many elements were skipped before the first one; undefined if there is no going on. */
-  readonly offset: number | undefined;
+  /** How to go on; absent if there is no going on. */
+  readonly goOn?: GoOn;
 }
 
 /** Bytes of the text at most, of which a model reads every one. */
 const LONGEST_TEXT = 16 * 1024;
+/** Bytes of the text of a result that has so many at most. */
+export function textBytesOf(bytes: number): number {
+  return Math.min(LONGEST_TEXT, Math.floor(bytes / 8));
+}
+
 /** Bytes for all of a result that is neither its text nor its elements. */
 const ENVELOPE = 1024;
 
@@ -50,9 +53,9 @@ function pageOf(
   key: string,
   elements: readonly Buffer[],
   isTruncated: boolean,
-  offset: number | undefined,
+  goOn: GoOn | undefined,
 ): Buffer {
-  const next = isTruncated && offset !== undefined ? { next_offset: offset + elements.length } : {};
+  const next = isTruncated ? goOn?.(elements) : {};
   const rest = JSON.stringify({ truncated: isTruncated, ...next }).slice(1);
   const separated = elements.flatMap((element, at) => (at === 0 ? element : [comma, element]));
   const start = Buffer.from(`{${JSON.stringify(key)}:[`);
@@ -71,12 +74,12 @@ function textWithout(key: string): string {
  * @throws ToolFailure if not even one fits
  */
 export function listResult(key: string, { rows, isCut }: Rows, limits: PageLimits): ToolResult {
-  const { most, bytes, offset } = limits;
-  const textBytes = Math.min(LONGEST_TEXT, Math.floor(bytes / 8));
+  const { most, bytes, goOn } = limits;
+  const textBytes = textBytesOf(bytes);
   const listed = rows.slice(0, most);
   // In the text, every quote takes an escape.
   const shown = listed.slice(0, countFitting(listed, bytes - 2 * textBytes - ENVELOPE));
-  if (shown.length === 0 && (isCut || rows.length > 0)) {
+  if (shown.length === 0 && (listed.length > 0 || (isCut && most > 0))) {
     const mend = "ask for fewer columns";
     throw new ToolFailure(
       `Failed: one of the ${key} alone is larger than a result may be, which is ${bytes} bytes: ${mend} (result_too_large)`,
@@ -87,87 +90,6 @@ export function listResult(key: string, { rows, isCut }: Rows, limits: PageLimit
   const text =
     read.length === 0 && shown.length > 0
       ? textWithout(key)
-      : pageOf(key, read, isTruncated || read.length < shown.length, offset).toString();
-  return { text, structured: pageOf(key, shown, isTruncated, offset) };
-}
-
-/** What the database answers to a query. */
-export interface QueryAnswer {
-  readonly status: number;
-  readonly body: Buffer;
-  /** True if the answer goes on behind the body. */
-  readonly isCut: boolean;
-}
-
-/** Bytes of an answer that says what was done, or why not. */
-const LONGEST_MESSAGE = 16 * 1024;
-
-interface Message {
-  readonly message?: string | undefined;
-  readonly code?: string | undefined;
-}
-
-function messageIn(body: Buffer): Message {
-  if (body.length > LONGEST_MESSAGE) return {};
-  try {
-    const members = runAtOnce(readMembers(body));
-    return { message: readText(members.get("message")), code: readText(members.get("code")) };
-  } catch (error) {
-    if (error instanceof JsonFault) return {};
-    throw error;
-  }
-}
-
-function requireSuccess({ status, body }: QueryAnswer): void {
-  if (status >= 200 && status < 300) return;
-  const { message = "The database gave no reason", code = `status ${status}` } = messageIn(body);
-  throw new ToolFailure(`${status === 403 ? "Denied" : "Failed"}: ${message} (${code})`);
-}
-
-/** The rows of an answer, as far as they fit. @throws ToolFailure */
-export async function rowsOf(answer: QueryAnswer, limits: PageLimits): Promise<ToolResult> {
-  requireSuccess(answer);
-  const rows = await runCooperatively(rowsIn(answer.body, answer.isCut));
-  if (rows === undefined) {
-    throw new ToolFailure("Failed: the database answered without rows that can be passed on");
-  }
-  return listResult("rows", rows, limits);
-}
-
-/** Rows of an answer to a change by the names that a result has for them. */
-const rowNames = { data: "rows", before: "before", after: "after" } as const;
-
-/** A number that JSON readers may round becomes a string of its digits. */
-function keepDigits(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
-  const { source = "" } = context ?? {};
-  return typeof value === "number" && isRounded(source) ? source : value;
-}
-
-/** What an answer says was done, and the rows that it shows. @throws ToolFailure */
-export function changeOf(answer: QueryAnswer, bytes: number): ToolResult {
-  requireSuccess(answer);
-  const { body, isCut } = answer;
-  if (isCut)
-    return resultOf({ message: "Done; the rows are too large to be shown", truncated: true });
-  const found: Readonly<Record<string, unknown>> = parsedObject(body);
-  const { message, affected } = found;
-  const rows = Object.entries(rowNames).flatMap(([key, name]) =>
-    Array.isArray(found[key]) ? [[name, found[key]] as const] : [],
-  );
-  const said = {
-    ...(typeof message === "string" ? { message } : rows.length === 0 ? { message: "Done" } : {}),
-    ...(typeof affected === "number" ? { affected } : {}),
-  };
-  const whole = resultOf({ ...said, ...Object.fromEntries(rows) });
-  if (2 * whole.text.length <= bytes) return whole;
-  return { ...whole, text: resultOf({ ...said, truncated: true }).text };
-}
-
-function parsedObject(body: Buffer): Readonly<Record<string, unknown>> {
-  try {
-    const parsed: unknown = JSON.parse(body.toString("utf8"), keepDigits);
-    return typeof parsed === "object" && parsed !== null ? { ...parsed } : {};
-  } catch {
-    return {};
-  }
+      : pageOf(key, read, isTruncated || read.length < shown.length, goOn).toString();
+  return { text, structured: pageOf(key, shown, isTruncated, goOn) };
 }

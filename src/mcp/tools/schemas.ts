@@ -36,14 +36,16 @@ function either(one: unknown, other: unknown): unknown {
   return description === undefined ? {} : { description };
 }
 
-/** One object in the place of two that have the same fields; undefined for any other two. */
+/** One object that has the fields of two; undefined where one of the two is none. */
 function joined(one: Schema, other: Schema): Schema | undefined {
   const [fields, others] = [propertiesOf(one), propertiesOf(other)];
   if (fields === undefined || others === undefined) return undefined;
-  const names = Object.keys(fields);
-  if (!isDeepStrictEqual(names, Object.keys(others))) return undefined;
-  const properties = names.map((name) => [name, either(fields[name], others[name])]);
-  return { ...one, properties: Object.fromEntries(properties) };
+  const shared = Object.keys(fields).filter((name) => name in others);
+  const both = Object.fromEntries(shared.map((name) => [name, either(fields[name], others[name])]));
+  const isSame = [fields, others].every((of) => Object.keys(of).length === shared.length);
+  if (isSame) return { ...one, properties: both };
+  const properties = { ...fields, ...others, ...both };
+  return { type: "object", properties, additionalProperties: false };
 }
 
 /** True if the other one says all that this one does: any text for a word, or a list of such. */
@@ -52,7 +54,7 @@ function isCovered(schema: Schema, other: Schema): boolean {
   return other.type === "array" && isDeepStrictEqual(other.items, schema);
 }
 
-/** Alternatives, those of the same fields as one, and none that another one covers. */
+/** Alternatives, all objects as one, and none that another one covers. */
 function fewer(alternatives: readonly Schema[]): Schema {
   const kept: Schema[] = [];
   for (const schema of alternatives) {
@@ -85,7 +87,8 @@ function short(schema: Schema): Schema {
 /** As `short`, below the arguments themselves: what else may not stand there, a complaint says. */
 function shorter(schema: Schema): Schema {
   const { additionalProperties, ...others } = short(schema);
-  return additionalProperties === false ? others : short(schema);
+  const isNeeded = additionalProperties !== false || (schema.oneOf !== undefined && !others.oneOf);
+  return isNeeded ? short(schema) : others;
 }
 
 /** Writes a named schema where it is asked for; one that holds itself stands in `definitions`. */
@@ -116,71 +119,62 @@ export function toolNameOf(operation: OperationName): string {
   return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
 }
 
-/** The fields; one that holds an operation is told of by that one's own tool. */
-function shownFields(fields: Fields<OperationDraft>): Fields<OperationDraft> {
+/** What a field is told by another tool. */
+function toldBy(field: Fields<OperationDraft>[string], description: string): typeof field {
+  return { ...field, schema: () => ({ type: "object" }), description };
+}
+
+/** Fields whose names say all. */
+const clear: ReadonlySet<string> = new Set(["database", "table"]);
+
+/** The fields as a model is told of them. */
+function shownFields(
+  fields: Fields<OperationDraft>,
+  asInSelect: readonly string[],
+): Fields<OperationDraft> {
   const entries = Object.entries(fields).map(([name, field]): [string, typeof field] => {
+    if (clear.has(name)) return [name, { ...field, description: undefined }];
+    if (asInSelect.includes(name)) {
+      return [name, { ...field, schema: () => ({}), description: "As in select." }];
+    }
     if (!isOperationName(name)) return [name, field];
-    const description = `The arguments of ${toolNameOf(name)}.`;
-    return [name, { ...field, schema: () => ({ type: "object" }), description }];
+    return [name, toldBy(field, `As in ${toolNameOf(name)}.`)];
   });
   return Object.fromEntries(entries);
 }
 
-/** The schema of a tool's arguments: the fields that this level of the grammar has, and no other. */
-export function inputSchema(fields: Fields<OperationDraft>, level: Level): Schema {
+/** A `where` that may be left out is not shown to take null, too. */
+function withoutNull(schema: Schema): Schema {
+  const { oneOf, ...others } = schema;
+  if (!Array.isArray(oneOf) || oneOf.length !== 2) return schema;
+  const [value, none]: unknown[] = oneOf;
+  return isSchema(value) && isDeepStrictEqual(none, { type: "null" })
+    ? { ...value, ...others }
+    : schema;
+}
+
+function optionalWithoutNull(schema: Schema): Schema {
+  const { required } = schema;
+  const needed: readonly unknown[] = Array.isArray(required) ? required : [];
+  const entries = Object.entries(propertiesOf(schema) ?? {}).map(([name, of]) => [
+    name,
+    isSchema(of) && !needed.includes(name) ? withoutNull(of) : of,
+  ]);
+  return { ...schema, properties: Object.fromEntries(entries) };
+}
+
+/**
+ * The schema of a tool's arguments: the fields that this level of the grammar has, and no other.
+ *
+ * @param asInSelect fields that are told of by the tool select
+ */
+export function inputSchema(
+  fields: Fields<OperationDraft>,
+  level: Level,
+  asInSelect: readonly string[] = [],
+): Schema {
   const definitions = new Map<string, Schema>();
-  const schema = short(objectSchema(shownFields(fields))(inlining(definitions, level)));
+  const make = objectSchema(shownFields(fields, asInSelect));
+  const schema = optionalWithoutNull(short(make(inlining(definitions, level))));
   return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
 }
-
-const truncated = { type: "boolean" };
-
-function listOf(key: string, items: Schema, more: Schema = {}): Schema {
-  const properties = { [key]: { type: "array", items }, truncated, ...more };
-  return { type: "object", properties, required: [key] };
-}
-
-/** What the tools answer in `structuredContent`. */
-export const outputSchemas = {
-  rows: listOf(
-    "rows",
-    {
-      type: "object",
-      description: "Values by column; an integer beyond 2^53 - 1 is a string of its digits.",
-    },
-    {
-      next_offset: {
-        type: "integer",
-        description: "The offset that goes on. Use order_by, so that rows keep their order.",
-      },
-    },
-  ),
-  done: {
-    type: "object",
-    properties: {
-      message: { type: "string" },
-      affected: { type: "integer" },
-      rows: { type: "array" },
-    },
-  },
-  preview: {
-    type: "object",
-    properties: {
-      affected: { type: "integer" },
-      before: { type: "array" },
-      after: { type: "array" },
-      truncated,
-    },
-  },
-  databases: listOf("databases", { type: "string" }),
-  tables: listOf("tables", { type: "string" }),
-  columns: listOf("columns", {
-    type: "object",
-    properties: {
-      name: { type: "string" },
-      type: { type: "string", description: "As it was declared." },
-      primary_key: { type: "boolean" },
-      nullable: { type: "boolean" },
-    },
-  }),
-} as const satisfies Record<string, Schema>;

@@ -1,4 +1,6 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
+import { batchKey } from "../../query/grammar.ts";
+import { isOperationName } from "../../query/operations.ts";
 import { QueryRefused } from "../../query/refusal.ts";
 import { Refusal } from "../../refusal.ts";
 
@@ -15,26 +17,74 @@ const forms: Readonly<Record<string, string>> = {
     '{"column": "id", "cmp": "=", "value": 1}, or {"and": [..]}, {"or": [..]}, {"not": {..}} around such, or null',
   join: '{"table": "orders", "on": "users.id = orders.user_id", "join_type": "INNER"}',
   order_by: '{"column": "name", "direction": "ASC"}',
+  group_by: '["country"]',
+  aggregate: '[{"fn": "sum", "column": "total", "as": "revenue"}]',
+  having: '{"column": "revenue", "cmp": ">", "value": 100}',
+  after: "[17], a value for each column of order_by",
   values: '[{"id": 1, "name": "Ann"}]',
   set: '{"name": "Ann"}',
+  add: '{"stock": -1}',
+  on_conflict: '["id"]',
+  update: '["name"], or []',
+  returning: '["id"]',
+  Insert: '{"database": "main", "table": "users", "values": [{"id": 1}]}',
+  operations: '[{"Delete": {"database": "main", "table": "users", "where": {..}}}]',
 };
+
+/** Where an argument stands: `Preview.Update.set`, `Batch[2].Insert.values[0]`, `Select.where`. */
+function placeIn(path: string): { operation: string; place: string } {
+  const isBatch = path.startsWith(batchKey);
+  const place = isBatch ? path.replace(batchKey, "operations") : path.replace(/^\w*\.?/, "");
+  const operation = path.split(".").filter(isOperationName).at(-1) ?? "";
+  return { operation, place };
+}
 
 /** What is wrong with a call's arguments: where, what, and how it is written rightly. */
 function complaint({ location, problem, code }: QueryRefused): string {
-  const [operation = "", ...segments] = location.path.split(".");
-  const place = segments.join(".");
-  const field = /^\w+/.exec(place)?.[0] ?? "";
+  const { operation, place } = placeIn(location.path);
+  const within = operation === "" ? place : location.path.split(`${operation}.`).at(-1);
+  const field = /^\w+/.exec(within ?? "")?.[0] ?? "";
   const form = forms[`${operation}.${field}`] ?? forms[field];
   const example = form === undefined ? "" : `; ${field} is written like ${form}`;
   return `Failed: ${place === "" ? "" : `${place}: `}${problem}${example} (${code})`;
 }
 
+/** What a model may do about a refusal whose message does not say it. */
+const remedies: Readonly<Record<string, string>> = {
+  no_grant: "whoami tells which databases you may use",
+  role_insufficient: "whoami tells what your role gives; trying again does not help",
+  token_read_only: "this token reads only; trying again does not help",
+  token_database: "this token is for another database, which whoami names",
+  database_case_mismatch: "write the name as list_databases has it",
+  batch_member_denied: "whoami tells what you may do; leave out what you may not",
+  schema_not_found: "list_databases and list_tables tell what there is",
+  database_not_found: "list_databases tells what there is",
+  table_not_found: "list_tables tells what there is",
+  unknown_column: "describe_table tells the columns",
+  ambiguous_column: "write it as table.column",
+  constraint_violation:
+    "describe_table tells keys, references, and which columns must have a value",
+  table_exists: "describe_table tells what it is, drop_table removes it",
+  query_timeout: "ask for less: a where on a key, or fewer tables",
+  upstream_timeout: "ask for less: a where on a key, or fewer tables",
+};
+
+/** A message with what may be done about it, and its code at the end. */
+function said(status: number, message: string, code: string): string {
+  const remedy = remedies[code];
+  const isSaid = remedy === undefined || message.includes("did you mean");
+  return `${status === 403 ? "Denied" : "Failed"}: ${message}${isSaid ? "" : `; ${remedy}`} (${code})`;
+}
+
+/** A refusal of the database. */
+export function databaseFailure(status: number, message: string, code: string): ToolFailure {
+  return new ToolFailure(said(status, message.replace(/^Batch(?=\[)/, "operations"), code));
+}
+
 function failureText(error: unknown): string {
   if (error instanceof ToolFailure) return error.message;
   if (error instanceof QueryRefused) return complaint(error);
-  if (error instanceof Refusal) {
-    return `${error.status === 403 ? "Denied" : "Failed"}: ${error.message} (${error.code})`;
-  }
+  if (error instanceof Refusal) return said(error.status, error.message, error.code);
   return "Failed: internal error (internal_error)";
 }
 

@@ -1,0 +1,121 @@
+/** The tools that ask queries. */
+import { readText } from "../../json/members.ts";
+import { batchKey, type Grammar } from "../../query/grammar.ts";
+import { isPlainName } from "../../query/names.ts";
+import { definitions, type OperationName } from "../../query/operations.ts";
+import { batchResult, changeOf, countResult, rowsOf } from "./answers.ts";
+import {
+  argumentsNamed,
+  queryOf,
+  requireFields,
+  withMember,
+  withRowLimit,
+} from "./call-arguments.ts";
+import { goOnBehind, pageNames } from "./cursor.ts";
+import {
+  batchField,
+  batchTool,
+  countFieldNames,
+  countTool,
+  type QueryTool,
+  queryTools,
+  type ToolDefinition,
+} from "./definitions.ts";
+import type { Tool, ToolContext } from "./tool.ts";
+
+/** Bytes of a plain name in JSON, however it is escaped. */
+const LONGEST_NAME = 6 * 63 + 2;
+
+function nameIn(value: Buffer | undefined): string | undefined {
+  const name = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
+  return name !== undefined && isPlainName(name) ? name : undefined;
+}
+
+/** Judges the right that a call needs by what its arguments name, before they are looked at further. */
+function judge<Caller>(
+  { requireRight }: ToolContext<Caller>,
+  principal: Caller,
+  operation: OperationName,
+  found: ReadonlyMap<string, Buffer>,
+): void {
+  const { permissions, effect } = definitions[operation];
+  // A Preview names its database further in: it is judged with the query that it is.
+  if (effect === "previews") return;
+  const table = nameIn(found.get("from") ?? found.get("table"));
+  const tables = table === undefined ? [] : [table];
+  requireRight(principal, {
+    operation,
+    permissions,
+    database: nameIn(found.get("database")),
+    tables,
+  });
+}
+
+const placeNames = ["database", "table", "from"];
+
+function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool): Tool<Caller> {
+  const { operation, reads } = definition;
+  return {
+    definition,
+    isOfSchema: false,
+    async perform({ principal, arguments: args, signal }) {
+      const found = await argumentsNamed(args, reads ? [...placeNames, ...pageNames] : placeNames);
+      judge(context, principal, operation, found);
+      // Read for each call: they may have changed.
+      const { ask, rowLimit, resultBytes, grammar } = context;
+      const options = { signal, largest: resultBytes };
+      if (!reads) {
+        return changeOf(await ask(principal, queryOf(operation, args), options), resultBytes);
+      }
+      const { query, most } = withRowLimit(args, found.get("limit"), rowLimit);
+      const answer = await ask(principal, queryOf(operation, ...query), options);
+      const goOn = goOnBehind(found, grammar.level);
+      return rowsOf(answer, { most, bytes: resultBytes, goOn });
+    },
+  };
+}
+
+/** A name that no table has a column of: a result is never called as a column is. */
+const countName = "_gatehouse_count";
+const counting = `"aggregate":[{"fn":"count","as":"${countName}"}]`;
+
+function counter<Caller>(context: ToolContext<Caller>, definition: ToolDefinition): Tool<Caller> {
+  return {
+    definition,
+    isOfSchema: false,
+    async perform({ principal, arguments: args, signal }) {
+      const found = await argumentsNamed(args, placeNames);
+      judge(context, principal, "Select", found);
+      await requireFields(args, countFieldNames);
+      const query = queryOf("Select", ...withMember(args, counting));
+      const answer = await context.ask(principal, query, { signal, largest: context.resultBytes });
+      return countResult(answer, countName);
+    },
+  };
+}
+
+function batcher<Caller>(context: ToolContext<Caller>, definition: ToolDefinition): Tool<Caller> {
+  return {
+    definition,
+    isOfSchema: false,
+    async perform({ principal, arguments: args, signal }) {
+      const found = await requireFields(args, [batchField], [batchField]);
+      const query = queryOf(batchKey, found.get(batchField) ?? noOperations);
+      const { ask, rowLimit, resultBytes } = context;
+      const answer = await ask(principal, query, { signal, largest: resultBytes });
+      return batchResult(answer, { most: rowLimit, bytes: resultBytes });
+    },
+  };
+}
+
+const noOperations = Buffer.from("[]");
+
+/** The tools that ask queries of this grammar. */
+export function askingTools<Caller>(
+  context: ToolContext<Caller>,
+  grammar: Grammar,
+): readonly Tool<Caller>[] {
+  const ofOperations = queryTools(grammar).map((definition) => fromQuery(context, definition));
+  const counters = countTool(grammar).map((definition) => counter(context, definition));
+  return [...ofOperations, ...counters, batcher(context, batchTool(grammar))];
+}
