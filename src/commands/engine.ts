@@ -2,8 +2,7 @@ import path from "node:path";
 import { Command, InvalidArgumentError, Option } from "commander";
 import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
-import { createLog, openLogStream } from "../observe/log.ts";
-import { endWithErrors } from "../observe/uncaught-errors.ts";
+import { createLog, endWithErrors, openLogStream } from "../observe/log.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { UsageError } from "./output.ts";
 

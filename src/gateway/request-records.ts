@@ -1,5 +1,4 @@
-import type { RequestTrace } from "../observe/request-trace.ts";
-import { traceIdOf } from "../observe/trace-parent.ts";
+import { type RequestTrace, traceIdOf } from "../observe/request-trace.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { BrokenRequest } from "./broken-request.ts";
 import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";

@@ -1,6 +1,125 @@
 import type { DestinationStream } from "pino";
+import type { PrettyOptions } from "pino-pretty";
 import pretty from "pino-pretty";
-import { type Colors, eventLine, type LogLine, requestLine } from "./terminal-line.ts";
+import * as z from "zod";
+
+/** Characters of a path that are shown. */
+const LONGEST_PATH = 80;
+const SERVER_ERROR = 500;
+
+/** What a person is shown of the audit's line of a request. */
+const requestShape = z.object({
+  audit: z.literal(true),
+  msg: z.literal("request"),
+  method: z.string(),
+  path: z.string().optional(),
+  user: z.string().optional(),
+  operations: z.array(
+    z.object({ operation: z.string(), database: z.string(), tables: z.array(z.string()) }),
+  ),
+  operationCount: z.number(),
+  decision: z.enum(["allow", "deny"]).optional(),
+  reason: z.string().optional(),
+  status: z.number(),
+  ms: z.number(),
+});
+type AuditedRequest = z.infer<typeof requestShape>;
+
+/** `Delete main.users`, the first of several with a count of the rest, or else the path. */
+function whatWasAsked({ operations, operationCount, method, path }: AuditedRequest): string {
+  const [first] = operations;
+  if (first === undefined) return `${method} ${path?.slice(0, LONGEST_PATH) ?? "unknown path"}`;
+  const { operation, database, tables } = first;
+  const objects = tables.length === 0 ? [database] : tables.map((table) => `${database}.${table}`);
+  const rest = operationCount > 1 ? `and ${operationCount - 1} more` : "";
+  return [operation, objects.join(","), rest].filter(Boolean).join(" ");
+}
+
+function decisionOf({ decision }: AuditedRequest, colors: Colors): string | undefined {
+  return decision === "deny" ? colors.red(decision) : decision && colors.green(decision);
+}
+
+/**
+ * One short line for the audit of a request, such as
+ * `rita Delete main.users deny role_insufficient 403 2ms`; undefined for any other line.
+ */
+export function requestLine(line: LogLine, colors: Colors): string | undefined {
+  const request = requestShape.safeParse(line).data;
+  if (request === undefined) return undefined;
+  const { user, reason, status, ms } = request;
+  const parts = [
+    colors.bold(visible(user ?? "-")),
+    visible(whatWasAsked(request)),
+    decisionOf(request, colors),
+    reason === undefined ? undefined : visible(reason),
+    status >= SERVER_ERROR ? colors.red(String(status)) : String(status),
+    colors.dim(`${Math.ceil(ms)}ms`),
+  ];
+  return parts.filter((part) => part !== undefined).join(" ");
+}
+
+/** A line of the log, as it was parsed. */
+export type LogLine = Readonly<Record<string, unknown>>;
+
+/** Functions that colour text, or leave it as it is where there are no colours. */
+export type Colors = Parameters<
+  Extract<PrettyOptions["messageFormat"], (...args: never[]) => string>
+>[3]["colors"];
+
+/** Members of a list that are shown; the JSON log has them all. */
+const SHOWN = 5;
+const laidOutElsewhere = new Set(["time", "level", "msg", "name", "audit", "err"]);
+
+/**
+ * `text` without what a terminal would obey instead of showing: some of what is logged, such as a
+ * path, was sent by strangers.
+ */
+function visible(text: string): string {
+  return text.replace(
+    /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
+    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
+}
+
+/** `grantsRaised` as `grants raised`. */
+function inWords(key: string): string {
+  return key.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+}
+
+function textOf(value: unknown): string {
+  if (Array.isArray(value)) {
+    const shown = value.slice(0, SHOWN).map(textOf).join(", ");
+    return value.length > SHOWN ? `${shown} and ${value.length - SHOWN} more` : shown;
+  }
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function levelOf({ level }: LogLine, colors: Colors): string {
+  if (level === "warn") return `${colors.yellow("WARN")} `;
+  if (level === "error" || level === "fatal") return `${colors.red("ERROR")} `;
+  return level === "debug" ? `${colors.dim("debug")} ` : "";
+}
+
+/** What is said of an error beside the line, and the calls that stand below it. */
+function errorOf({ err }: LogLine): { what: string[]; calls: string[] } {
+  const fields: LogLine = typeof err === "object" && err !== null ? { ...err } : {};
+  const { type, code, stack } = fields;
+  const what = [type, code].filter((word) => typeof word === "string");
+  return { what, calls: typeof stack === "string" ? stack.split("\n") : [] };
+}
+
+/** One line for anything but a request; the calls that led to an error stand below it. */
+export function eventLine(line: LogLine, colors: Colors): string {
+  const { what, calls } = errorOf(line);
+  const fields = Object.entries(line).filter(([key]) => !laidOutElsewhere.has(key));
+  const details = fields.map(([key, value]) => `${inWords(key)}: ${textOf(value)}`);
+  if (what.length > 0) details.unshift(what.join(" "));
+  const speaker = typeof line.name === "string" ? `${line.name}: ` : "";
+  const text = visible(`${speaker}${line.msg}`);
+  const beside = details.length === 0 ? "" : ` ${colors.dim(visible(`(${details.join("; ")})`))}`;
+  const below = calls.map((call) => `\n  ${visible(call)}`).join("");
+  return `${levelOf(line, colors)}${text}${beside}${below}`;
+}
 
 export interface TerminalOptions {
   readonly hasColors: boolean;

@@ -8,8 +8,7 @@ import {
   trace,
 } from "@opentelemetry/api";
 import type { Log } from "./log.ts";
-import { RequestTrace } from "./request-trace.ts";
-import { requestAttributes, spanName, type TracedRequest } from "./span-attributes.ts";
+import { RequestTrace, requestAttributes, spanName, type TracedRequest } from "./request-trace.ts";
 
 /** Milliseconds that the SDK has, at the end of the process, to send what it has gathered. */
 const FLUSH_MS = 2000;

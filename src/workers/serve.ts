@@ -7,8 +7,7 @@ import type { LoginThrottle } from "../identity/throttle.ts";
 import { openParentChannel } from "../ipc/channel.ts";
 import type { SessionRegister } from "../mcp/proxy/sessions.ts";
 import { type StreamRegister, tooManyStreams } from "../mcp/proxy/streams.ts";
-import { createLog, openLogStream } from "../observe/log.ts";
-import { outliveErrors } from "../observe/uncaught-errors.ts";
+import { createLog, openLogStream, outliveErrors } from "../observe/log.ts";
 import {
   type MainCalls,
   type MainChannel,

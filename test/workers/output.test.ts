@@ -1,8 +1,7 @@
 import { PassThrough } from "node:stream";
 import { finished } from "node:stream/promises";
 import t from "tap";
-import { createMetrics } from "../../src/observe/metrics.ts";
-import { MetricsAggregation } from "../../src/observe/metrics-aggregation.ts";
+import { createMetrics, MetricsAggregation } from "../../src/observe/metrics.ts";
 import { passLinesOn } from "../../src/workers/worker.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {
