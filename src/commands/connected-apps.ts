@@ -5,7 +5,7 @@ import {
   isConnected,
   isTokenOf,
 } from "../oauth/server/connections.ts";
-import { findState } from "../oauth/server/state-file.ts";
+import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
 import { readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
@@ -17,7 +17,7 @@ async function withState<Result>(
   work: (store: StateStore) => Promise<Result>,
   nothing: Result,
 ): Promise<Result> {
-  const store = findState(serviceDirectory);
+  const store = findStateIn(stateDirectoryOf(serviceDirectory));
   if (store === undefined) return nothing;
   try {
     return await work(store);

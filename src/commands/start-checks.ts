@@ -5,6 +5,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
+import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 
 /** What a valid configuration lays open, or cannot do. */
 export interface ExposureWarning {
@@ -51,7 +52,7 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const data = dataDirectoryOf(loaded);
   if (data !== undefined) directories.push(data);
   const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
-  if (hasAuthorizationServer) directories.push(path.join(serviceDirectory, "oauth"));
+  if (hasAuthorizationServer) directories.push(stateDirectoryOf(serviceDirectory));
   const files = audit.file === undefined ? [] : [audit.file];
   if (!existsSync(auth.access_control_file)) {
     const directory = path.dirname(auth.access_control_file);

@@ -7,7 +7,7 @@ import { createMcpProxy } from "../mcp/proxy/proxy.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
-import { openState } from "../oauth/server/state-file.ts";
+import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
@@ -139,7 +139,7 @@ async function openOwnAuthorizationServer(
   opened: AsyncDisposableStack,
 ): Promise<AuthorizationServer> {
   const { access, audit, configuration, log, login, revocations, publicUrl } = gateway;
-  const state = await openState(serviceDirectory);
+  const state = await openStateIn(stateDirectoryOf(serviceDirectory));
   opened.defer(() => state.store.close());
   const options: AuthorizationServerOptions = {
     issuer: publicUrl,

@@ -46,7 +46,7 @@ function failure(detail: string): Refusal {
  * places in the pool are missed by files and signatures. The process is started by the first order.
  * When it dies or does not answer any more, another one is given what it had to do.
  */
-export class HashProcess {
+class HashProcess {
   readonly #threads: number;
   readonly #onLost: (reason: string) => void;
   #running: HashProgram | undefined;

@@ -26,7 +26,7 @@ const checks: Readonly<Record<SigningAlgorithm, Check>> = {
 };
 
 /** True if `signature` was made over `signed` with the key, by this very algorithm. */
-export function isSignature(
+function isSignature(
   algorithm: SigningAlgorithm,
   key: KeyObject,
   signed: Buffer,
@@ -60,7 +60,7 @@ export function invalidToken(detail: string, cause?: unknown): Refusal {
 }
 
 /** A JSON Web Signature taken apart (RFC 7515, section 7.1); nothing of it is verified. */
-export interface CompactJws {
+interface CompactJws {
   readonly header: JsonObject;
   readonly payload: Buffer;
   /** The bytes that the signature is over: header and payload as they were sent. */
@@ -102,7 +102,7 @@ function decode(part: string): Buffer {
  *
  * @throws Refusal `token_invalid`
  */
-export function parseCompactJws(token: string): CompactJws {
+function parseCompactJws(token: string): CompactJws {
   const [header, payload, signature, ...more] = token.split(".");
   if (header === undefined || payload === undefined || signature === undefined || more.length > 0) {
     throw invalidToken("no three parts");

@@ -18,7 +18,7 @@ const MAX_BYTES = 1024;
  * The password as it is hashed: the same characters are the same password, whether a keyboard
  * composes an accent with its letter or not (RFC 8265, section 4.2.1).
  */
-export function normalized(password: string): string {
+function normalized(password: string): string {
   return password.normalize("NFC");
 }
 

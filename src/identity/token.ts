@@ -13,7 +13,7 @@ import type { KeyRing } from "./key-ring.ts";
 import { VerifiedTokens } from "./verified-tokens.ts";
 
 /** The audience of login tokens: this gateway, under whatever URL. */
-export const LOGIN_AUDIENCE = "gatehouse";
+const LOGIN_AUDIENCE = "gatehouse";
 const TYPE = "JWT";
 /** A login token has well under 1 KiB; nothing longer is worth verifying. */
 const LONGEST = 4096;

@@ -20,7 +20,7 @@ interface Entry<T> {
  * A token's bucket comes of the end of its signature, where no two are alike but by chance; in a
  * bucket, those used last come first, and the last one makes room.
  */
-export class RecentTokens<T> {
+class RecentTokens<T> {
   readonly #buckets: Entry<T>[][];
 
   /** @param buckets how many there are, of eight tokens each */

@@ -5,7 +5,7 @@ import { memoize } from "../memoize.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 /** The file of the audit, while it is open. */
-export interface AuditFile {
+interface AuditFile {
   readonly stream: DestinationStream;
   /** True while lines cannot be written: they belong into the log then. */
   readonly isFailing: boolean;
@@ -34,7 +34,7 @@ function reasonOf(error: unknown): string {
  *
  * @throws Error if it cannot be opened now
  */
-export function openAuditFile(file: string, log: Log): AuditFile {
+function openAuditFile(file: string, log: Log): AuditFile {
   try {
     requireWritable(file);
   } catch (cause) {

@@ -25,13 +25,7 @@ export interface CountedRequest {
  * Failures of the upstream: the codes of refusals, without what they have in common, and `error`
  * for an answer of its own with a status of 5xx.
  */
-export const upstreamFailures = [
-  "unreachable",
-  "broken",
-  "timeout",
-  "overloaded",
-  "error",
-] as const;
+const upstreamFailures = ["unreachable", "broken", "timeout", "overloaded", "error"] as const;
 const FAILURE_PREFIX = "upstream_";
 
 /** The metrics of requests: plain numbers while nobody reads them. */

@@ -59,7 +59,7 @@ const methods = new Set([
 ]);
 
 /** The method as the conventions have it: whoever makes up methods makes up no names of spans. */
-export function methodAttributes(method: string): Attributes {
+function methodAttributes(method: string): Attributes {
   if (methods.has(method)) return { "http.request.method": method };
   return { "http.request.method": "_OTHER", "http.request.method_original": method };
 }
@@ -84,7 +84,7 @@ export function requestAttributes(request: TracedRequest): Attributes {
 }
 
 /** What a request's span says at its end; `error.type` stands there if the server has failed. */
-export function outcomeAttributes(outcome: TracedOutcome): Attributes {
+function outcomeAttributes(outcome: TracedOutcome): Attributes {
   const { status, decision, reason, operation } = outcome;
   return {
     "http.response.status_code": status,
@@ -96,7 +96,7 @@ export function outcomeAttributes(outcome: TracedOutcome): Attributes {
 }
 
 /** Whom a request goes up to: `http://host:port`, `https://host:port` or `unix:/path`. */
-export const peerAttributes = memoize((target): Attributes => {
+const peerAttributes = memoize((target): Attributes => {
   if (target.startsWith("unix:")) {
     return { "server.address": target.slice("unix:".length), "network.transport": "unix" };
   }

@@ -43,7 +43,7 @@ function decisionOf({ decision }: AuditedRequest, colors: Colors): string | unde
  * One short line for the audit of a request, such as
  * `rita Delete main.users deny role_insufficient 403 2ms`; undefined for any other line.
  */
-export function requestLine(line: LogLine, colors: Colors): string | undefined {
+function requestLine(line: LogLine, colors: Colors): string | undefined {
   const request = requestShape.safeParse(line).data;
   if (request === undefined) return undefined;
   const { user, reason, status, ms } = request;
@@ -59,10 +59,10 @@ export function requestLine(line: LogLine, colors: Colors): string | undefined {
 }
 
 /** A line of the log, as it was parsed. */
-export type LogLine = Readonly<Record<string, unknown>>;
+type LogLine = Readonly<Record<string, unknown>>;
 
 /** Functions that colour text, or leave it as it is where there are no colours. */
-export type Colors = Parameters<
+type Colors = Parameters<
   Extract<PrettyOptions["messageFormat"], (...args: never[]) => string>
 >[3]["colors"];
 
@@ -109,7 +109,7 @@ function errorOf({ err }: LogLine): { what: string[]; calls: string[] } {
 }
 
 /** One line for anything but a request; the calls that led to an error stand below it. */
-export function eventLine(line: LogLine, colors: Colors): string {
+function eventLine(line: LogLine, colors: Colors): string {
   const { what, calls } = errorOf(line);
   const fields = Object.entries(line).filter(([key]) => !laidOutElsewhere.has(key));
   const details = fields.map(([key, value]) => `${inWords(key)}: ${textOf(value)}`);

@@ -5,7 +5,7 @@ import { Agent, request } from "undici";
 import type { ClientMetadata } from "./client-metadata.ts";
 
 /** True for an address that a document may be fetched from. */
-export type AddressRule = (address: string) => boolean;
+type AddressRule = (address: string) => boolean;
 
 /** The only IPv6 addresses that are given out to the public (RFC 4291, section 2.4). */
 const globalUnicast = ipaddr.IPv6.parseCIDR("2000::/3");
@@ -41,7 +41,7 @@ export type ResolveAll = (
 ) => void;
 
 /** Asks the system. */
-export function resolveAll(hostname: string, done: Parameters<ResolveAll>[1]): void {
+function resolveAll(hostname: string, done: Parameters<ResolveAll>[1]): void {
   systemLookup(hostname, { all: true }, done);
 }
 
@@ -49,7 +49,7 @@ export function resolveAll(hostname: string, done: Parameters<ResolveAll>[1]): v
  * A lookup that gives only addresses that the rule allows, or none. The socket is opened to what it
  * gives, so that the address that was checked is the one that is used.
  */
-export function guardedLookup(isAllowed: AddressRule, resolve: ResolveAll): LookupFunction {
+function guardedLookup(isAllowed: AddressRule, resolve: ResolveAll): LookupFunction {
   return (hostname, options, done) => {
     resolve(hostname, (error, addresses) => {
       const [first] = addresses ?? [];
@@ -64,7 +64,7 @@ export function guardedLookup(isAllowed: AddressRule, resolve: ResolveAll): Look
 }
 
 /** Checks a host that is an address itself, which nothing looks up. @throws Error */
-export function requireAllowedLiteral(hostname: string, isAllowed: AddressRule): void {
+function requireAllowedLiteral(hostname: string, isAllowed: AddressRule): void {
   const literal = hostname.replace(/^\[|\]$/g, "");
   if (isIP(literal) !== 0 && !isAllowed(literal)) throw new Error("the address is not public");
 }

@@ -31,7 +31,7 @@ function choices({ options }: InteractionContext, visit: Visit): Choice[] {
 }
 
 /** Shows the consent page. */
-export async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
+async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
   const { interaction, client, view } = visit;
   const connections = await connectionsOf(context.store, usernameOf(visit));
   const page = consentPage({
@@ -72,7 +72,7 @@ function askedResources({ interaction }: Visit): string[] {
 }
 
 /** Makes the grant that the user has consented to, and goes back to the client. */
-export async function allow(
+async function allow(
   context: InteractionContext,
   visit: Visit,
   form: ReadonlyMap<string, string>,
@@ -104,13 +104,13 @@ function eventOf(visit: Visit) {
 }
 
 /** Tells the client that the user said no. */
-export function deny(context: InteractionContext, visit: Visit): Promise<void> {
+function deny(context: InteractionContext, visit: Visit): Promise<void> {
   context.options.onEvent("oauth_consent", { ...eventOf(visit), outcome: "denied" });
   return refuse(context, visit, "access_denied", "the user said no");
 }
 
 /** Logs the browser out and asks the same again. */
-export async function switchAccount(context: InteractionContext, visit: Visit): Promise<void> {
+async function switchAccount(context: InteractionContext, visit: Visit): Promise<void> {
   const { interaction, response } = visit;
   await forgetSession(context, visit);
   await interaction.destroy();

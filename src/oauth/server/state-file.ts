@@ -57,17 +57,16 @@ const namesShape = z.array(z.string());
 const BUSY_TIMEOUT_MS = 5000;
 const SWEEP_MS = 10 * 60 * 1000;
 
-function readRow(row: ReturnType<StatementSync["get"]>): StoredRecord | undefined {
-  if (row === undefined || typeof row.payload !== "string") return undefined;
-  return {
-    payload: row.payload,
-    consumed: typeof row.consumed === "number" ? row.consumed : undefined,
-  };
+type Row = ReturnType<StatementSync["get"]>;
+
+function readNumber(row: Row, column: string): number | undefined {
+  const value = row?.[column];
+  return typeof value === "number" ? value : undefined;
 }
 
-function readNumber(row: ReturnType<StatementSync["get"]>, column: string): number {
-  const value = row?.[column];
-  return typeof value === "number" ? value : 0;
+function readRow(row: Row): StoredRecord | undefined {
+  if (typeof row?.payload !== "string") return undefined;
+  return { payload: row.payload, consumed: readNumber(row, "consumed") };
 }
 
 /** What is made under a grant, and ends with it. */
@@ -154,12 +153,12 @@ export class StateFile implements StateStore {
     const count = `SELECT count(uid) AS unused, count(*) AS n FROM records
       WHERE model = 'Client' AND expires > ?`;
     const row = this.#prepare(count).get(epochSeconds());
-    const unused = readNumber(row, "unused");
+    const [unused = 0, all = 0] = [readNumber(row, "unused"), readNumber(row, "n")];
     const forget = `DELETE FROM records WHERE model = 'Client' AND id = (
       SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
       ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`;
     if (unused >= bounds.unused) this.#prepare(forget).run(0);
-    if (readNumber(row, "n") - unused >= bounds.used) this.#prepare(forget).run(1);
+    if (all - unused >= bounds.used) this.#prepare(forget).run(1);
   }
 
   async grants(username?: string): Promise<GrantRow[]> {
@@ -170,7 +169,7 @@ export class StateFile implements StateStore {
     return rows.map((row) => ({
       id: String(row.id),
       payload: String(row.payload),
-      renewed: typeof row.renewed === "number" ? row.renewed : undefined,
+      renewed: readNumber(row, "renewed"),
       called: namesShape.parse(JSON.parse(String(row.called))),
     }));
   }
@@ -225,13 +224,11 @@ export class StateFile implements StateStore {
   }
 }
 
-/** Where the authorization server of a gateway keeps its state and its keys. */
-function directoryOf(serviceDirectory: string): string {
-  return path.join(serviceDirectory, "oauth");
-}
+const FILE = "state.sqlite";
 
-function stateFileIn(directory: string): string {
-  return path.join(directory, "state.sqlite");
+/** Where the authorization server of a gateway keeps its state and its keys. */
+export function stateDirectoryOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "oauth");
 }
 
 /**
@@ -242,16 +239,11 @@ function stateFileIn(directory: string): string {
 export async function openStateIn(directory: string): Promise<AuthorizationState> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = keyFilesIn(path.join(directory, "keys"), { checkRead: true });
-  return { store: new StateFile(stateFileIn(directory)), keys };
+  return { store: new StateFile(path.join(directory, FILE)), keys };
 }
 
-/** Opens the state of a gateway. @throws as `openStateIn` */
-export function openState(serviceDirectory: string): Promise<AuthorizationState> {
-  return openStateIn(directoryOf(serviceDirectory));
-}
-
-/** The state of a gateway; undefined if there never was any. @throws the error of SQLite */
-export function findState(serviceDirectory: string): StateStore | undefined {
-  const file = stateFileIn(directoryOf(serviceDirectory));
+/** The state in a directory; undefined if there never was any. @throws the error of SQLite */
+export function findStateIn(directory: string): StateStore | undefined {
+  const file = path.join(directory, FILE);
   return existsSync(file) ? new StateFile(file) : undefined;
 }
