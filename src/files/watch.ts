@@ -1,10 +1,10 @@
-import { type BigIntStats, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import path from "node:path";
 import { type FSWatcher, watch } from "chokidar";
 
-/** How often a file is looked at besides what the watch reports, in milliseconds. */
+/** How often a file is polled besides what the watch reports, in milliseconds. */
 const POLL_MS = 500;
-/** A file is taken as written once it has stood still for so long, in milliseconds. */
+/** A file is taken as written once it has not changed for so long (debounce), in milliseconds. */
 const SETTLE_MS = 100;
 /** In a busy directory, such as one that a log is written to, two looks are so far apart. */
 const GATHER_MS = 20;
@@ -15,17 +15,13 @@ const PATIENCE_MS = 500;
 type Fingerprint = string | undefined;
 
 function fingerprint(file: string): Fingerprint {
-  const stat: BigIntStats | undefined = statSync(file, { bigint: true, throwIfNoEntry: false });
-  if (stat === undefined) return undefined;
-  // ctime too: a change of permissions or a write that sets back mtime must not go unseen.
-  return [stat.dev, stat.ino, stat.size, stat.mtimeNs, stat.ctimeNs].join(":");
-}
-
-/** The state of a path that cannot even be looked at is a state of its own. */
-function look(file: string): Fingerprint {
   try {
-    return fingerprint(file);
+    const stat = statSync(file, { bigint: true, throwIfNoEntry: false });
+    if (stat === undefined) return undefined;
+    // ctime too: a change of permissions or a write that sets back mtime must not go unseen.
+    return [stat.dev, stat.ino, stat.size, stat.mtimeNs, stat.ctimeNs].join(":");
   } catch (error) {
+    // A path of which nothing can be learned is in a state of its own.
     return error instanceof Error ? error.message : "unreadable";
   }
 }
@@ -47,7 +43,7 @@ export interface FileWatch {
  * second covers what a watch misses (network mounts, bind mounts, symlinks further up).
  */
 export function watchFile(file: string, onSettled: () => void): FileWatch {
-  let seen = look(file);
+  let seen = fingerprint(file);
   let changing: { since: number; last: Fingerprint } | undefined;
   let timer: NodeJS.Timeout | undefined;
   let gathering: NodeJS.Timeout | undefined;
@@ -55,7 +51,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
 
   function settle(): void {
     if (changing === undefined) return;
-    const now = look(file);
+    const now = fingerprint(file);
     const still = now === changing.last;
     if (!still && performance.now() - changing.since < PATIENCE_MS) {
       changing.last = now;
@@ -69,7 +65,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
 
   function notice(): void {
     if (changing !== undefined) return;
-    const now = look(file);
+    const now = fingerprint(file);
     if (now === seen) return;
     changing = { since: performance.now(), last: now };
     timer = setTimeout(settle, SETTLE_MS);
@@ -105,7 +101,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
 
   return {
     note() {
-      if (changing === undefined) seen = look(file);
+      if (changing === undefined) seen = fingerprint(file);
     },
     async close() {
       clearInterval(poll);

@@ -131,7 +131,7 @@ export const mcp = z
     registrations_per_hour: wholeNumber(1, 1_000_000)
       .default(200)
       .describe(
-        "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a front with everyone behind it.",
+        "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a reverse proxy with everyone behind it.",
       ),
     private_client_hosts: z
       .array(documentHost)

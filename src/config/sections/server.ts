@@ -16,7 +16,7 @@ const origin = text(
   isOrigin,
 );
 
-/** `[server.tls]`: the certificate of a gateway that needs no front for TLS. */
+/** `[server.tls]`: the certificate of a gateway that speaks TLS itself. */
 const tls = z
   .strictObject({
     certificate: filePath()
@@ -47,7 +47,7 @@ export const server = z
     host: host
       .default("127.0.0.1")
       .describe(
-        "Address to listen on; one that is not loopback needs TLS: [server.tls], or a front.",
+        "Address to listen on; one that is not loopback needs TLS: [server.tls], or a reverse proxy.",
       ),
     port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
     workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),

@@ -79,7 +79,7 @@ interface Places extends Where {
 /** A target that stood twice would be counted, checked and filled twice. */
 function refuseTargetsTwice(upstream: Places, context: z.core.$RefinementCtx): void {
   const seen = new Set(upstream.url === undefined ? [] : [upstream.url]);
-  const look = ({ url, urls = [] }: Where, path: PropertyKey[]) => {
+  const visit = ({ url, urls = [] }: Where, path: PropertyKey[]) => {
     const named = urls.map((url, index) => ({ url, at: [...path, "urls", index] }));
     if (path.length > 0 && url !== undefined) named.push({ url, at: [...path, "url"] });
     for (const { url, at } of named) {
@@ -87,8 +87,8 @@ function refuseTargetsTwice(upstream: Places, context: z.core.$RefinementCtx): v
       seen.add(url);
     }
   };
-  look(upstream, []);
-  for (const [index, group] of upstream.databases.entries()) look(group, ["databases", index]);
+  visit(upstream, []);
+  for (const [index, group] of upstream.databases.entries()) visit(group, ["databases", index]);
 }
 
 /** Names that differ by case alone are one to an upstream that folds it. */
