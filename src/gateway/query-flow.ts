@@ -5,7 +5,7 @@
 import type { UpwardTrace } from "../observe/request-trace.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { longBody, scan, scanInSlices } from "../query/scan.ts";
+import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "../upstream/buffered-answer.ts";
 import { gatewayHeaders, type Identity } from "../upstream/headers.ts";
@@ -111,7 +111,7 @@ export async function ask(
 ): Promise<QueryAnswer> {
   try {
     const { grammar } = gateway;
-    const isLong = body.length >= longBody;
+    const isLong = body.length >= LONG_BODY;
     const isWanted = () => !options.signal.aborted;
     const query = isLong ? await scanInSlices(body, grammar, isWanted) : scan(body, grammar);
     if (query === undefined || !isWanted()) throw givenUp();

@@ -5,14 +5,14 @@ import { characterTable } from "./bytes.ts";
 import type { JsonReader } from "./reader.ts";
 import type { Rest } from "./rest.ts";
 
-const closeBrace = 0x7d;
-const closeBracket = 0x5d;
-const comma = 0x2c;
-const openBrace = 0x7b;
-const openBracket = 0x5b;
+const CLOSE_BRACE = 0x7d;
+const CLOSE_BRACKET = 0x5d;
+const COMMA = 0x2c;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
 
 /** How deep arrays and objects may be nested; the body's own object is at depth 1. */
-export const deepestNesting = 64;
+export const DEEPEST_NESTING = 64;
 
 const scalarStart = characterTable('"-0123456789tfn');
 
@@ -22,7 +22,7 @@ export class ContainerSkipper {
   elements = 0;
   readonly #reader: JsonReader;
   /** For each depth that was entered, 1 if it is an object's. */
-  readonly #objects = new Uint8Array(deepestNesting + 1);
+  readonly #objects = new Uint8Array(DEEPEST_NESTING + 1);
 
   constructor(reader: JsonReader) {
     this.#reader = reader;
@@ -50,14 +50,14 @@ export class ContainerSkipper {
     }
     do {
       const byte = reader.bytes[reader.position] ?? 0;
-      if (byte === openBrace) {
-        if (reader.open(closeBrace)) {
+      if (byte === OPEN_BRACE) {
+        if (reader.open(CLOSE_BRACE)) {
           objects[reader.depth] = 1;
           reader.skipKey();
           continue;
         }
-      } else if (byte === openBracket) {
-        if (reader.open(closeBracket)) {
+      } else if (byte === OPEN_BRACKET) {
+        if (reader.open(CLOSE_BRACKET)) {
           objects[reader.depth] = 0;
           if (reader.depth === outside + 1) this.elements = 1;
           continue;
@@ -80,7 +80,7 @@ export class ContainerSkipper {
     const { bytes } = reader;
     reader.skipScalar(first);
     let count = 1;
-    while (bytes[reader.position] === comma && reader.position < reader.pauseAt) {
+    while (bytes[reader.position] === COMMA && reader.position < reader.pauseAt) {
       const byte = bytes[reader.position + 1] ?? 0;
       if (scalarStart[byte] !== 1) break;
       reader.position++;
@@ -95,7 +95,7 @@ export class ContainerSkipper {
     const reader = this.#reader;
     while (reader.depth > outside) {
       const inObject = this.#objects[reader.depth] === 1;
-      if (!reader.next(inObject ? closeBrace : closeBracket)) continue;
+      if (!reader.next(inObject ? CLOSE_BRACE : CLOSE_BRACKET)) continue;
       if (inObject) reader.skipKey();
       else if (reader.depth === outside + 1) this.elements++;
       return true;

@@ -7,15 +7,15 @@ import { LongRuns } from "./long-runs.ts";
 import type { Rest } from "./rest.ts";
 import { escapeEnd, plainEnd, stringFault } from "./tokens.ts";
 
-const backslash = 0x5c;
-const blank = 0x20;
-const quote = 0x22;
+const BACKSLASH = 0x5c;
+const BLANK = 0x20;
+const QUOTE = 0x22;
 
 /** Bytes of a string that is unescaped in one go. */
-const longestEscaped = 64 * 1024;
+const LONGEST_ESCAPED = 64 * 1024;
 
 /** Bytes of white space after which there may be much of it. */
-const longSpace = 16;
+const LONG_SPACE = 16;
 const space = characterTable(" \t\n\r");
 
 /** A cursor over valid UTF-8, which pauses if it is told to. Its methods throw `JsonFault`. */
@@ -63,8 +63,8 @@ export class JsonCursor {
     const start = this.position;
     if (!this.skipString()) return new ByteText(this.bytes, start + 1, this.position - 1);
     const length = this.position - start;
-    if (length > longestEscaped) {
-      const problem = `a name or key with escapes takes ${length} bytes; allowed: ${longestEscaped}`;
+    if (length > LONGEST_ESCAPED) {
+      const problem = `a name or key with escapes takes ${length} bytes; allowed: ${LONGEST_ESCAPED}`;
       throw new JsonFault("invalid_value", problem, start);
     }
     const text: string = JSON.parse(this.bytes.toString("utf8", start, this.position));
@@ -101,8 +101,8 @@ export class JsonCursor {
     while (true) {
       position = plainEnd(this, position);
       const byte = bytes[position] ?? 0;
-      if (byte === quote) break;
-      if (byte !== backslash) throw stringFault(bytes, position);
+      if (byte === QUOTE) break;
+      if (byte !== BACKSLASH) throw stringFault(bytes, position);
       escaped = true;
       position = escapeEnd(bytes, position);
       if (position > until) {
@@ -151,13 +151,13 @@ export class JsonCursor {
 
   /** Moves to the next byte that is not white space. */
   skipSpace(): void {
-    if ((this.bytes[this.position] ?? 0) <= blank) this.#skipSpaces();
+    if ((this.bytes[this.position] ?? 0) <= BLANK) this.#skipSpaces();
   }
 
   #skipSpaces(): void {
     const { bytes } = this;
     let position = this.position;
-    const long = position + longSpace;
+    const long = position + LONG_SPACE;
     while (position < long && space[bytes[position] ?? 0] === 1) position++;
     if (position === long) {
       position = this.runs().repetitionEnd(position - 4);

@@ -7,8 +7,8 @@ import { randomFillSync } from "node:crypto";
 import type { ByteText } from "./bytes.ts";
 import type { JsonReader } from "./reader.ts";
 
-const shardBits = 6;
-const smallestShard = 16;
+const SHARD_BITS = 6;
+const SMALLEST_SHARD = 16;
 
 /**
  * The keys met from a place in the body on. Keys before that place count as forgotten, so that
@@ -19,7 +19,7 @@ const smallestShard = 16;
  */
 export class DistinctKeys {
   readonly #reader: JsonReader;
-  readonly #shards: (Shard | undefined)[] = new Array(1 << shardBits).fill(undefined);
+  readonly #shards: (Shard | undefined)[] = new Array(1 << SHARD_BITS).fill(undefined);
   #since = 1;
 
   constructor(reader: JsonReader) {
@@ -38,7 +38,7 @@ export class DistinctKeys {
    * @param hash that of `hashKey`
    */
   add(start: number, hash: number): boolean {
-    const index = hash >>> (32 - shardBits);
+    const index = hash >>> (32 - SHARD_BITS);
     let shard = this.#shards[index];
     if (shard === undefined) {
       shard = new Shard(this.#reader);
@@ -52,8 +52,8 @@ export class DistinctKeys {
 class Shard {
   readonly #reader: JsonReader;
   /** Byte offsets of string tokens. 0, where no key can stand, marks a slot that never was taken. */
-  #starts = new Int32Array(smallestShard);
-  #hashes = new Int32Array(smallestShard);
+  #starts = new Int32Array(SMALLEST_SHARD);
+  #hashes = new Int32Array(SMALLEST_SHARD);
   #count = 0;
   /** The place before which keys were forgotten when `#count` began. */
   #since = 0;
@@ -90,7 +90,7 @@ class Shard {
 
   /** The upper bits of a hash choose, since they are the better ones. */
   #firstSlot(hash: number): number {
-    return (hash << shardBits) >>> (Math.clz32(this.#starts.length) + 1);
+    return (hash << SHARD_BITS) >>> (Math.clz32(this.#starts.length) + 1);
   }
 
   #grow(): void {
@@ -111,9 +111,9 @@ class Shard {
 }
 
 /** Bytes that a key has at the most to be hashed: those of a column name. */
-export const longestHashed = 512;
+export const LONGEST_HASHED = 512;
 
-const multipliers = randomFillSync(new Int32Array(longestHashed + 1));
+const multipliers = randomFillSync(new Int32Array(LONGEST_HASHED + 1));
 
 /**
  * Hashes a column name to 32 bits, of which the upper ones are the better ones.

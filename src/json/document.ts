@@ -2,12 +2,12 @@
 
 import { isUtf8 } from "node:buffer";
 import type { ByteText } from "./bytes.ts";
-import { DistinctKeys, hashKey, longestHashed } from "./distinct-keys.ts";
+import { DistinctKeys, hashKey, LONGEST_HASHED } from "./distinct-keys.ts";
 import { JsonFault, quoteName } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
 import { type Rest, repeat } from "./rest.ts";
 
-/** Refuses bytes that are no UTF-8, or begin with a byte-order mark. Throws `JsonFault`. */
+/** Refuses bytes that are no UTF-8, or begin with a byte-order mark. @throws JsonFault */
 export function requireUtf8(bytes: Buffer): void {
   if (!isUtf8(bytes)) throw new JsonFault("invalid_utf8", "the body is not valid UTF-8", 0);
   if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
@@ -16,7 +16,7 @@ export function requireUtf8(bytes: Buffer): void {
   }
 }
 
-/** Refuses what follows the body's value. Throws `JsonFault`. */
+/** Refuses what follows the body's value. @throws JsonFault */
 export function requireEnd(reader: JsonReader): void {
   reader.skipSpace();
   if (reader.position === reader.bytes.length) return;
@@ -27,7 +27,7 @@ export function requireEnd(reader: JsonReader): void {
 /**
  * Judges a whole body: UTF-8, one value, in whose objects no key stands twice, at most 64 deep.
  *
- * Throws `JsonFault`.
+ * @throws JsonFault
  */
 export function requireOneReading(bytes: Buffer): void {
   requireUtf8(bytes);
@@ -38,7 +38,7 @@ export function requireOneReading(bytes: Buffer): void {
 }
 
 /** Keys of one object that are held as text: a larger set holds the event loop when it grows. */
-const mostTexts = 1024;
+const MOST_TEXTS = 1024;
 
 /** The keys of one object, however many. */
 export class ObjectKeys {
@@ -55,7 +55,7 @@ export class ObjectKeys {
     const text = key.toString();
     if (this.#texts.has(text)) return false;
     // Longer keys than the hash looks at are few in a body of any size.
-    if (this.#texts.size < mostTexts || key.end - key.start > longestHashed) {
+    if (this.#texts.size < MOST_TEXTS || key.end - key.start > LONGEST_HASHED) {
       this.#texts.add(text);
       return true;
     }
@@ -67,7 +67,7 @@ export class ObjectKeys {
 /**
  * Reads past a value in whose objects, at any depth, no key stands twice after unescaping.
  *
- * Throws `JsonFault`.
+ * @throws JsonFault
  */
 export function skipUniqueKeys(reader: JsonReader): Rest {
   const kind = reader.kind();

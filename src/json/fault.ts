@@ -44,14 +44,14 @@ export class JsonFault extends Error {
   }
 }
 
-const longestQuotedName = 64;
+const LONGEST_QUOTED_NAME = 64;
 
 /** A name out of a body for use in a message: JSON-escaped and cut to 64 characters. */
 export function quoteName(name: string): string {
   // A character takes at most two UTF-16 units, so a huge name is never spread as a whole.
-  const characters = [...name.slice(0, 2 * longestQuotedName + 2)];
-  const cut = characters.length > longestQuotedName;
-  const shown = characters.slice(0, longestQuotedName).join("");
+  const characters = [...name.slice(0, 2 * LONGEST_QUOTED_NAME + 2)];
+  const cut = characters.length > LONGEST_QUOTED_NAME;
+  const shown = characters.slice(0, LONGEST_QUOTED_NAME).join("");
   const quoted = JSON.stringify(shown).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escapeCharacter);
   return cut ? `${quoted}...` : quoted;
 }

@@ -1,17 +1,17 @@
 /** Ordinary text in long strings, passed over several bytes at a time. */
 
-const backslash = 0x5c;
-const blank = 0x20;
-const quote = 0x22;
+const BACKSLASH = 0x5c;
+const BLANK = 0x20;
+const QUOTE = 0x22;
 
 // Four bytes each.
-const quotes = 0x22222222;
-const backslashes = 0x5c5c5c5c;
-const ones = 0x01010101;
-const highBits = 0x80808080;
+const QUOTES = 0x22222222;
+const BACKSLASHES = 0x5c5c5c5c;
+const ONES = 0x01010101;
+const HIGH_BITS = 0x80808080;
 
 /** Bytes that are tried four by four before the next quote is sought, which pays over longer ways. */
-const shortWay = 128;
+const SHORT_WAY = 128;
 
 /** Finds where text ends that stands for itself in a string. */
 export class LongRuns {
@@ -29,7 +29,7 @@ export class LongRuns {
   /** Offset of the first quote, backslash or control character from an offset on, or of the end. */
   end(start: number): number {
     const { length } = this.#bytes;
-    const last = Math.min(start + shortWay, length - 4);
+    const last = Math.min(start + SHORT_WAY, length - 4);
     for (let position = start; position <= last; position += 4) {
       const found = specialIn(this.#words.getInt32(position, true));
       if (found !== 0) return position + lowestByte(found);
@@ -47,8 +47,8 @@ export class LongRuns {
   }
 
   #seek(start: number): number {
-    if (this.#nextQuote < start) this.#nextQuote = this.#find(quote, start);
-    if (this.#nextBackslash < start) this.#nextBackslash = this.#find(backslash, start);
+    if (this.#nextQuote < start) this.#nextQuote = this.#find(QUOTE, start);
+    if (this.#nextBackslash < start) this.#nextBackslash = this.#find(BACKSLASH, start);
     return this.#firstControl(start, Math.min(this.#nextQuote, this.#nextBackslash));
   }
 
@@ -67,9 +67,9 @@ export class LongRuns {
         below(words.getInt32(position + 4, true)) |
         below(words.getInt32(position + 8, true)) |
         below(words.getInt32(position + 12, true));
-      if ((found & highBits) !== 0) break;
+      if ((found & HIGH_BITS) !== 0) break;
     }
-    while (position < end && (this.#bytes[position] ?? 0) >= blank) position++;
+    while (position < end && (this.#bytes[position] ?? 0) >= BLANK) position++;
     return position;
   }
 }
@@ -86,12 +86,12 @@ function below(word: number): number {
 
 /** As `below`, the bytes that are 0. */
 function zeros(word: number): number {
-  return (word - ones) & ~word;
+  return (word - ONES) & ~word;
 }
 
 /** Marks quotes, backslashes and control characters; 0 if there is none. */
 function specialIn(word: number): number {
-  return (below(word) | zeros(word ^ quotes) | zeros(word ^ backslashes)) & highBits;
+  return (below(word) | zeros(word ^ QUOTES) | zeros(word ^ BACKSLASHES)) & HIGH_BITS;
 }
 
 /** The index of the lowest byte that is marked. */

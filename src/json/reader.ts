@@ -1,23 +1,23 @@
 /** JSON values (RFC 8259), read strictly from bytes, or passed over without building them. */
 
 import { type ByteText, beginsNumber } from "./bytes.ts";
-import { ContainerSkipper, deepestNesting } from "./containers.ts";
+import { ContainerSkipper, DEEPEST_NESTING } from "./containers.ts";
 import { JsonCursor } from "./cursor.ts";
 import { JsonFault } from "./fault.ts";
 import type { Rest } from "./rest.ts";
 import { literalEnd, numberEnd } from "./tokens.ts";
 
-const blank = 0x20;
-const closeBrace = 0x7d;
-const closeBracket = 0x5d;
-const colon = 0x3a;
-const comma = 0x2c;
-const letterF = 0x66;
-const letterN = 0x6e;
-const letterT = 0x74;
-const openBrace = 0x7b;
-const openBracket = 0x5b;
-const quote = 0x22;
+const BLANK = 0x20;
+const CLOSE_BRACE = 0x7d;
+const CLOSE_BRACKET = 0x5d;
+const COLON = 0x3a;
+const COMMA = 0x2c;
+const LETTER_F = 0x66;
+const LETTER_N = 0x6e;
+const LETTER_T = 0x74;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+const QUOTE = 0x22;
 
 /** The types of JSON values, as messages name them. */
 export type ValueKind = "an object" | "an array" | "a string" | "a number" | "a boolean" | "null";
@@ -55,11 +55,11 @@ export class JsonReader extends JsonCursor {
   /** The type of the value that begins here. */
   kind(): ValueKind {
     const byte = this.bytes[this.position] ?? 0;
-    if (byte === openBrace) return "an object";
-    if (byte === openBracket) return "an array";
-    if (byte === quote) return "a string";
-    if (byte === letterT || byte === letterF) return "a boolean";
-    if (byte === letterN) return "null";
+    if (byte === OPEN_BRACE) return "an object";
+    if (byte === OPEN_BRACKET) return "an array";
+    if (byte === QUOTE) return "a string";
+    if (byte === LETTER_T || byte === LETTER_F) return "a boolean";
+    if (byte === LETTER_N) return "null";
     if (beginsNumber(byte)) return "a number";
     throw this.#unexpected("a value");
   }
@@ -73,30 +73,30 @@ export class JsonReader extends JsonCursor {
 
   /** Enters an object; true if it has a member. */
   openObject(): boolean {
-    if (this.bytes[this.position] !== openBrace) this.expect("an object");
-    return this.open(closeBrace);
+    if (this.bytes[this.position] !== OPEN_BRACE) this.expect("an object");
+    return this.open(CLOSE_BRACE);
   }
 
   /** Goes on after a member's value; true if there is another, false past the end of the object. */
   nextMember(): boolean {
-    return this.next(closeBrace);
+    return this.next(CLOSE_BRACE);
   }
 
   /** Enters an array; true if it has an element. */
   openArray(): boolean {
-    if (this.bytes[this.position] !== openBracket) this.expect("an array");
-    return this.open(closeBracket);
+    if (this.bytes[this.position] !== OPEN_BRACKET) this.expect("an array");
+    return this.open(CLOSE_BRACKET);
   }
 
   /** Goes on after an element; true if there is another, false past the end of the array. */
   nextElement(): boolean {
-    return this.next(closeBracket);
+    return this.next(CLOSE_BRACKET);
   }
 
   /** Enters the array or object that begins here; true if it is not empty. */
   open(close: number): boolean {
-    if (this.depth === deepestNesting) {
-      const problem = `arrays and objects are nested more than ${deepestNesting} deep`;
+    if (this.depth === DEEPEST_NESTING) {
+      const problem = `arrays and objects are nested more than ${DEEPEST_NESTING} deep`;
       throw new JsonFault("nesting_too_deep", problem, this.position);
     }
     this.depth++;
@@ -109,7 +109,7 @@ export class JsonReader extends JsonCursor {
   next(close: number): boolean {
     this.skipSpace();
     const byte = this.bytes[this.position] ?? 0;
-    if (byte === comma) {
+    if (byte === COMMA) {
       this.#advance();
       return true;
     }
@@ -127,13 +127,13 @@ export class JsonReader extends JsonCursor {
 
   /** Reads a member's key and stays at its end, before the colon. */
   readBareKey(): ByteText {
-    if (this.bytes[this.position] !== quote) throw this.#unexpected("a key");
+    if (this.bytes[this.position] !== QUOTE) throw this.#unexpected("a key");
     return this.readString();
   }
 
   /** Reads past a member's key, to its value. */
   skipKey(): void {
-    if (this.bytes[this.position] !== quote) throw this.#unexpected("a key");
+    if (this.bytes[this.position] !== QUOTE) throw this.#unexpected("a key");
     this.skipString();
     this.skipColon();
   }
@@ -147,15 +147,15 @@ export class JsonReader extends JsonCursor {
 
   /** Moves from the end of a key to its value. */
   skipColon(): void {
-    if (this.bytes[this.position] !== colon) this.skipSpace();
-    if (this.bytes[this.position] !== colon) throw this.#unexpected("a colon");
+    if (this.bytes[this.position] !== COLON) this.skipSpace();
+    if (this.bytes[this.position] !== COLON) throw this.#unexpected("a colon");
     this.#advance();
   }
 
   /** Whether an object begins here whose first key is written as these bytes. */
   firstKeyIs(token: Uint8Array): boolean {
     const { position } = this;
-    if (this.bytes[position] !== openBrace) return false;
+    if (this.bytes[position] !== OPEN_BRACE) return false;
     this.position++;
     this.skipSpace();
     const found = this.skipToken(token);
@@ -180,7 +180,7 @@ export class JsonReader extends JsonCursor {
   /** Reads past any value. Its syntax is judged, its keys are not. */
   skipValue(): Rest {
     const byte = this.bytes[this.position] ?? 0;
-    if (byte === openBracket || byte === openBrace) {
+    if (byte === OPEN_BRACKET || byte === OPEN_BRACE) {
       this.#containers ??= new ContainerSkipper(this);
       return this.#containers.skip();
     }
@@ -193,11 +193,11 @@ export class JsonReader extends JsonCursor {
    * of escapes may be left unfinished (`isInString`).
    */
   skipScalar(byte: number): void {
-    if (byte === quote) {
+    if (byte === QUOTE) {
       this.position++;
       this.stayInString();
     } else if (beginsNumber(byte)) this.skipNumber();
-    else if (byte === letterT || byte === letterF || byte === letterN) {
+    else if (byte === LETTER_T || byte === LETTER_F || byte === LETTER_N) {
       this.position = literalEnd(this.bytes, this.position);
     } else throw this.#unexpected("a value");
   }
@@ -205,7 +205,7 @@ export class JsonReader extends JsonCursor {
   /** Moves past a byte and the white space after it, and gives the byte there. */
   #advance(): number {
     const byte = this.bytes[++this.position] ?? 0;
-    if (byte > blank) return byte;
+    if (byte > BLANK) return byte;
     this.skipSpace();
     return this.bytes[this.position] ?? 0;
   }

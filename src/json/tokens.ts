@@ -10,28 +10,28 @@ export interface Body {
   runs(): LongRuns;
 }
 
-const backslash = 0x5c;
-const blank = 0x20;
-const letterA = 0x61;
-const letterE = 0x65;
-const letterF = 0x66;
-const letterL = 0x6c;
-const letterN = 0x6e;
-const letterR = 0x72;
-const letterS = 0x73;
-const letterT = 0x74;
-const letterU = 0x75;
-const minus = 0x2d;
-const plus = 0x2b;
-const point = 0x2e;
-const quote = 0x22;
-const zero = 0x30;
+const BACKSLASH = 0x5c;
+const BLANK = 0x20;
+const LETTER_A = 0x61;
+const LETTER_E = 0x65;
+const LETTER_F = 0x66;
+const LETTER_L = 0x6c;
+const LETTER_N = 0x6e;
+const LETTER_R = 0x72;
+const LETTER_S = 0x73;
+const LETTER_T = 0x74;
+const LETTER_U = 0x75;
+const MINUS = 0x2d;
+const PLUS = 0x2b;
+const POINT = 0x2e;
+const QUOTE = 0x22;
+const ZERO = 0x30;
 
 /** Bytes of a string after which the rest of it is taken for long. */
-const longRun = 32;
+const LONG_RUN = 32;
 
 /** Bytes that stand for themselves in a string: all but controls, the quote and the backslash. */
-const plainInString = byteTable((byte) => byte >= blank && byte !== quote && byte !== backslash);
+const plainInString = byteTable((byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH);
 const digit = characterTable("0123456789");
 const simpleEscape = characterTable('"\\/bfnrt');
 
@@ -44,12 +44,12 @@ const hexadecimal = Int8Array.from({ length: 256 }, (_, byte) =>
 export function plainEnd(body: Body, start: number): number {
   const { bytes } = body;
   let position = start;
-  const long = position + longRun;
+  const long = position + LONG_RUN;
   while (position < long && plainInString[bytes[position] ?? 0] === 1) position++;
   return position === long ? body.runs().end(position) : position;
 }
 
-/** Offset after the escape that begins with the backslash at an offset. Throws `JsonFault`. */
+/** Offset after the escape that begins with the backslash at an offset. @throws JsonFault */
 export function escapeEnd(bytes: Buffer, position: number): number {
   return simpleEscape[bytes[position + 1] ?? 0] === 1 ? position + 2 : codeUnitEnd(bytes, position);
 }
@@ -65,7 +65,7 @@ export function stringFault(bytes: Buffer, position: number): JsonFault {
 
 /** Takes the offset of a `\uXXXX` and gives the one after it, or after the pair that it begins. */
 function codeUnitEnd(bytes: Buffer, position: number): number {
-  if (bytes[position + 1] !== letterU) {
+  if (bytes[position + 1] !== LETTER_U) {
     const allowed = 'one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\u and four hexadecimal digits';
     const problem = `a backslash begins no escape; allowed: ${allowed}`;
     throw new JsonFault("invalid_json", problem, position);
@@ -75,8 +75,8 @@ function codeUnitEnd(bytes: Buffer, position: number): number {
   const next = position + 6;
   const paired =
     unit <= 0xdbff &&
-    bytes[next] === backslash &&
-    bytes[next + 1] === letterU &&
+    bytes[next] === BACKSLASH &&
+    bytes[next + 1] === LETTER_U &&
     isLowSurrogate(codeUnit(bytes, next));
   if (paired) return next + 6;
   const problem = "half of a surrogate pair is escaped; a high half and its low half go together";
@@ -99,20 +99,20 @@ function hexadecimalAt(bytes: Buffer, position: number): number {
   return hexadecimal[bytes[position] ?? 0] ?? -1;
 }
 
-/** Offset after the number that begins at an offset. Throws `JsonFault`. */
+/** Offset after the number that begins at an offset. @throws JsonFault */
 export function numberEnd(bytes: Buffer, start: number): number {
   let position = start;
-  if (bytes[position] === minus) position++;
+  if (bytes[position] === MINUS) position++;
   // A zero stands alone before the point: `01` leaves its 1 to whoever expects a comma.
-  position = bytes[position] === zero ? position + 1 : digitsEnd(bytes, position);
+  position = bytes[position] === ZERO ? position + 1 : digitsEnd(bytes, position);
   let byte = bytes[position] ?? 0;
-  if (byte === point) {
+  if (byte === POINT) {
     position = digitsEnd(bytes, position + 1);
     byte = bytes[position] ?? 0;
   }
-  if ((byte | 0x20) !== letterE) return position;
+  if ((byte | 0x20) !== LETTER_E) return position;
   const sign = bytes[position + 1];
-  return digitsEnd(bytes, position + (sign === plus || sign === minus ? 2 : 1));
+  return digitsEnd(bytes, position + (sign === PLUS || sign === MINUS ? 2 : 1));
 }
 
 /** Takes the offset of the first of one or more digits and gives the one after the last. */
@@ -123,25 +123,25 @@ function digitsEnd(bytes: Buffer, start: number): number {
   return position;
 }
 
-/** Offset after the `true`, `false` or `null` that begins at an offset. Throws `JsonFault`. */
+/** Offset after the `true`, `false` or `null` that begins at an offset. @throws JsonFault */
 export function literalEnd(bytes: Buffer, start: number): number {
   const first = bytes[start];
   // The letters after the first one; told apart by hand, which is much quicker than a loop.
   const second = bytes[start + 1];
   const third = bytes[start + 2];
   const fourth = bytes[start + 3];
-  if (first === letterT && second === letterR && third === letterU && fourth === letterE) {
+  if (first === LETTER_T && second === LETTER_R && third === LETTER_U && fourth === LETTER_E) {
     return start + 4;
   }
-  if (first === letterN && second === letterU && third === letterL && fourth === letterL) {
+  if (first === LETTER_N && second === LETTER_U && third === LETTER_L && fourth === LETTER_L) {
     return start + 4;
   }
   const isFalse =
-    first === letterF &&
-    second === letterA &&
-    third === letterL &&
-    fourth === letterS &&
-    bytes[start + 4] === letterE;
+    first === LETTER_F &&
+    second === LETTER_A &&
+    third === LETTER_L &&
+    fourth === LETTER_S &&
+    bytes[start + 4] === LETTER_E;
   if (isFalse) return start + 5;
   throw new JsonFault("invalid_json", "a word is neither true, false nor null", start);
 }

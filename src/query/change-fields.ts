@@ -89,7 +89,7 @@ export function previewed<Of extends Fields<OperationDraft>>(
   });
 }
 
-/** An Update says what changes. Throws `missing_field`. */
+/** An Update says what changes. @throws QueryRefused `missing_field` */
 export function judgeUpdate(
   { changesColumns }: OperationDraft,
   reader: BodyReader,
@@ -101,7 +101,7 @@ export function judgeUpdate(
   throw reader.refusal("missing_field", problem, start);
 }
 
-/** A Preview holds one operation. Throws `no_operation`, or what that operation is refused for. */
+/** A Preview holds one operation. @throws QueryRefused `no_operation`, or what that operation is refused for */
 export function judgePreview(draft: OperationDraft, reader: BodyReader, start: number): void {
   const name = draft.previewed;
   if (name === undefined) {

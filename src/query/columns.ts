@@ -10,13 +10,13 @@ import {
   isColumnName,
   isPlainText,
   joinSidePattern,
-  longestColumnBytes,
+  LONGEST_COLUMN_BYTES,
   qualifiedColumnPattern,
 } from "./names.ts";
-import { mostGroups, type OperationDraft } from "./operation-draft.ts";
+import { MOST_GROUPS, type OperationDraft } from "./operation-draft.ts";
 
-const dot = 0x2e;
-const asterisk = 0x2a;
+const DOT = 0x2e;
+const ASTERISK = 0x2a;
 /** `*` as it is nearly always written. */
 const asteriskToken = tokenOf("*");
 
@@ -80,7 +80,7 @@ function readSelectedColumn(reader: BodyReader, draft: OperationDraft): undefine
   if (!reader.skipToken(asteriskToken)) {
     reader.expect("a string");
     const text = reader.readString();
-    const everything = text.end - text.start === 1 && text.bytes[text.start] === asterisk;
+    const everything = text.end - text.start === 1 && text.bytes[text.start] === ASTERISK;
     if (!everything) return noteColumn(text, reader, draft, start);
   }
   draft.use("*");
@@ -105,11 +105,11 @@ function noteColumn(
 }
 
 /** Names of a `having` that are kept: one more than can be right, so that a wrong one is found. */
-const mostConditions = 2 * mostGroups + 1;
+const MOST_CONDITIONS = 2 * MOST_GROUPS + 1;
 
 function noteCondition(text: ByteText, draft: OperationDraft): void {
   const { conditions } = draft.summarize();
-  if (conditions.size < mostConditions) conditions.add(text.toString());
+  if (conditions.size < MOST_CONDITIONS) conditions.add(text.toString());
 }
 
 /** A column of any table: `table.column`. */
@@ -130,7 +130,7 @@ export function readForeignColumn(reader: BodyReader, draft: OperationDraft): un
 /** What stands before the dot of `table.column`; undefined if the text is not of that form. */
 function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
   for (let position = start; position < end; position++) {
-    if (bytes[position] !== dot) continue;
+    if (bytes[position] !== DOT) continue;
     const column = new ByteText(bytes, position + 1, end);
     return isColumnName(column) ? new ByteText(bytes, start, position) : undefined;
   }
@@ -138,13 +138,13 @@ function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
 }
 
 /** Bytes that an `on` has at most: two columns with their tables, and what is between them. */
-const longestJoinText = 2 * (2 * longestColumnBytes);
+const LONGEST_JOIN_TEXT = 2 * (2 * LONGEST_COLUMN_BYTES);
 
 function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
-  const isShort = text.end - text.start <= longestJoinText;
+  const isShort = text.end - text.start <= LONGEST_JOIN_TEXT;
   const sides = isShort ? text.toString().split(" = ") : [];
   const tables = sides.map((side) =>
     /[ =]/.test(side) ? undefined : tableOf(ByteText.from(side)),

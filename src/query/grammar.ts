@@ -52,7 +52,7 @@ export interface Grammar {
 /** The key of a list of operations that are carried out together. */
 export const batchKey = "Batch";
 /** Elements that a Batch has at the most. */
-export const largestBatch = 1000;
+export const LARGEST_BATCH = 1000;
 /** The key by which other engines name the operation; beside an operation key it would be a second reading. */
 export const foreignOperationKey = "op";
 
@@ -68,7 +68,7 @@ const anyValue: Kind<unknown> = {
 /**
  * Makes the grammar of a configuration.
  *
- * Throws an `Error` if an extra field or operation is not a plain name, or is one of the grammar's
+ * @throws Error if an extra field or operation is not a plain name, or is one of the grammar's
  * own names or given twice. Names are compared without regard to case, `_` and `-`, since an
  * upstream may read `Database` as `database`.
  */

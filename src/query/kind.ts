@@ -6,7 +6,7 @@ import type { OperationDraft } from "./operation-draft.ts";
 
 /** A kind of value. `Draft` is what is noted while it is read. */
 export interface Kind<Value, Draft = OperationDraft> {
-  /** Reads past a value and notes what matters. Throws `QueryRefused` for any other. */
+  /** Reads past a value and notes what matters. @throws QueryRefused for any other */
   readonly read: (reader: BodyReader, draft: Draft) => Rest;
   readonly schema: MakeSchema;
   /** Never set: it carries the type of the value once parsed. */

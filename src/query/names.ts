@@ -10,12 +10,12 @@ export const plainNamePattern = "[A-Za-z0-9_-]{1,63}";
 
 /** The same as a whole. */
 export const wholePlainName = new RegExp(`^${plainNamePattern}$`);
-const longestPlainName = 63;
+const LONGEST_PLAIN_NAME = 63;
 const plainByte = byteTable((byte) => isPlainName(String.fromCharCode(byte)));
 
 /** `isPlainName` of text that is still bytes. */
 export function isPlainText({ bytes, start, end }: ByteText): boolean {
-  if (end === start || end - start > longestPlainName) return false;
+  if (end === start || end - start > LONGEST_PLAIN_NAME) return false;
   for (let position = start; position < end; position++) {
     if (plainByte[bytes[position] ?? 0] !== 1) return false;
   }
@@ -41,15 +41,15 @@ export const qualifiedColumnPattern = `${plainNamePattern}\\.${columnNamePattern
 export const joinSidePattern = `${plainNamePattern}\\.(?!\\*(?: |$))(?:(?![ =])${columnCharacter}){1,128}`;
 
 const forbidden = characterTable("'\"\\`.");
-const longestColumnName = 128;
+const LONGEST_COLUMN_NAME = 128;
 /** Bytes that a column name has at most: a character takes at most four in UTF-8. */
-export const longestColumnBytes = 4 * longestColumnName;
+export const LONGEST_COLUMN_BYTES = 4 * LONGEST_COLUMN_NAME;
 const columnByte = byteTable((byte) => byte >= 0x20 && byte !== 0x7f && forbidden[byte] !== 1);
 
 /** Whether a column of a table may be called so. Takes bytes, since it judges the keys of rows. */
 export function isColumnName(text: ByteText): boolean {
   const { bytes, start, end } = text;
-  if (end - start > longestColumnBytes) return false;
+  if (end - start > LONGEST_COLUMN_BYTES) return false;
   if (end - start === 1 && bytes[start] === 0x2a) return false;
   let characters = 0;
   for (let position = start; position < end; position++) {
@@ -58,7 +58,7 @@ export function isColumnName(text: ByteText): boolean {
     if (byte === 0xc2 && isC1Control(bytes[position + 1] ?? 0)) return false;
     if (!isContinuation(byte)) characters++;
   }
-  return characters >= 1 && characters <= longestColumnName;
+  return characters >= 1 && characters <= LONGEST_COLUMN_NAME;
 }
 
 /** U+0080 to U+009F are the bytes C2 80 to C2 9F. */
@@ -71,14 +71,14 @@ function isContinuation(byte: number): boolean {
   return (byte & 0xc0) === 0x80;
 }
 
-const cachedNames = 64;
+const CACHED_NAMES = 64;
 
 /**
  * Names as strings without a new string for each body: a gateway hears the same few all day. It
  * keeps the last name of each place of a small table, and never holds more than those.
  */
 export class NameCache {
-  readonly #names: string[] = new Array(cachedNames).fill("");
+  readonly #names: string[] = new Array(CACHED_NAMES).fill("");
 
   /** The string of an ASCII name. */
   take(text: ByteText): string {
@@ -96,7 +96,7 @@ function placeOf({ bytes, start, end }: ByteText): number {
   for (let position = start; position < end; position++) {
     sum = (Math.imul(sum, 31) + (bytes[position] ?? 0)) | 0;
   }
-  return sum & (cachedNames - 1);
+  return sum & (CACHED_NAMES - 1);
 }
 
 /** Whether the bytes are exactly those of the ASCII name. */

@@ -17,7 +17,7 @@ import {
 import type { OperationDraft } from "./operation-draft.ts";
 import { meantField } from "./synonyms.ts";
 
-const fieldsInBits = 31;
+const FIELDS_IN_BITS = 31;
 
 /** A field with the two ways to know it in a body. */
 interface KnownField<Draft> {
@@ -67,7 +67,7 @@ export class ObjectShape<Draft> {
     this.#core = others.length === 0 ? this : new ObjectShape(core, alternative, instead, others);
   }
 
-  /** Reads an object of this shape into the draft. Throws `QueryRefused`. */
+  /** Reads an object of this shape into the draft. @throws QueryRefused */
   read(reader: BodyReader, draft: Draft): Rest {
     return (reader.isFull ? this : this.#core).#read(reader, draft);
   }
@@ -154,13 +154,13 @@ class FieldsSeen {
   #others: Set<number> | undefined = undefined;
 
   has(index: number): boolean {
-    if (index < fieldsInBits) return (this.#bits & (1 << index)) !== 0;
+    if (index < FIELDS_IN_BITS) return (this.#bits & (1 << index)) !== 0;
     return this.#others?.has(index) ?? false;
   }
 
   add(index: number): void {
     this.last = index;
-    if (index < fieldsInBits) this.#bits |= 1 << index;
+    if (index < FIELDS_IN_BITS) this.#bits |= 1 << index;
     else this.#others = (this.#others ?? new Set()).add(index);
   }
 }

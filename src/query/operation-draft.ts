@@ -7,12 +7,12 @@ import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import type { RowReader } from "./row-reader.ts";
 
 /** Tables that a Select joins at the most. */
-export const mostJoins = 4;
+export const MOST_JOINS = 4;
 /** Columns that a Select groups by, and aggregates that it asks for, each at the most. */
-export const mostGroups = 64;
+export const MOST_GROUPS = 64;
 
 // An operation has a few tables at most, so among one name more one is foreign.
-const namesThatDecide = mostJoins + 2;
+const NAMES_THAT_DECIDE = MOST_JOINS + 2;
 
 /** Where in an operation a column stands. */
 export type Position =
@@ -153,7 +153,7 @@ export class OperationDraft {
   /** Notes a table that a column names, for `judgeReferences`. */
   refer(table: ByteText, reader: BodyReader, offset: number): void {
     this.#references ??= [];
-    if (this.#references.length === namesThatDecide) return;
+    if (this.#references.length === NAMES_THAT_DECIDE) return;
     for (const reference of this.#references) {
       if (reference.table.equals(table)) return;
     }

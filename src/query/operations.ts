@@ -60,7 +60,7 @@ export interface OperationDefinition {
   readonly fields: Fields<OperationDraft>;
   /** The least level of the grammar that has it. */
   readonly level?: Level;
-  /** Judges what its fields have to agree on, once all are read. Throws `QueryRefused`. */
+  /** Judges what its fields have to agree on, once all are read. @throws QueryRefused */
   readonly judge?: (draft: OperationDraft, reader: BodyReader, start: number) => void;
   /** What of that a schema can say. */
   readonly rules?: MakeSchema;

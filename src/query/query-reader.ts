@@ -8,7 +8,7 @@ import {
   batchKey,
   foreignOperationKey,
   type Grammar,
-  largestBatch,
+  LARGEST_BATCH,
   type Operation,
 } from "./grammar.ts";
 import { fullAlone } from "./kind.ts";
@@ -47,7 +47,7 @@ export class QueryReader {
     return { batch: this.#isBatch, accesses: this.#accesses };
   }
 
-  /** Reads the body. Throws `QueryRefused`. */
+  /** Reads the body. @throws QueryRefused */
   read(): Rest {
     const reader = this.#reader;
     reader.skipSpace();
@@ -69,7 +69,7 @@ export class QueryReader {
     const place = reader.location();
     if (!reader.openArray()) throw wrongBatchSize(place);
     const rest = readElements(reader, () => {
-      if (this.#accesses.length === largestBatch) throw wrongBatchSize(place);
+      if (this.#accesses.length === LARGEST_BATCH) throw wrongBatchSize(place);
       return this.#readSoleMember((key, start) =>
         this.#readOperation(this.#batchOperation(key, start)),
       );
@@ -168,5 +168,5 @@ export class QueryReader {
 }
 
 function wrongBatchSize(place: BodyLocation): QueryRefused {
-  return new QueryRefused("batch_size", `a Batch has 1 to ${largestBatch} elements`, place);
+  return new QueryRefused("batch_size", `a Batch has 1 to ${LARGEST_BATCH} elements`, place);
 }

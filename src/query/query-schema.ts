@@ -1,6 +1,6 @@
 /** The whole grammar as JSON Schemas, out of the table of operations. */
 
-import { batchKey, largestBatch } from "./grammar.ts";
+import { batchKey, LARGEST_BATCH } from "./grammar.ts";
 import { collectInto, type Level, named, objectSchema, type Schema } from "./kind.ts";
 import { definitions } from "./operations.ts";
 import type { QueryRefusalCode } from "./refusal.ts";
@@ -51,7 +51,7 @@ export function querySchema(
     return { inBatch, schema: keyed(name, make(reference)) };
   });
   const elements = operations.filter(({ inBatch }) => inBatch).map(({ schema }) => schema);
-  const batch = { type: "array", minItems: 1, maxItems: largestBatch, items: { oneOf: elements } };
+  const batch = { type: "array", minItems: 1, maxItems: LARGEST_BATCH, items: { oneOf: elements } };
   const body = {
     description: `One operation, as an object with one key. The gateway refuses more than can be said here: ${Object.values(beyondSchema).join("; ")}.`,
     oneOf: [...operations.map(({ schema }) => schema), keyed(batchKey, batch)],

@@ -36,7 +36,7 @@ export class RowReader {
     this.#reader = reader;
   }
 
-  /** Reads a row, and tells the draft of its columns if that wants to know. Throws `QueryRefused`. */
+  /** Reads a row, and tells the draft of its columns if that wants to know. @throws QueryRefused */
   read(draft: OperationDraft): Rest {
     const reader = this.#reader;
     this.#listener = draft.uses === undefined ? undefined : draft;
@@ -127,8 +127,8 @@ export class RowReader {
 }
 
 /** Past so many, no further one is remembered, so that memory stays bounded. */
-const mostKeys = 4096;
-const smallestSize = 16;
+const MOST_KEYS = 4096;
+const SMALLEST_SIZE = 16;
 
 /** A key that is known to be a column name. */
 export class RowKey {
@@ -159,11 +159,11 @@ export class RowKey {
 
 /** The keys by their text: a hash table with open addressing. */
 export class RowKeys {
-  #slots: (RowKey | undefined)[] = new Array(smallestSize).fill(undefined);
+  #slots: (RowKey | undefined)[] = new Array(SMALLEST_SIZE).fill(undefined);
   #count = 0;
 
   get isFull(): boolean {
-    return this.#count >= mostKeys;
+    return this.#count >= MOST_KEYS;
   }
 
   find(text: ByteText, hash: number): RowKey | undefined {

@@ -8,7 +8,7 @@ import type { Query } from "./query.ts";
 import { QueryReader } from "./query-reader.ts";
 
 /** Bytes from which on a body is long: its scan takes a few milliseconds and is better sliced. */
-export const longBody = 512 * 1024;
+export const LONG_BODY = 512 * 1024;
 
 const STEP_BYTES = 32 * 1024;
 
@@ -18,8 +18,8 @@ const STEP_BYTES = 32 * 1024;
  *
  * @param collects whether each access is to tell what it says in detail (`Access.detail`)
  *
- * Throws `QueryRefused` for every body that is not of the grammar, and for every one that two JSON
- * parsers could read differently.
+ * @throws QueryRefused for every body that is not of the grammar, and for every one that two JSON
+ * parsers could read differently
  */
 export function scan(body: Buffer, grammar: Grammar, collects = false): Query {
   const reader = new BodyReader(body, grammar.level === "full");
@@ -58,7 +58,7 @@ export function* scanInSteps(
 
 /**
  * As `scan`, in slices of a few milliseconds, between which the event loop is free. A body that is
- * shorter than `longBody` is better scanned at once. The bytes must not change meanwhile.
+ * shorter than `LONG_BODY` is better scanned at once. The bytes must not change meanwhile.
  *
  * @param isWanted asked now and then: a scan that nobody waits for any more is given up
  * @returns undefined if it was given up

@@ -6,8 +6,8 @@ import { column, joinColumns, newColumnSchema, readColumnName, selectedColumn } 
 import { where } from "./conditions.ts";
 import { type Kind, named, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
 import { ObjectShape, object } from "./object-shape.ts";
-import { mostGroups, mostJoins, type OperationDraft, type Position } from "./operation-draft.ts";
-import { mostOrders } from "./select-rules.ts";
+import { MOST_GROUPS, MOST_JOINS, type OperationDraft, type Position } from "./operation-draft.ts";
+import { MOST_ORDERS } from "./select-rules.ts";
 import { count, flag, list, literal, oneOf, oneOrMany, plainName } from "./values.ts";
 
 /** A kind whose columns stand in this position. */
@@ -55,7 +55,7 @@ const joinFields = {
 };
 
 /** The `join` of a Select. */
-export const join = oneOrMany(object(joinFields), mostJoins);
+export const join = oneOrMany(object(joinFields), MOST_JOINS);
 
 const order = object({ column: required(column), direction: optional(oneOf(["ASC", "DESC"])) });
 
@@ -67,7 +67,7 @@ export const orderBy = noting(
       noting(order, (draft) => {
         draft.orderCount++;
       }),
-      mostOrders,
+      MOST_ORDERS,
     ),
   ),
   (draft, start) => {
@@ -89,7 +89,7 @@ export const groupBy: Kind<string[]> = at(
       },
       schema: column.schema,
     },
-    { most: mostGroups },
+    { most: MOST_GROUPS },
   ),
 );
 
@@ -172,7 +172,7 @@ function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): u
 
 /** The `aggregate` of a Select. */
 export const aggregates: Kind<Aggregate[]> = noting(
-  at("aggregate", list(oneAggregate, { most: mostGroups })),
+  at("aggregate", list(oneAggregate, { most: MOST_GROUPS })),
   (draft, start) => {
     draft.aggregateStart = start;
   },
@@ -189,7 +189,7 @@ export const after = noting(
     noting(literal, (draft) => {
       draft.afterCount++;
     }),
-    { most: mostOrders },
+    { most: MOST_ORDERS },
   ),
   (draft, start) => {
     draft.afterStart = start;

@@ -8,7 +8,7 @@ import type { OperationDraft } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
 
 /** Columns that a Select orders by at the most. */
-export const mostOrders = 8;
+export const MOST_ORDERS = 8;
 
 const given = (name: string) => ({ required: [name] });
 const isDistinct = { ...given("distinct"), properties: { distinct: { const: true } } };
@@ -28,7 +28,7 @@ export const selectRules: MakeSchema = ({ level }) =>
 /**
  * Judges a Select whose fields are all read.
  *
- * Throws `QueryRefused` `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column`.
+ * @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column`
  */
 export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): void {
   const refuse = (problem: string, offset = start): QueryRefused =>

@@ -8,7 +8,7 @@ export interface AddedConditions {
   readonly conditions: readonly string[];
 }
 
-const letterN = 0x6e;
+const LETTER_N = 0x6e;
 
 /** A condition that demands all of some. */
 function all(conditions: readonly string[]): string {
@@ -31,7 +31,7 @@ export function splice(body: Buffer, additions: readonly AddedConditions[]): Buf
   for (const { detail, conditions } of additions) {
     const { start, where } = detail;
     if (where === undefined) insert(start + 1, `"where":${all(conditions)},`);
-    else if (body[where.start] === letterN) insert(where.start, all(conditions), where.end);
+    else if (body[where.start] === LETTER_N) insert(where.start, all(conditions), where.end);
     else {
       insert(where.start, `{"and":[${conditions.join(",")},`);
       insert(where.end, "]}");

@@ -86,7 +86,7 @@ function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefin
 }
 
 /** Bytes that a type has at most. */
-const longestType = 63 + "(123456789,123456789)".length;
+const LONGEST_TYPE = 63 + "(123456789,123456789)".length;
 
 function readColumnType(reader: BodyReader, columns: TableColumns): undefined {
   const { typeStart, typeEnd } = columns;
@@ -94,7 +94,7 @@ function readColumnType(reader: BodyReader, columns: TableColumns): undefined {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
-  const isShort = text.end - text.start <= longestType;
+  const isShort = text.end - text.start <= LONGEST_TYPE;
   if (!isShort || !columnType.test(text.toString())) {
     const allowed = "a word of at most 63 ASCII letters, digits and _, with (n) or (n,m) if wanted";
     const problem = `${quoteName(text.toString())} is no column type; allowed: ${allowed}`;

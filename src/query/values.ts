@@ -10,8 +10,8 @@ import { fullAlone, type Kind, named } from "./kind.ts";
 import { isPlainText, NameCache, plainNamePattern, plainNameRule } from "./names.ts";
 import { meantWord } from "./synonyms.ts";
 
-const nine = 0x39;
-const zero = 0x30;
+const NINE = 0x39;
+const ZERO = 0x30;
 
 const plainNames = new NameCache();
 
@@ -62,7 +62,7 @@ class WordList<Word extends string> {
     this.#allowed = words.join(", ");
   }
 
-  /** Reads a word of the list. Throws `QueryRefused`. */
+  /** Reads a word of the list. @throws QueryRefused */
   read(reader: BodyReader): Word {
     for (const { word, token } of this.#words) {
       if (reader.skipToken(token)) return word;
@@ -130,7 +130,7 @@ function readCount(reader: BodyReader): undefined {
   for (let position = start; position < reader.position; position++) {
     const byte = bytes[position] ?? 0;
     // Rounding begins past the limit, so what is rounded is refused too.
-    count = byte >= zero && byte <= nine ? count * 10 + (byte - zero) : Number.NaN;
+    count = byte >= ZERO && byte <= NINE ? count * 10 + (byte - ZERO) : Number.NaN;
   }
   if (count <= Number.MAX_SAFE_INTEGER) return;
   const problem = `the number is not allowed here; allowed: digits only, at most ${Number.MAX_SAFE_INTEGER}`;

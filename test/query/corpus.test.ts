@@ -1,13 +1,13 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { deepestNesting } from "../../src/json/containers.ts";
+import { DEEPEST_NESTING } from "../../src/json/containers.ts";
 import { corpus } from "../kit/corpora.ts";
 import { jsonVectors, type Vector } from "./json-vectors.ts";
 import { insertOf, verdict } from "./kit.ts";
 
 /** The levels that a cell of `insertOf` may add: body, Insert, values and row are around it. */
-const roomInCell = deepestNesting - 4;
+const roomInCell = DEEPEST_NESTING - 4;
 
 function publicVectors(directory: string): Vector[] {
   return readdirSync(directory)

@@ -1,6 +1,6 @@
 /** JSON (RFC 8259) read once more, plainly and from text, keeping every member of an object. */
 
-import { deepestNesting } from "../../src/json/containers.ts";
+import { DEEPEST_NESTING } from "../../src/json/containers.ts";
 
 /** A JSON value; of scalars that are no strings, as it is written. */
 export type JsonNode =
@@ -45,7 +45,7 @@ class PlainParser {
     if (this.#string !== undefined) return { kind: "string", text: this.#string };
     if (this.#token === "scalar") return { kind: "scalar", written: this.#written };
     if (this.#token !== "{" && this.#token !== "[") throw new SyntaxError("no value");
-    if (depth > deepestNesting) throw new SyntaxError("too deep");
+    if (depth > DEEPEST_NESTING) throw new SyntaxError("too deep");
     return this.#token === "{" ? this.#object(depth) : this.#array(depth);
   }
 

@@ -1,5 +1,5 @@
 import type { Query } from "../../query/query.ts";
-import { longBody, scan, scanInSlices } from "../../query/scan.ts";
+import { LONG_BODY, scan, scanInSlices } from "../../query/scan.ts";
 import { Refusal } from "../../refusal.ts";
 import { queryHeaders } from "../../upstream/headers.ts";
 import { commonHeaders, sendSuccess } from "../answer.ts";
@@ -34,7 +34,7 @@ async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): P
 }
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
-  if (body.length >= longBody) return handleLong(gateway, exchange, body);
+  if (body.length >= LONG_BODY) return handleLong(gateway, exchange, body);
   judgeAndForward(gateway, exchange, body, scan(body, gateway.grammar));
 }
 
