@@ -8,7 +8,7 @@ export const FAILURE = 1;
 export const USAGE = 2;
 
 /** Exit status after a Ctrl-C: 128 and the number of SIGINT, as shells have it. */
-export const CANCELLED = 130;
+const CANCELLED = 130;
 
 /** The command line makes no sense; the message says what is allowed. */
 export class UsageError extends Error {}
@@ -68,7 +68,7 @@ export function plainly(text: string): string {
 }
 
 /** Prints a table with a head, its columns as wide as they need to be. */
-export function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
+function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   // Not spread: a call takes only so many arguments.
   const widths = head.map((name, at) =>
     rows.reduce((widest, row) => Math.max(widest, row[at]?.length ?? 0), name.length),

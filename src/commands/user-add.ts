@@ -67,10 +67,7 @@ async function existing(loaded: LoadedConfiguration): Promise<readonly string[] 
  * A database to be named in a hint: the default one where it is there, else one that is there, as
  * far as the database or the access file tells; else `<database>`.
  */
-export async function hintDatabase(
-  loaded: LoadedConfiguration,
-  { grants }: Snapshot,
-): Promise<string> {
+async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
   const preferred = loaded.configuration.auth.default_database;
   const found = await existing(loaded);
   const isOwn = dataDirectoryOf(loaded) !== undefined;

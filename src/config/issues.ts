@@ -56,7 +56,7 @@ export function problemOf(path: ValuePath, allowed: string, checked: Checked): P
 }
 
 /** A key path as it is written in TOML, with the number of an element in brackets. */
-export function renderPath(path: ValuePath): string {
+function renderPath(path: ValuePath): string {
   let text = "";
   for (const step of path) {
     if (typeof step === "number") text += `[${step}]`;

@@ -22,7 +22,7 @@ export class ConfigurationError extends Error {
 }
 
 /** A problem on one line: `FILE:LINE: KEY: REASON`, without the parts that it does not have. */
-export function renderProblem({ source, line, key, reason }: Problem): string {
+function renderProblem({ source, line, key, reason }: Problem): string {
   const place = line === undefined ? source : `${source}:${line}`;
   return [place, key, reason].filter((part) => part !== undefined).join(": ");
 }

@@ -58,7 +58,7 @@ function textOf({ path, node, isLive }: Key, before: unknown, after: unknown): s
 }
 
 /** Every key that differs between two configurations. */
-export function changesBetween(running: Configuration, read: Configuration): ConfigurationChange[] {
+function changesBetween(running: Configuration, read: Configuration): ConfigurationChange[] {
   return schemaTables()
     .flatMap(keysOf)
     .flatMap((key) => {
@@ -70,7 +70,7 @@ export function changesBetween(running: Configuration, read: Configuration): Con
 }
 
 /** The running configuration with those changes of `read` that need no restart. */
-export function withLiveChanges(
+function withLiveChanges(
   running: Configuration,
   read: Configuration,
   changes: readonly ConfigurationChange[],

@@ -53,44 +53,39 @@ function resolveUrl(base: string, url: string): string {
   return directory === undefined ? url : `sqlite:${resolve(base, directory)}`;
 }
 
-/** The credential that a file holds, or what the file would have to be. */
-type AuthorizationFile = { readonly value: string } | { readonly refused: string };
-
 /**
- * Reads the upstream's credential, without the space around it.
+ * Reads a credential, without the space around it.
  * @param path absolute
  * @param checkReaders whether a file that others may read is refused
+ * @param refusal makes the error, from what the file would have to be
  */
-function readAuthorizationFile(path: string, checkReaders: boolean): AuthorizationFile {
+function readCredential(
+  path: string,
+  checkReaders: boolean,
+  refusal: (allowed: string) => ConfigurationError,
+): string {
   let descriptor: number;
   try {
     // Without O_NONBLOCK, a pipe would keep the start waiting for ever.
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    return { refused: `a file that can be read (${codeOf(error)})` };
+    const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+    throw refusal(`a file that can be read (${code})`);
   }
   try {
-    return readOpened(descriptor, path, checkReaders);
+    const stats = fstatSync(descriptor);
+    if (!stats.isFile()) throw refusal("a regular file");
+    const problem = permissionProblem(path, stats, checkReaders);
+    if (problem !== undefined) {
+      const { reason, remedy } = problem;
+      throw refusal(`a file that is kept from others; ${reason}, so run: ${remedy}`);
+    }
+    const value = readFileSync(descriptor, "utf8").trim();
+    if (isHeaderValue(value)) return value;
+    throw refusal("a file of one line of visible ASCII characters");
   } finally {
     closeSync(descriptor);
   }
-}
-
-function readOpened(descriptor: number, path: string, checkReaders: boolean): AuthorizationFile {
-  const stats = fstatSync(descriptor);
-  if (!stats.isFile()) return { refused: "a regular file" };
-  const problem = permissionProblem(path, stats, checkReaders);
-  if (problem !== undefined) {
-    const { reason, remedy } = problem;
-    return { refused: `a file that is kept from others; ${reason}, so run: ${remedy}` };
-  }
-  const value = readFileSync(descriptor, "utf8").trim();
-  if (!isHeaderValue(value)) return { refused: "a file of one line of visible ASCII characters" };
-  return { value };
-}
-
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "unknown error";
 }
 
 /**
@@ -99,13 +94,11 @@ function codeOf(error: unknown): string {
  */
 export function readCredentials(draft: Draft, checked: Checked): void {
   for (const name of credentialSections) {
-    const section = draft[name];
-    if (section.authorization_file === undefined) continue;
-    const read = readAuthorizationFile(section.authorization_file, draft.auth.check_permissions);
-    if ("refused" in read) {
-      const path = [name, "authorization_file"];
-      throw new ConfigurationError([problemOf(path, read.refused, checked)]);
-    }
-    section.authorization = read.value;
+    const { authorization_file: file } = draft[name];
+    if (file === undefined) continue;
+    const path = [name, "authorization_file"];
+    draft[name].authorization = readCredential(file, draft.auth.check_permissions, (allowed) => {
+      return new ConfigurationError([problemOf(path, allowed, checked)]);
+    });
   }
 }

@@ -4,7 +4,7 @@ import { isForwardableHeader } from "../headers.ts";
 import { refuse, seconds, text } from "../kinds.ts";
 
 /** First segments of the gateway's own paths; a configured route may not start with one. */
-export const builtInSegments: ReadonlySet<string> = new Set([
+const builtInSegments: ReadonlySet<string> = new Set([
   ".well-known",
   "api",
   "healthz",
