@@ -5,8 +5,8 @@ import { createEngineServer } from "./server.ts";
 import type { Store } from "./store.ts";
 
 /** How long a query may take unless the options say otherwise, in milliseconds. */
-const defaultQueryTimeLimit = 30_000;
-const defaultPoolSize = 16;
+const DEFAULT_QUERY_TIME_LIMIT_MS = 30_000;
+const DEFAULT_POOL_SIZE = 16;
 
 /** How an engine is started. */
 export interface EngineOptions {
@@ -39,14 +39,14 @@ export interface Engine {
 /**
  * Starts the SQL adapter: it carries out queries for whoever reaches it and knows no users.
  *
- * Throws an `Error` that says what is wrong with the URL, the address or the directory, also if
- * another engine has the directory open and does not end within ten seconds.
+ * @throws Error that says what is wrong with the URL, the address or the directory, also if
+ * another engine has the directory open and does not end within ten seconds
  */
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
   if (options.authorization === "") throw new Error("The engine's authorization is empty.");
-  const timeLimit = options.queryTimeLimit ?? defaultQueryTimeLimit;
-  const { url, log, databases = "schemas", poolSize = defaultPoolSize } = options;
+  const timeLimit = options.queryTimeLimit ?? DEFAULT_QUERY_TIME_LIMIT_MS;
+  const { url, log, databases = "schemas", poolSize = DEFAULT_POOL_SIZE } = options;
   const store = await openStore(url, { timeLimit, log, databases, poolSize });
   const { server, drain } = createEngineServer({
     store,
@@ -87,8 +87,8 @@ export interface StoreOptions {
  * Opens the database that a URL names: `sqlite:DIRECTORY`,
  * `postgres://host/database` or `mysql://host/`.
  *
- * Throws an `Error` whose message says what is wrong with the URL, the directory or the server,
- * and `DirectoryInUseError`.
+ * @throws Error whose message says what is wrong with the URL, the directory or the server,
+ * and DirectoryInUseError
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const scheme = url.slice(0, url.indexOf(":") + 1);

@@ -18,7 +18,7 @@ const limitsShape = z.array(
  */
 export type QueryLimit = z.infer<typeof limitsShape>[number];
 
-/** Reads the limits' header. Throws `invalid_value` for one that is not of its form. */
+/** Reads the limits' header. @throws EngineRefusal `invalid_value` for one that is not of its form */
 export function readLimits(header: string | string[] | undefined): readonly QueryLimit[] {
   if (header === undefined) return [];
   try {
@@ -36,7 +36,7 @@ export class LimitCounter {
     this.#limits = limits.map((limit) => ({ limit, changes: 0, rows: 0 }));
   }
 
-  /** Counts what one element did. Throws `too_many_changes` or `too_many_rows`. */
+  /** Counts what one element did. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
   count(element: number, changes: number, rows: number): void {
     for (const counted of this.#limits) {
       const { limit } = counted;

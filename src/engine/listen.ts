@@ -6,7 +6,7 @@ import { dirname, resolve } from "node:path";
 import type { Logger } from "pino";
 
 /** How often a socket is looked for, in milliseconds. */
-const lookInterval = 1000;
+const LOOK_INTERVAL_MS = 1000;
 
 /** Where the engine listens. */
 export type Endpoint =
@@ -16,8 +16,8 @@ export type Endpoint =
 /**
  * Reads `unix:/path` or a loopback `host:port`.
  *
- * Throws an `Error` for anything else: the engine trusts whoever reaches it, so it is never
- * offered to a network.
+ * @throws Error for anything else: the engine trusts whoever reaches it, so it is never
+ * offered to a network
  */
 export function parseEndpoint(listen: string): Endpoint {
   const path = /^unix:(.+)$/.exec(listen)?.[1];
@@ -35,7 +35,7 @@ export function parseEndpoint(listen: string): Endpoint {
  * Starts listening and returns the address as a client writes it: `unix:/path`, or an `http:`
  * URL with the port that was taken. A socket is for its owner alone (mode 0600).
  *
- * Throws an `Error` if the address is taken or cannot be used.
+ * @throws Error if the address is taken or cannot be used
  */
 export async function listen(server: Server, endpoint: Endpoint): Promise<string> {
   if (endpoint.kind === "port") {
@@ -78,7 +78,7 @@ export function keepListening(server: Server, endpoint: Endpoint, log: Logger): 
       isBusy = false;
     }
   }
-  const timer = setInterval(() => void look(), lookInterval);
+  const timer = setInterval(() => void look(), LOOK_INTERVAL_MS);
   return () => clearInterval(timer);
 }
 

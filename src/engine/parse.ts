@@ -14,8 +14,8 @@ export interface ParsedQuery {
  * Turns a body that was scanned into a query. Integers that a double cannot hold become BigInt, so
  * that every 64-bit integer arrives as it was written.
  *
- * Throws `EngineRefusal` `number_out_of_range` for a number that neither a 64-bit integer nor a
- * double can hold.
+ * @throws EngineRefusal `number_out_of_range` for a number that neither a 64-bit integer nor a
+ * double can hold
  */
 export function parseBody(body: Buffer): ParsedQuery {
   return parsed(JSON.parse(body.toString("utf8"), reviveNumber));

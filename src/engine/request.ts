@@ -15,7 +15,7 @@ const loopbackHost = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
  * Refuses a request whose `Host` is not a loopback name. A page that makes a browser resolve its
  * own name to 127.0.0.1 (DNS rebinding) gets no further than this.
  *
- * Throws `EngineRefusal` `host_not_allowed`.
+ * @throws EngineRefusal `host_not_allowed`
  */
 export function requireLoopbackHost(request: IncomingMessage): void {
   if (loopbackHost.test(request.headers.host ?? "")) return;
@@ -25,7 +25,7 @@ export function requireLoopbackHost(request: IncomingMessage): void {
 /**
  * Refuses a request that does not carry the shared secret as its `Authorization` header.
  *
- * Throws `EngineRefusal` `unauthorized`.
+ * @throws EngineRefusal `unauthorized`
  */
 export function requireAuthorization(request: IncomingMessage, authorization: string): void {
   if (timingSafeEqual(digest(request.headers.authorization ?? ""), digest(authorization))) return;
@@ -36,7 +36,7 @@ export function requireAuthorization(request: IncomingMessage, authorization: st
  * Refuses a body that is not plain JSON. A browser sends this content type to another origin
  * only after asking, and the engine never answers yes.
  *
- * Throws `EngineRefusal` `unsupported_media_type`.
+ * @throws EngineRefusal `unsupported_media_type`
  */
 export function requireJson(request: IncomingMessage): void {
   const { type } = parse(request.headers["content-type"] ?? "");
@@ -54,26 +54,26 @@ function digest(text: string): Buffer {
 }
 
 /** The longest body that is read, in bytes. */
-export const bodyLimit = 64 * 1024 * 1024;
+export const BODY_LIMIT = 64 * 1024 * 1024;
 
 /** The first room for a body, in bytes: little, since a length that is announced costs nothing. */
-const firstRoom = 64 * 1024;
+const FIRST_ROOM = 64 * 1024;
 
 const grammar = createGrammar({ extraFields: [], operations: {} });
 
 /**
  * Reads a request's body.
  *
- * Throws `EngineRefusal` `body_too_large` as soon as the body is known to pass the limit.
+ * @throws EngineRefusal `body_too_large` as soon as the body is known to pass the limit
  */
 export async function readBody(request: IncomingMessage): Promise<Buffer> {
-  if (Number(request.headers["content-length"] ?? 0) > bodyLimit) throw tooLarge();
-  let room: Buffer = Buffer.allocUnsafe(firstRoom);
+  if (Number(request.headers["content-length"] ?? 0) > BODY_LIMIT) throw tooLarge();
+  let room: Buffer = Buffer.allocUnsafe(FIRST_ROOM);
   let length = 0;
   // Left open when this throws, the connection still carries the answer.
   for await (const chunk of request.iterator({ destroyOnReturn: false })) {
     const end = length + chunk.length;
-    if (end > bodyLimit) throw tooLarge();
+    if (end > BODY_LIMIT) throw tooLarge();
     if (end > room.length) room = enlarge(room, end);
     chunk.copy(room, length);
     length = end;
@@ -83,18 +83,18 @@ export async function readBody(request: IncomingMessage): Promise<Buffer> {
 
 /** At least twice the room, so that a body is copied a few times however small its chunks are. */
 function enlarge(room: Buffer, needed: number): Buffer {
-  const larger = Buffer.allocUnsafe(Math.min(bodyLimit, Math.max(2 * room.length, needed)));
+  const larger = Buffer.allocUnsafe(Math.min(BODY_LIMIT, Math.max(2 * room.length, needed)));
   room.copy(larger);
   return larger;
 }
 
-/** Finds what a body asks for. Throws `QueryRefused` for a body outside the grammar. */
+/** Finds what a body asks for. @throws QueryRefused for a body outside the grammar */
 export function scanBody(body: Buffer): Query {
   return scan(body, grammar);
 }
 
 function tooLarge(): EngineRefusal {
-  return new EngineRefusal("body_too_large", `A query has at most ${bodyLimit} bytes`);
+  return new EngineRefusal("body_too_large", `A query has at most ${BODY_LIMIT} bytes`);
 }
 
 /** The route that tells what databases, tables and columns there are. */
@@ -108,7 +108,7 @@ export function isSchemaPath(path: string): boolean {
 /**
  * What `/schema`, `/schema/<database>` or `/schema/<database>/<table>` asks about.
  *
- * Throws `EngineRefusal` `not_found` for a path with more names or with other than plain ones.
+ * @throws EngineRefusal `not_found` for a path with more names or with other than plain ones
  */
 export function readSchemaPath(path: string): SchemaPlace {
   const names = path.split("/").slice(2);

@@ -8,7 +8,7 @@ import type { Answer } from "./store.ts";
 
 /**
  * Opens an empty file that nobody else can open, since it loses its name at once; the system
- * takes it back with its descriptor. Throws what the file system throws.
+ * takes it back with its descriptor. @throws what the file system throws
  */
 export function openUnnamedFile(): number {
   const path = join(tmpdir(), `.gatehouse-answer-${randomUUID()}`);
@@ -24,7 +24,7 @@ export function jsonAnswer(value: object): Answer {
 
 /**
  * An answer that was spooled, in the file at `path` if it is long. The file stays readable when
- * its name is removed afterwards. Throws what the file system throws.
+ * its name is removed afterwards. @throws what the file system throws
  */
 export function openAnswer(spooled: SpooledAnswer, path: string): Answer {
   if (spooled.kind === "memory") return answerInMemory(spooled.bytes);

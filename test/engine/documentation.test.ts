@@ -4,7 +4,7 @@ import t from "tap";
 import { typeWords as mysqlTypeWords } from "../../src/engine/mysql/type-words.ts";
 import { typeWords as postgresTypeWords } from "../../src/engine/postgres/type-words.ts";
 import { refusalStatuses } from "../../src/engine/refusal.ts";
-import { bodyLimit } from "../../src/engine/request.ts";
+import { BODY_LIMIT } from "../../src/engine/request.ts";
 import { typeWords } from "../../src/engine/sqlite/kinds.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
@@ -47,5 +47,5 @@ t.test("the document lists every word that names a type, and no other", async (t
 });
 
 t.test("the document says how long a body may be", async (t) => {
-  t.match(text, `| \`body_too_large\` | 413 | The body has more than ${bodyLimit / 2 ** 20} MiB`);
+  t.match(text, `| \`body_too_large\` | 413 | The body has more than ${BODY_LIMIT / 2 ** 20} MiB`);
 });

@@ -24,13 +24,13 @@ const sslModes: ReadonlyMap<string, SslOptions | undefined> = new Map([
 const parameters = ["socket", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"];
 
 /** The port that MySQL and MariaDB listen on. */
-const usualPort = 3306;
+const USUAL_PORT = 3306;
 
 /**
  * Reads `mysql://user:password@host:port/?ssl-mode=VERIFY_IDENTITY`. A password that it leaves out
  * comes from `$MYSQL_PWD`.
  *
- * Throws an `Error` that does not repeat the URL, which may hold the password.
+ * @throws Error that does not repeat the URL, which may hold the password
  */
 export function parseAddress(url: string): ServerAddress {
   const parsed = URL.parse(url);
@@ -48,7 +48,7 @@ export function parseAddress(url: string): ServerAddress {
   const host = parsed.hostname.replace(/^\[(.*)\]$/, "$1") || "localhost";
   return {
     host,
-    port: parsed.port === "" ? usualPort : Number(parsed.port),
+    port: parsed.port === "" ? USUAL_PORT : Number(parsed.port),
     socketPath: searchParams.get("socket") ?? undefined,
     user,
     password: password || process.env.MYSQL_PWD,

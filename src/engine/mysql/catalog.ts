@@ -9,7 +9,7 @@ import type { MysqlPlace, Row } from "./session.ts";
 import { readTable } from "./tables.ts";
 import { markOf } from "./type-words.ts";
 
-/** The tables and views that a query can name, sorted. Throws `database_not_found`. */
+/** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */
 export async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
   await requireDatabase(session, schema);
   const found = await session.rows(
@@ -21,7 +21,7 @@ export async function listTables({ session, schema }: MysqlPlace): Promise<strin
     .sort();
 }
 
-/** A table in MySQL's words. Throws `database_not_found` or `table_not_found`. */
+/** A table in MySQL's words. @throws EngineRefusal `database_not_found` or `table_not_found` */
 export async function describeTable(place: MysqlPlace, name: string): Promise<TableDescription> {
   const { session, schema } = place;
   const { columns } = await readTable(place, name);

@@ -32,8 +32,8 @@ const options = {
 /**
  * A table that is changed.
  *
- * Throws `database_not_found`, `table_not_found`, or `permission_denied` for one whose engine can
- * take nothing back.
+ * @throws EngineRefusal `database_not_found`, `table_not_found`, or `permission_denied` for one whose engine can
+ * take nothing back
  */
 export async function targetOf(place: MysqlPlace, name: string): Promise<Target<Raw>> {
   const { session, schema } = place;

@@ -8,7 +8,7 @@ import type { MysqlSession } from "./session.ts";
 /** The databases of the server's own. */
 const reserved = ["mysql", "information_schema", "performance_schema", "sys", "ndbinfo"];
 
-/** The database of a query. Throws `database_not_found` for one of the server's own. */
+/** The database of a query. @throws EngineRefusal `database_not_found` for one of the server's own */
 export function visibleDatabase(database: string): string {
   if (isReserved(database)) throw databaseNotFound(database);
   return database;
@@ -23,7 +23,7 @@ export async function listDatabases(session: MysqlSession): Promise<string[]> {
     .sort();
 }
 
-/** Throws `database_not_found` for a database that is not there in this very spelling. */
+/** @throws EngineRefusal `database_not_found` for a database that is not there in this very spelling */
 export async function requireDatabase(session: MysqlSession, database: string): Promise<void> {
   const found = await session.rows(
     sql`select schema_name from information_schema.schemata where schema_name = ${database}`,
@@ -31,7 +31,7 @@ export async function requireDatabase(session: MysqlSession, database: string): 
   if (!found.some(([name]) => name === database)) throw databaseNotFound(database);
 }
 
-/** Makes a database. Throws `database_exists` or `invalid_name`. */
+/** Makes a database. @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createDatabase(session: MysqlSession, database: string): Promise<void> {
   if (isReserved(database)) {
     throw new EngineRefusal("invalid_name", `MySQL keeps the name ${database} for itself`);
@@ -52,7 +52,7 @@ export async function createDatabase(session: MysqlSession, database: string): P
  * Drops a database with its tables. Not one with views, routines or events, which nobody could make
  * again by queries, nor one whose rows those of another database refer to.
  *
- * Throws `database_not_found` or `constraint_violation`.
+ * @throws EngineRefusal `database_not_found` or `constraint_violation`
  */
 export async function dropDatabase(session: MysqlSession, database: string): Promise<void> {
   visibleDatabase(database);
@@ -69,7 +69,7 @@ export async function dropDatabase(session: MysqlSession, database: string): Pro
   await session.define(sql`drop database ${sql.id(database)}`);
 }
 
-/** Refuses a new name that the server would write in lower case. Throws `invalid_name`. */
+/** Refuses a new name that the server would write in lower case. @throws EngineRefusal `invalid_name` */
 export function requireKeptName({ server }: MysqlSession, name: string): void {
   if (!server.foldsNames || foldCase(name) === name) return;
   throw new EngineRefusal(

@@ -28,16 +28,16 @@ import { readTable, tableMissing } from "./tables.ts";
 import { commentOf, descriptionOf, type NewType, newType, typeWords } from "./type-words.ts";
 
 /** The longest name of a column, in characters. */
-const longestName = 64;
+const LONGEST_NAME = 64;
 
 /** What a key holds at the most, with some bytes to spare for the lengths of its parts. */
-const keyBytes = 3000;
+const KEY_BYTES = 3000;
 
 /**
  * Creates a table.
  *
- * Throws `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
- * `duplicate_column`.
+ * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
+ * `duplicate_column`
  */
 export async function createTable(place: MysqlPlace, query: CreateTable): Promise<Changed> {
   const { table, columns } = query;
@@ -68,7 +68,7 @@ async function readReferred(place: MysqlPlace, name: string): Promise<Referred> 
   return { columns, keys };
 }
 
-/** Drops a table. Throws `database_not_found` or `table_not_found`. */
+/** Drops a table. @throws EngineRefusal `database_not_found` or `table_not_found` */
 export async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<Changed> {
   const { session, schema } = place;
   const found = await session.rows(sql`select table_name, table_type
@@ -88,10 +88,10 @@ async function requireFreeName({ session, schema }: MysqlPlace, table: string): 
 
 /** Names are of the first 65,536 characters, and a space at the end is none of theirs. */
 function requireKeepable(name: string): void {
-  if (name.length <= longestName && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
+  if (name.length <= LONGEST_NAME && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
   throw new EngineRefusal(
     "invalid_name",
-    `Column "${name}" cannot be kept by MySQL: it takes ${longestName} characters, none beyond U+FFFF and no space at the end`,
+    `Column "${name}" cannot be kept by MySQL: it takes ${LONGEST_NAME} characters, none beyond U+FFFF and no space at the end`,
   );
 }
 
@@ -106,7 +106,7 @@ function columnSql(
   if (type.isSerial) requireSoleKey(column, key);
   const isAlone = column.unique === true || column.references !== undefined;
   const parts = Math.max(isAlone ? 1 : 0, partOfKey ? key.length : 0);
-  const keyName = parts > 0 ? type.keyName?.(Math.floor(keyBytes / parts)) : undefined;
+  const keyName = parts > 0 ? type.keyName?.(Math.floor(KEY_BYTES / parts)) : undefined;
   const name = keyName ?? type.name;
   const id = sql.id(column.name);
   const words = [

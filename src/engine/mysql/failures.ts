@@ -124,20 +124,20 @@ export class ServerError extends Error {
 }
 
 /** Errors of the server have higher numbers; those of the system, in the same place, have none. */
-const firstNumber = 1000;
+const FIRST_NUMBER = 1000;
 
 /** An error of the driver's as `ServerError` if the server has sent it, else as `ConnectionLost`. */
 export function readError(error: unknown): ServerError | ConnectionLost {
   if (!(error instanceof Error)) return new ConnectionLost(error);
   const number = "errno" in error ? error.errno : undefined;
-  if (typeof number !== "number" || number < firstNumber) return new ConnectionLost(error);
+  if (typeof number !== "number" || number < FIRST_NUMBER) return new ConnectionLost(error);
   return new ServerError(number, error.message, error);
 }
 
 /**
  * Turns the driver's callback into a promise.
  *
- * Throws `ServerError` or `ConnectionLost`.
+ * @throws ServerError or ConnectionLost
  */
 export function answered<Result>(
   ask: (done: (error: Error | null, result: Result) => void) => unknown,

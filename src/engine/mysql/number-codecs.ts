@@ -14,10 +14,10 @@ import { type Codec, signed, unsigned } from "./codecs.ts";
 import type { Bound } from "./statements.ts";
 
 /** What a decimal of MySQL holds: digits in all, and of them behind the point. */
-const mostDigits = 65;
-const mostPlaces = 30;
+const MOST_DIGITS = 65;
+const MOST_PLACES = 30;
 
-const largestUnsigned = 2n ** 64n - 1n;
+const LARGEST_UNSIGNED = 2n ** 64n - 1n;
 
 /** Whole numbers of 64 bits; MySQL compares one with a string as doubles, so none travels as text. */
 export function integers(isUnsigned: boolean): Codec {
@@ -35,7 +35,7 @@ function signedInteger(value: PresentValue): Bound | undefined {
 
 function unsignedInteger(value: PresentValue): Bound | undefined {
   const integer = typeof value === "bigint" ? value : integerOf(value);
-  if (integer === undefined || integer < 0n || integer > largestUnsigned) return undefined;
+  if (integer === undefined || integer < 0n || integer > LARGEST_UNSIGNED) return undefined;
   return unsigned(integer);
 }
 
@@ -62,7 +62,7 @@ function decimalSql(text: string): Fragment | undefined {
   const [, sign = "", whole = "0", fraction = "", exponent = "0"] =
     /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(text) ?? [];
   const shift = Number(exponent);
-  if (Math.abs(shift) > 2 * mostDigits) return undefined;
+  if (Math.abs(shift) > 2 * MOST_DIGITS) return undefined;
   const digits = whole + fraction;
   const point = whole.length + shift;
   const left = digits
@@ -72,7 +72,7 @@ function decimalSql(text: string): Fragment | undefined {
   const right = digits.slice(Math.max(point, 0)).padStart(digits.length - point, "0");
   const places = right.replace(/0+$/, "");
   const size = Math.max(left.length, 1) + places.length;
-  if (size > mostDigits || places.length > mostPlaces) return undefined;
+  if (size > MOST_DIGITS || places.length > MOST_PLACES) return undefined;
   const plain = `${sign}${left || "0"}${places === "" ? "" : `.${places}`}`;
   return sql`cast(${plain} as decimal(${sql.raw(String(size))}, ${sql.raw(String(places.length))}))`;
 }
@@ -99,7 +99,7 @@ function doubleOf(value: PresentValue): number | undefined {
   return text === undefined ? undefined : finite(text);
 }
 
-/** Throws `number_out_of_range` for a number that a double cannot come near. */
+/** @throws EngineRefusal `number_out_of_range` for a number that a double cannot come near */
 function finite(text: string): number {
   const double = Number(text);
   const isLost = double === 0 && /[1-9]/.test(text.replace(/e.*$/i, ""));

@@ -4,10 +4,10 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /** The protocol counts the parameters of a statement with 16 bits. */
-const parameterLimit = 65_535;
+const PARAMETER_LIMIT = 65_535;
 
 /** What the statement itself, and the lengths of its values, take of a packet, in bytes. */
-const packetMargin = 1024 * 1024;
+const PACKET_MARGIN = 1024 * 1024;
 
 /** A value as it is bound to a statement, its type the one that the server takes it for. */
 export type Bound = string | number | Buffer | TypedParameterValue | null;
@@ -31,20 +31,20 @@ const builder = new Kysely<Record<string, never>>({
 /**
  * `largestPacket` is how many bytes the server takes at a time.
  *
- * Throws `query_too_complex` for a fragment with more values than a statement carries.
+ * @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries
  */
 export function compile(fragment: Fragment, largestPacket: number): Statement {
   const { sql, parameters } = fragment.compile(builder);
-  if (parameters.length > parameterLimit) {
-    throw tooComplex(`more than ${parameterLimit} values in one statement`);
+  if (parameters.length > PARAMETER_LIMIT) {
+    throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);
   }
-  let length = sql.length + packetMargin;
+  let length = sql.length + PACKET_MARGIN;
   const values = parameters.map((value) => {
     const bound = asBound(value);
     length += lengthOf(bound);
     return bound;
   });
-  if (length > largestPacket && length > 2 * packetMargin) {
+  if (length > largestPacket && length > 2 * PACKET_MARGIN) {
     throw tooComplex(`more than its max_allowed_packet of ${largestPacket} bytes`);
   }
   return { sql, values };

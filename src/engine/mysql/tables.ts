@@ -20,7 +20,7 @@ export type MysqlTable = Table<MysqlColumn>;
  * Reads what a table looks like now. Names are compared exactly, so that a table is reached by one
  * spelling only. Columns that the server hides are left out.
  *
- * Throws `database_not_found` or `table_not_found`.
+ * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
 export async function readTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
   const { session, schema } = place;
@@ -40,7 +40,7 @@ export async function readTable(place: MysqlPlace, name: string): Promise<MysqlT
   return { name, columns: new Map(columns.map((column) => [column.name, column])) };
 }
 
-/** The refusal of a table that is not there. Throws `database_not_found` if its database is not. */
+/** The refusal of a table that is not there. @throws EngineRefusal `database_not_found` if its database is not */
 export async function tableMissing(
   { session, schema }: MysqlPlace,
   name: string,
@@ -59,7 +59,7 @@ export async function tableMissing(
  * The same for a table that is to be changed: by an engine that cannot take a change back, half of
  * a query could stay.
  *
- * Throws `permission_denied` for a table of such an engine.
+ * @throws EngineRefusal `permission_denied` for a table of such an engine
  */
 export async function readChangedTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
   const { session, schema } = place;

@@ -17,7 +17,7 @@ export interface NewType {
 }
 
 /** The bytes of a character in a key. */
-const characterBytes = 4;
+const CHARACTER_BYTES = 4;
 
 const integer: NewType = { name: "bigint" };
 const serial: NewType = { name: "bigint", isSerial: true };
@@ -26,7 +26,7 @@ const decimal: NewType = { name: "decimal(65,30)", mark: "numeric" };
 const text: NewType = {
   name: "longtext",
   isText: true,
-  keyName: (bytes) => `varchar(${Math.floor(bytes / characterBytes)})`,
+  keyName: (bytes) => `varchar(${Math.floor(bytes / CHARACTER_BYTES)})`,
 };
 const instant: NewType = { name: "datetime(6)", mark: "timestamp" };
 const json: NewType = { name: "longtext", mark: "json", isText: true };

@@ -14,7 +14,7 @@ export interface ServerAddress {
   readonly ssl: boolean | ConnectionOptions;
   /**
    * The password for a database. Looked up at each connection that is asked for one, so that a new
-   * one needs no restart. Throws `PasswordMissing`.
+   * one needs no restart. @throws PasswordMissing
    */
   password(database: string): Promise<string>;
 }
@@ -24,7 +24,7 @@ export interface ServerAddress {
  * environment, as with every client of PostgreSQL: `PGHOST`, `PGPORT`, `PGUSER`, `PGDATABASE`,
  * `PGSSLMODE`, `PGPASSWORD`, and the password also from `~/.pgpass`.
  *
- * Throws an `Error` that does not repeat the URL, which may hold the password.
+ * @throws Error that does not repeat the URL, which may hold the password
  */
 export function parseAddress(url: string): ServerAddress {
   const { host, port, user, database, password, ssl } = readUrl(url);
@@ -73,7 +73,7 @@ interface LoginPlace {
  * (PostgreSQL, libpq, "The Password File"). A file that others may read is passed over, as
  * PostgreSQL's own clients do.
  *
- * Throws `PasswordMissing`.
+ * @throws PasswordMissing
  */
 export async function findPassword(place: LoginPlace): Promise<string> {
   const password = await readPassword(place);

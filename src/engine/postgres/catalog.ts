@@ -8,7 +8,7 @@ import { keysSql } from "./change.ts";
 import type { PostgresPlace } from "./session.ts";
 import { readTable } from "./tables.ts";
 
-/** The tables and views that a query can name, sorted. Throws `database_not_found`. */
+/** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */
 export async function listTables({ session, database, schema }: PostgresPlace): Promise<string[]> {
   const found = await session.rows(sql`
     select class.relname from pg_catalog.pg_namespace as namespace
@@ -22,7 +22,7 @@ export async function listTables({ session, database, schema }: PostgresPlace): 
     .sort();
 }
 
-/** A table in PostgreSQL's words. Throws `database_not_found` or `table_not_found`. */
+/** A table in PostgreSQL's words. @throws EngineRefusal `database_not_found` or `table_not_found` */
 export async function describeTable(place: PostgresPlace, name: string): Promise<TableDescription> {
   const { session, schema } = place;
   const { columns } = await readTable(place, name);

@@ -10,9 +10,9 @@ import type { PostgresPlace } from "./session.ts";
 import { readTable } from "./tables.ts";
 
 /** Values in one statement, well below what the protocol allows. */
-const valuesPerStatement = 20_000;
+const VALUES_PER_STATEMENT = 20_000;
 
-/** A table that is changed. Throws `database_not_found` or `table_not_found`. */
+/** A table that is changed. @throws EngineRefusal `database_not_found` or `table_not_found` */
 export async function targetOf(place: PostgresPlace, name: string): Promise<Target<string>> {
   const { schema } = place;
   const table = await readTable(place, name);
@@ -27,7 +27,7 @@ export async function targetOf(place: PostgresPlace, name: string): Promise<Targ
       const data: string[] = [];
       for (const some of conflict === undefined ? [values] : apart(values, conflict)) {
         const changed = yield* insertRows(destination, some, {
-          valuesPerStatement,
+          valuesPerStatement: VALUES_PER_STATEMENT,
           all: values,
           tail: conflictSql(conflict),
           returning,

@@ -8,10 +8,10 @@ import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { PostgresSession } from "./session.ts";
 
 /** How long the server may take to take a connection, in milliseconds. */
-const connectTimeout = 5000;
+const CONNECT_TIMEOUT_MS = 5000;
 
 /** How long the server may take to hear that a connection is left, in milliseconds. */
-const endTimeout = 1000;
+const END_TIMEOUT_MS = 1000;
 
 /** A connection to one PostgreSQL database. */
 export class PostgresConnection implements Connection<PostgresSession> {
@@ -28,7 +28,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     client.on("end", this.#onBreak);
   }
 
-  /** Throws `ConnectionLost`, `PasswordMissing` or the server's error if it refuses it. */
+  /** @throws ConnectionLost, PasswordMissing or the server's error if it refuses it */
   static async open(address: ServerAddress, database: string): Promise<PostgresConnection> {
     const { host, port, user, ssl } = address;
     const socket = new Socket();
@@ -39,7 +39,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
       database,
       ssl,
       password: () => address.password(database),
-      connectionTimeoutMillis: connectTimeout,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
       keepAlive: true,
       fallback_application_name: "gatehouse",
       stream: () => socket,
@@ -74,18 +74,18 @@ export class PostgresConnection implements Connection<PostgresSession> {
   }
 
   async end(): Promise<void> {
-    const timer = setTimeout(() => this.#client.connection.stream.destroy(), endTimeout);
+    const timer = setTimeout(() => this.#client.connection.stream.destroy(), END_TIMEOUT_MS);
     await this.#client.end();
     clearTimeout(timer);
   }
 }
 
 /** How long the server may take to take the request, in milliseconds. */
-const cancelTimeout = 2000;
+const CANCEL_TIMEOUT_MS = 2000;
 
 /** The codes that stand where a protocol version would (PostgreSQL, "Message Formats"). */
-const cancelCode = 80_877_102;
-const tlsCode = 80_877_103;
+const CANCEL_CODE = 80_877_102;
+const TLS_CODE = 80_877_103;
 
 /**
  * Asks the server to end what a connection of ours is doing, on a connection of its own, as the
@@ -96,11 +96,11 @@ export async function requestCancel(address: ServerAddress, client: Client): Pro
   if (key === undefined) return;
   const socket = open(address);
   socket.on("error", () => socket.destroy());
-  socket.setTimeout(cancelTimeout, () => socket.destroy());
+  socket.setTimeout(CANCEL_TIMEOUT_MS, () => socket.destroy());
   try {
     await once(socket, "connect");
     const secured = address.ssl === false ? socket : await secure(address, socket);
-    secured.end(message(cancelCode, ...key));
+    secured.end(message(CANCEL_CODE, ...key));
     await once(secured, "close");
   } catch {
     // The connection is given up in any case, and the statement ends by its time limit.
@@ -123,7 +123,7 @@ function open({ host, port }: ServerAddress): Socket {
 }
 
 async function secure({ host, ssl }: ServerAddress, socket: Socket): Promise<Socket> {
-  socket.write(message(tlsCode));
+  socket.write(message(TLS_CODE));
   const [answer] = await once(socket, "data");
   if (String(answer) !== "S") throw new Error("The server takes no TLS");
   const options = typeof ssl === "object" ? ssl : {};

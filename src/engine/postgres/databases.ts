@@ -18,13 +18,13 @@ const publicSchema = "public";
 const notAccepting = "55000";
 const inUse = "55006";
 
-/** The database of a query. Throws `database_not_found` for one of the server's own. */
+/** The database of a query. @throws EngineRefusal `database_not_found` for one of the server's own */
 export function visibleDatabase(database: string): string {
   if (isServersDatabase(database)) throw databaseNotFound(database);
   return database;
 }
 
-/** The schema of its tables. Throws `database_not_found` for one of the server's own. */
+/** The schema of its tables. @throws EngineRefusal `database_not_found` for one of the server's own */
 export function publicSchemaOf(database: string): string {
   visibleDatabase(database);
   return publicSchema;
@@ -33,7 +33,7 @@ export function publicSchemaOf(database: string): string {
 /**
  * Makes a connection to a database.
  *
- * Throws `database_not_found`, `permission_denied`, and what `PostgresConnection.open` throws. That
+ * @throws EngineRefusal `database_not_found`, `permission_denied`, and what `PostgresConnection.open` throws. That
  * the engine's own database is not there is an error of the server.
  */
 export async function openDatabase(
@@ -58,7 +58,7 @@ export async function listDatabases(session: PostgresSession): Promise<string[]>
   return clientNames(found, isServersDatabase);
 }
 
-/** Makes a database. Throws `database_exists` or `invalid_name`. */
+/** Makes a database. @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createDatabase(session: PostgresSession, database: string): Promise<void> {
   if (isServersDatabase(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
@@ -71,7 +71,7 @@ export async function createDatabase(session: PostgresSession, database: string)
  * Refuses to drop the database of the session if more is in it than tables that queries can name,
  * since nobody could make that again by queries.
  *
- * Throws `constraint_violation`.
+ * @throws EngineRefusal `constraint_violation`
  */
 export async function requireDroppable(session: PostgresSession): Promise<void> {
   const others = await session.rows(sql`
@@ -90,8 +90,8 @@ export async function requireDroppable(session: PostgresSession): Promise<void> 
 /**
  * Drops a database with its tables.
  *
- * Throws `database_not_found`, `database_protected` for the engine's own and for templates, or
- * `database_in_use`.
+ * @throws EngineRefusal `database_not_found`, `database_protected` for the engine's own and for templates, or
+ * `database_in_use`
  */
 export async function dropDatabase(session: PostgresSession, database: string): Promise<void> {
   visibleDatabase(database);
@@ -111,7 +111,7 @@ export async function dropDatabase(session: PostgresSession, database: string): 
   }
 }
 
-/** The schema of a database's name. Throws `database_not_found` for one of the server's own. */
+/** The schema of a database's name. @throws EngineRefusal `database_not_found` for one of the server's own */
 export function visibleSchema(database: string): string {
   if (isServersSchema(database)) throw databaseNotFound(database);
   return database;
@@ -123,7 +123,7 @@ export async function listSchemas(session: PostgresSession): Promise<string[]> {
   return clientNames(found, isServersSchema);
 }
 
-/** Makes a schema. Throws `database_exists` or `invalid_name`. */
+/** Makes a schema. @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createSchema(session: PostgresSession, database: string): Promise<void> {
   if (isServersSchema(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(
@@ -138,7 +138,7 @@ export async function createSchema(session: PostgresSession, database: string): 
  * Drops a schema with its tables. Never with `cascade`, which would reach into other schemas: what
  * stands there and needs what is here makes the server refuse.
  *
- * Throws `database_not_found`, or PostgreSQL's error if something other than tables is left.
+ * @throws EngineRefusal `database_not_found`, or PostgreSQL's error if something other than tables is left
  */
 export async function dropSchema(session: PostgresSession, database: string): Promise<void> {
   const schema = visibleSchema(database);

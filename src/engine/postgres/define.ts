@@ -26,13 +26,13 @@ import { readTable } from "./tables.ts";
 import { columnType, typeWords } from "./type-words.ts";
 
 /** PostgreSQL cuts longer names off, and two of them could become one. */
-const longestNameBytes = 63;
+const LONGEST_NAME_BYTES = 63;
 
 /**
  * Creates a table.
  *
- * Throws `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
- * `duplicate_column`.
+ * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
+ * `duplicate_column`
  */
 export async function createTable(place: PostgresPlace, query: CreateTable): Promise<Changed> {
   const { table, columns } = query;
@@ -79,7 +79,7 @@ async function defaultSql({ session }: PostgresPlace, column: ColumnDefinition):
   return sql` default ${sql.raw(literal ?? "null")}`;
 }
 
-/** Drops a table. Throws `database_not_found` or `table_not_found`. */
+/** Drops a table. @throws EngineRefusal `database_not_found` or `table_not_found` */
 export async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Changed> {
   const { isTable } = await readTable(place, table);
   if (!isTable) throw isNoTable(table, place.database);
@@ -107,10 +107,10 @@ async function readSurroundings(
 }
 
 function requireShort(name: string): void {
-  if (Buffer.byteLength(name) <= longestNameBytes) return;
+  if (Buffer.byteLength(name) <= LONGEST_NAME_BYTES) return;
   throw new EngineRefusal(
     "invalid_name",
-    `Column "${name}" has more than ${longestNameBytes} bytes, the most that PostgreSQL keeps`,
+    `Column "${name}" has more than ${LONGEST_NAME_BYTES} bytes, the most that PostgreSQL keeps`,
   );
 }
 

@@ -9,7 +9,7 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /** The protocol counts the parameters of a statement with 16 bits. */
-const parameterLimit = 65_535;
+const PARAMETER_LIMIT = 65_535;
 
 /** A statement as the driver takes it, its values PostgreSQL's text. */
 export interface Statement {
@@ -27,13 +27,13 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/** Throws `query_too_complex` for a fragment with more values than a statement carries. */
+/** @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries */
 export function compile(fragment: Fragment): Statement {
   const { sql, parameters } = fragment.compile(builder);
-  if (parameters.length > parameterLimit) {
+  if (parameters.length > PARAMETER_LIMIT) {
     throw new EngineRefusal(
       "query_too_complex",
-      `The database refuses it: more than ${parameterLimit} values in one statement`,
+      `The database refuses it: more than ${PARAMETER_LIMIT} values in one statement`,
     );
   }
   return { text: sql, values: parameters.map(asText) };

@@ -21,7 +21,7 @@ export interface PostgresTable extends Table<PostgresColumn> {
  * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
  * one spelling only.
  *
- * Throws `database_not_found` or `table_not_found`.
+ * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
 export async function readTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
   const found = await place.session.rows(sql`

@@ -51,7 +51,7 @@ export function changesOfRows<Lent extends Answering<Raw>, Raw>(
   };
 }
 
-/** Takes steps in a session. Throws what they throw, and what the session throws. */
+/** Takes steps in a session. @throws what they throw, and what the session throws */
 export function takeIn<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,

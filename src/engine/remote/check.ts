@@ -24,7 +24,7 @@ export class HealthCheck<Lent extends Session> {
   /**
    * Resolves if the server answers within `patience` milliseconds.
    *
-   * Throws `ConnectionLost` if it does not, and what the server refuses the connection with.
+   * @throws ConnectionLost if it does not, and what the server refuses the connection with
    */
   async run(patience: number): Promise<void> {
     // One look for all who ask at one moment, also if it takes longer than they wait.

@@ -49,7 +49,7 @@ interface Destination<Found extends InsertColumn> {
 /**
  * Inserts rows in their order; a column that a row leaves out is null or takes its default.
  *
- * Throws `EngineRefusal` for an unknown column and for unfit values.
+ * @throws EngineRefusal for an unknown column and for unfit values
  */
 export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>(
   destination: Destination<Found>,

@@ -3,7 +3,7 @@ import type { Connection } from "./connection.ts";
 import type { ConnectionPool } from "./pool.ts";
 
 /** How long a statement may take to end once it is cancelled, in milliseconds. */
-const cancelTime = 1000;
+const CANCEL_TIME_MS = 1000;
 
 /** What is lent, and until when. */
 export interface Terms {
@@ -19,7 +19,7 @@ export interface Terms {
  * cancelled and the connection given up; so it is after an error that is not settled, which may
  * have come in the middle of an answer.
  *
- * Throws the reason of `signal`, what `connect` throws, or what the work throws.
+ * @throws the reason of `signal`, what `connect` throws, or what the work throws
  */
 export async function lend<Lent, Result>(
   pool: ConnectionPool<Lent>,
@@ -61,7 +61,7 @@ class Loan {
     this.#cancelling = this.#connection.cancel();
     this.#timer = setTimeout(() => {
       this.#cancelling = this.#connection.cancel().finally(() => this.#connection.cut());
-    }, cancelTime);
+    }, CANCEL_TIME_MS);
   };
 
   /** The connection is not used again. */

@@ -8,7 +8,7 @@ import type { Session } from "./session.ts";
 import { RemoteStore } from "./store.ts";
 
 /** How long a server may take to answer at the start before it counts as not there, in milliseconds. */
-const startPatience = 5000;
+const START_PATIENCE_MS = 5000;
 
 /** How a store over a server is opened. */
 export interface RemoteOptions {
@@ -32,7 +32,7 @@ export interface Server<Lent extends Session> {
 /**
  * Opens a store over a server. One that is not there yet is waited for by answering 503.
  *
- * Throws an `Error` that says why the server refuses the engine, without the password.
+ * @throws Error that says why the server refuses the engine, without the password
  */
 export async function openRemoteStore<Lent extends Session>(
   server: Server<Lent>,
@@ -42,7 +42,7 @@ export async function openRemoteStore<Lent extends Session>(
   const { timeLimit, log, poolSize } = options;
   const check = new HealthCheck(connections, dialect, timeLimit);
   try {
-    await check.run(startPatience);
+    await check.run(START_PATIENCE_MS);
   } catch (error) {
     if (!dialect.failures.isUnavailable(error)) {
       await check.close();

@@ -1,7 +1,7 @@
 import type { Connection } from "./connection.ts";
 
 /** How long a connection is kept without work, in milliseconds. */
-const idleTimeout = 30_000;
+const IDLE_TIMEOUT_MS = 30_000;
 
 /** Where the connections of a pool come from. */
 export interface ConnectionSource<Lent> {
@@ -9,10 +9,10 @@ export interface ConnectionSource<Lent> {
    * Where a connection has to lead for a query on `database`, or for what is about no database.
    * One that leads to all of them is always at the same place.
    *
-   * Throws `database_not_found` for a database that no query can name.
+   * @throws EngineRefusal `database_not_found` for a database that no query can name
    */
   targetOf(database: string | undefined): string;
-  /** Throws `ConnectionLost`, or the server's error if it refuses the connection. */
+  /** @throws ConnectionLost, or the server's error if it refuses the connection */
   open(target: string): Promise<Connection<Lent>>;
 }
 
@@ -47,7 +47,7 @@ export class ConnectionPool<Lent> {
    * Takes out a connection on which a database can be reached, or makes one, in the place of one
    * without work if there are as many as there may be.
    *
-   * Throws what the source throws.
+   * @throws what the source throws
    */
   async connect(database: string | undefined): Promise<Connection<Lent>> {
     const target = this.#source.targetOf(database);
@@ -117,7 +117,7 @@ export class ConnectionPool<Lent> {
   }
 
   #keep(connection: Connection<Lent>, target: string): void {
-    const timer = setTimeout(() => void this.#end(connection), idleTimeout).unref();
+    const timer = setTimeout(() => void this.#end(connection), IDLE_TIMEOUT_MS).unref();
     this.#idle.set(connection, { target, timer });
     if (this.#isClosed || this.#unwanted.has(target)) void this.#end(connection);
   }

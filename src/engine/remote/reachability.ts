@@ -1,7 +1,7 @@
 import type { Logger } from "pino";
 
 /** How long an answer of the server counts, in milliseconds. */
-const freshTime = 1000;
+const FRESH_TIME_MS = 1000;
 
 /** Tells the log when the server is lost and when it is back, once each. */
 export class Reachability {
@@ -19,7 +19,7 @@ export class Reachability {
 
   /** True if it has answered within the last second, and nothing has failed since. */
   get hasJustAnswered(): boolean {
-    return !this.#isLost && performance.now() - this.#answeredAt < freshTime;
+    return !this.#isLost && performance.now() - this.#answeredAt < FRESH_TIME_MS;
   }
 
   noteSuccess(): void {

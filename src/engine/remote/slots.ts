@@ -7,7 +7,7 @@ export class Slots {
     this.#free = count;
   }
 
-  /** Does the work in a place. Throws the reason of `signal` if that is aborted while it waits. */
+  /** Does the work in a place. @throws the reason of `signal` if that is aborted while it waits */
   async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
     await this.#take(signal);
     try {

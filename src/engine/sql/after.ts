@@ -41,7 +41,7 @@ export function tableKeysOf(
 /**
  * Refuses an order in which two rows may be equal: a page that ends between them would lose one.
  *
- * Throws `order_not_unique`.
+ * @throws EngineRefusal `order_not_unique`
  */
 export function requireUniqueOrder(
   terms: readonly OrderTerm[],
@@ -68,7 +68,7 @@ export function requireUniqueOrder(
 /**
  * The condition that a row comes after the one with these values. Null is the smallest value.
  *
- * Throws `invalid_value` for a value that does not fit its column.
+ * @throws EngineRefusal `invalid_value` for a value that does not fit its column
  *
  * @param comparesRows whether the database finds `(a, b) > (1, 2)` by an index
  */

@@ -43,8 +43,8 @@ export type Aliases<Kind extends ColumnKind> = ReadonlyMap<string, ColumnReferen
 /**
  * Computes the aggregates of a Select.
  *
- * Throws `duplicate_column` for an alias that is a column of a table, `invalid_value` for a column
- * that cannot be summed up so, `unknown_column` or `ambiguous_column`.
+ * @throws EngineRefusal `duplicate_column` for an alias that is a column of a table, `invalid_value` for a column
+ * that cannot be summed up so, `unknown_column` or `ambiguous_column`
  */
 export function aliasesOf<Kind extends ColumnKind>(
   aggregates: readonly Aggregate[],
@@ -94,7 +94,7 @@ function compute<Kind extends ColumnKind>(
   return { expression: dialect.average(sum.expression, count), kind: dialect.double };
 }
 
-/** Throws `invalid_value` for a column whose values do not amount to anything under this function. */
+/** @throws EngineRefusal `invalid_value` for a column whose values do not amount to anything under this function */
 function requireMeasure(fn: Aggregate["fn"], { name, type, kind }: Column): Measure {
   const { measure } = kind;
   const addsUp = fn === "sum" || fn === "avg";

@@ -14,7 +14,7 @@ interface Assignment {
 /**
  * What an Update makes of columns.
  *
- * Throws `EngineRefusal` for an unknown column, for one that is given twice, and for unfit values.
+ * @throws EngineRefusal for an unknown column, for one that is given twice, and for unfit values
  */
 export function assignmentsOf(
   table: Table,

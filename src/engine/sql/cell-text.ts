@@ -22,8 +22,8 @@ export function withoutSpace(json: string): string {
   return json.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1");
 }
 
-const smallestInteger = -(2n ** 63n);
-const largestInteger = 2n ** 63n - 1n;
+const SMALLEST_INTEGER = -(2n ** 63n);
+const LARGEST_INTEGER = 2n ** 63n - 1n;
 
 /** A whole number of 64 bits, digit for digit; undefined for any other value. */
 export function integerOf(value: PresentValue): bigint | undefined {
@@ -35,7 +35,7 @@ export function integerOf(value: PresentValue): bigint | undefined {
 
 /** True for a whole number of 64 bits. */
 export function has64Bits(integer: bigint): boolean {
-  return integer >= smallestInteger && integer <= largestInteger;
+  return integer >= SMALLEST_INTEGER && integer <= LARGEST_INTEGER;
 }
 
 /** A number's digits as they were written; undefined for what is no number. */

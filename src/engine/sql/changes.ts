@@ -23,7 +23,7 @@ import {
 /**
  * Inserts rows in their order; a column that a row leaves out takes its default.
  *
- * Throws, as the others do, `EngineRefusal` for unknown columns and for unfit values.
+ * @throws EngineRefusal, as the others do, for unknown columns and for unfit values
  */
 export function* insert<Raw>(
   target: Target<Raw>,
@@ -32,7 +32,7 @@ export function* insert<Raw>(
   return yield* target.insert(values, { returning: columnsOf(target, returning) });
 }
 
-/** Changes the rows that fulfil the condition. Throws `not_supported` too. */
+/** Changes the rows that fulfil the condition. @throws EngineRefusal `not_supported` too */
 export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
   const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
@@ -75,7 +75,7 @@ export function* deleteRows<Raw>(
 /**
  * Inserts rows in their order, and changes or leaves those that are there already.
  *
- * Throws `no_unique_key` and `not_supported` too.
+ * @throws EngineRefusal `no_unique_key` and `not_supported` too
  */
 export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed, Raw> {
   const conflict = yield* conflictOf(target, query);
@@ -85,7 +85,7 @@ export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed,
   });
 }
 
-/** What becomes of the rows that an Upsert finds there. Throws `no_unique_key` or `not_supported`. */
+/** What becomes of the rows that an Upsert finds there. @throws EngineRefusal `no_unique_key` or `not_supported` */
 export function* conflictOf<Raw>(
   { table, keys: keysSql, takesAnyKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,

@@ -19,14 +19,14 @@ const orderings = {
 /**
  * The `where` clause for a condition; nothing for none.
  *
- * Throws `unknown_column`, `ambiguous_column` or `invalid_value`.
+ * @throws EngineRefusal `unknown_column`, `ambiguous_column` or `invalid_value`
  */
 export function whereSql(scope: Scope, condition: Condition | null | undefined): Fragment {
   if (condition === null || condition === undefined) return sql``;
   return sql` where ${conditionSql(columnsOf(scope), condition)}`;
 }
 
-/** A condition, its names as `resolve` finds them. Throws as `whereSql` does. */
+/** A condition, its names as `resolve` finds them. @throws as `whereSql` does */
 export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
   if ("and" in condition) return joined(resolve, condition.and, sql`and`, sql`true`);
   if ("or" in condition) return joined(resolve, condition.or, sql`or`, sql`false`);

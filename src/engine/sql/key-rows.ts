@@ -9,7 +9,7 @@ import { encodeRows, namesSql, type Target, type TargetColumn } from "./target.t
 export type KeyCells = readonly unknown[];
 
 /** Rows that are asked for at a time. */
-const keysPerStatement = 200;
+const KEYS_PER_STATEMENT = 200;
 
 /** Reads rows and returns them as JSON texts, by the key's order if there is a key. */
 export function* readInOrder<Raw>(
@@ -64,8 +64,8 @@ export function* readByKeys<Raw>(
   keys: readonly KeyCells[],
 ): Steps<string[], Raw> {
   const data: string[] = [];
-  for (let start = 0; start < keys.length; start += keysPerStatement) {
-    const some = keys.slice(start, start + keysPerStatement);
+  for (let start = 0; start < keys.length; start += KEYS_PER_STATEMENT) {
+    const some = keys.slice(start, start + KEYS_PER_STATEMENT);
     const conditions = some.map((cells) => keyCondition(key, cells));
     const found = yield* rows<Raw>(
       sql`select ${namesSql(columns)} from ${target.name}

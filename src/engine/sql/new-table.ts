@@ -43,7 +43,7 @@ export function newTableAsReferred({ columns }: CreateTable): Referred {
 /**
  * Refuses a reference to what is no column, no unique one, or one of another type than `type`.
  *
- * Throws `unknown_column`, `no_unique_key` or `invalid_type`.
+ * @throws EngineRefusal `unknown_column`, `no_unique_key` or `invalid_type`
  */
 function requireReferable(
   { column, table, target }: Reference,
@@ -71,7 +71,7 @@ function requireReferable(
 
 /**
  * The condition of a new table that a column, of this type, refers to one of another table, whose
- * name in SQL is given. Throws as `requireReferable` does.
+ * name in SQL is given. @throws as `requireReferable` does
  */
 export function referenceSql(
   reference: Reference,
@@ -100,7 +100,7 @@ export function tableExists(taken: unknown, database: string): EngineRefusal {
   return new EngineRefusal("table_exists", `Table ${taken} exists already in ${database}`);
 }
 
-/** Refuses a default for a column that numbers itself. Throws `invalid_value`. */
+/** Refuses a default for a column that numbers itself. @throws EngineRefusal `invalid_value` */
 export function takesNoDefault({ name, type }: ColumnDefinition): EngineRefusal {
   return new EngineRefusal(
     "invalid_value",
@@ -161,7 +161,7 @@ export function unknownType(name: string, known: readonly string[]): EngineRefus
   );
 }
 
-/** Refuses a column that numbers itself and is not the sole primary key. Throws `invalid_type`. */
+/** Refuses a column that numbers itself and is not the sole primary key. @throws EngineRefusal `invalid_type` */
 export function requireSoleKey(column: ColumnDefinition, key: readonly ColumnDefinition[]): void {
   if (key.length === 1 && key.includes(column)) return;
   throw new EngineRefusal(
@@ -174,7 +174,7 @@ export function requireSoleKey(column: ColumnDefinition, key: readonly ColumnDef
  * Refuses columns of a new table that differ only by case, and what can name a column in a query
  * but be none.
  *
- * Throws `invalid_name` or `duplicate_column`.
+ * @throws EngineRefusal `invalid_name` or `duplicate_column`
  */
 export function requireDistinctNames(columns: readonly ColumnDefinition[]): void {
   const seen = new Set<string>();

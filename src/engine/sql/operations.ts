@@ -47,7 +47,7 @@ export interface PlaceInQuery {
   readonly element?: number;
 }
 
-/** Counts what a change did. Throws `too_many_changes` or `too_many_rows`. */
+/** Counts what a change did. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
 export function countChanged(
   { affected, data }: Changed,
   { counter, element }: PlaceInQuery,
@@ -55,7 +55,7 @@ export function countChanged(
   counter.count(element ?? 0, affected ?? 0, data?.length ?? 0);
 }
 
-/** Counts what a Preview shows. Throws `too_many_changes` or `too_many_rows`. */
+/** Counts what a Preview shows. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
 export function countPreviewed(
   { affected, before, after }: Previewed,
   counter: LimitCounter,

@@ -9,8 +9,8 @@ import { comparedValue } from "./stored-values.ts";
 import { type Changed, readPrimaryKey, type Target } from "./target.ts";
 
 /** The rows of an answer, before and after each. */
-const mostRows = 100;
-const limit = sql` limit ${sql.lit(mostRows)}`;
+const MOST_ROWS = 100;
+const limit = sql` limit ${sql.lit(MOST_ROWS)}`;
 
 /** The operations that can be previewed. */
 export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
@@ -25,7 +25,7 @@ export interface Previewed {
 /**
  * Carries out a change in a transaction that is taken back, and returns the rows that it touches.
  *
- * Throws what the change throws.
+ * @throws what the change throws
  */
 export function* preview<Raw>(
   target: Target<Raw>,
@@ -54,7 +54,7 @@ export function* preview<Raw>(
 }
 
 function previewed(before: readonly string[], { affected = 0, data = [] }: Changed): Previewed {
-  return { affected, before, after: data.slice(0, mostRows) };
+  return { affected, before, after: data.slice(0, MOST_ROWS) };
 }
 
 /** The rows after an Update are told by the keys of those before, if there is a primary key. */
@@ -80,7 +80,7 @@ function* conflicting<Raw>(target: Target<Raw>, query: Upsert): Steps<string[], 
   const found = new Set<string>();
   if (changed.length === 0) return [];
   for (const row of query.values) {
-    if (found.size === mostRows) break;
+    if (found.size === MOST_ROWS) break;
     if (key.some(({ name }) => (cellIn(row, name) ?? null) === null)) continue;
     const cells = key.map((column) => comparedValue(column, cellIn(row, column.name) ?? null));
     const condition = sql` where ${keyCondition(key, cells)}`;

@@ -52,7 +52,7 @@ export interface ColumnReference<Found extends Column = Column> {
   readonly expression?: Fragment;
 }
 
-/** Finds what a name means. Throws `unknown_column` or `ambiguous_column`. */
+/** Finds what a name means. @throws EngineRefusal `unknown_column` or `ambiguous_column` */
 export type Resolve<Found extends Column = Column> = (name: string) => ColumnReference<Found>;
 
 /** Finds the columns of these tables. */
@@ -64,7 +64,7 @@ export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Fo
  * Finds the column that `column` or `table.column` means. Nothing that is not a declared column
  * gets into a statement, not even what the database would understand by itself, such as `rowid`.
  *
- * Throws `unknown_column` or `ambiguous_column`.
+ * @throws EngineRefusal `unknown_column` or `ambiguous_column`
  */
 export function resolveColumn<Found extends Column>(
   scope: Scope<Found>,
@@ -100,7 +100,7 @@ function namesIn(scope: Scope): string[] {
 /**
  * The columns asked for, each once, with `*` standing for all of them.
  *
- * Throws `unknown_column` or `ambiguous_column`.
+ * @throws EngineRefusal `unknown_column` or `ambiguous_column`
  */
 export function selectedColumns<Found extends Column>(
   scope: Scope<Found>,
@@ -121,7 +121,7 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
   return expression ?? sql`${sql.id(table.name, column.name)}`;
 }
 
-/** Refuses a column that is named twice, once alone and once with its table. Throws `duplicate_column`. */
+/** Refuses a column that is named twice, once alone and once with its table. @throws EngineRefusal `duplicate_column` */
 export function requireDistinct(columns: readonly Column[]): void {
   const twice = columns.find((column, index) => columns.indexOf(column) !== index);
   if (twice === undefined) return;

@@ -56,7 +56,7 @@ function asList<Item>(items: Item | Item[] | undefined): readonly Item[] {
   return Array.isArray(items) ? items : [items];
 }
 
-/** The tables of a Select. Throws `self_join` for a table that is joined with itself. */
+/** The tables of a Select. @throws EngineRefusal `self_join` for a table that is joined with itself */
 export function tablesOf(query: Select): string[] {
   const tables = [query.from, ...joinsOf(query).map(({ table }) => table)];
   if (new Set(tables).size === tables.length) return tables;
@@ -66,7 +66,7 @@ export function tablesOf(query: Select): string[] {
 /**
  * The statement of a Select whose tables are in `schema`.
  *
- * Throws `EngineRefusal` for unknown columns, unfit values and an order that pages would lose rows in.
+ * @throws EngineRefusal for unknown columns, unfit values and an order that pages would lose rows in
  */
 export function planSelect<Kind extends ColumnKind>(
   schema: string,
@@ -130,7 +130,7 @@ function orderTerms<Kind extends ColumnKind>(
 
 type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
 
-/** Throws `invalid_value` for an order that says more than the rows which are told apart. */
+/** @throws EngineRefusal `invalid_value` for an order that says more than the rows which are told apart */
 function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnReference[]): void {
   const selected = new Set(columns.map(({ column }) => column));
   const other = terms.find(({ reference }) => !selected.has(reference.column));

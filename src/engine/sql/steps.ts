@@ -31,7 +31,7 @@ export function* rows<Raw>(fragment: Fragment): Steps<readonly ResultRow<Raw>[],
   return (yield { fragment, wants: "rows" }).rows;
 }
 
-/** Takes steps whose statements are answered at once. Throws what they throw. */
+/** Takes steps whose statements are answered at once. @throws what they throw */
 export function takeSteps<Result, Raw>(
   steps: Steps<Result, Raw>,
   answer: (statement: Statement) => Reply<Raw>,

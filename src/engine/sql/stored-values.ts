@@ -31,7 +31,7 @@ export function comparableForm(type: string): string {
 }
 
 /** Characters of a whole number of 64 bits. */
-const longestInteger = 20;
+const LONGEST_INTEGER = 20;
 
 /**
  * What a column that does not take a string makes of the whole number beyond 2^53 - 1 whose digits
@@ -41,7 +41,7 @@ function ofDigits<Taken>(
   value: PresentValue,
   take: (number: PresentValue) => Taken | undefined,
 ): Taken | undefined {
-  if (typeof value !== "string" || value.length > longestInteger) return undefined;
+  if (typeof value !== "string" || value.length > LONGEST_INTEGER) return undefined;
   const isRounded = /^-?[1-9]\d{15,}$/.test(value) && !Number.isSafeInteger(Number(value));
   return isRounded ? take(BigInt(value)) : undefined;
 }
@@ -53,7 +53,7 @@ interface Storing<Stored> {
   readonly kind: { store(value: PresentValue): Stored | undefined };
 }
 
-/** A cell's value as the column stores it. Throws `invalid_value` if it does not. */
+/** A cell's value as the column stores it. @throws EngineRefusal `invalid_value` if it does not */
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
   const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
@@ -64,7 +64,7 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   );
 }
 
-/** A value as the column compares with it. Throws `invalid_value` if it does not. */
+/** A value as the column compares with it. @throws EngineRefusal `invalid_value` if it does not */
 export function comparedValue(column: Column, value: CellValue): unknown {
   const { compare } = column.kind;
   const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));

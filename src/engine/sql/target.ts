@@ -100,7 +100,7 @@ export function describeKeys(keys: readonly UniqueKey[]): string {
   return `it has ${known.map(({ columns }) => `(${columns.join(", ")})`).join(", ")}`;
 }
 
-/** The columns that `returning` names, each once, with `*` standing for all. Throws `unknown_column`. */
+/** The columns that `returning` names, each once, with `*` standing for all. @throws EngineRefusal `unknown_column` */
 export function returnedColumns<Raw>(
   { table }: Target<Raw>,
   names: readonly string[],

@@ -22,7 +22,7 @@ export function listTables({ connection, schema }: DatabaseHandle): string[] {
 /**
  * A table with its columns in their order, their types as they were declared.
  *
- * Throws `table_not_found`, and `invalid_name` for a reserved name.
+ * @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name
  */
 export function describeTable(handle: DatabaseHandle, name: string): TableDescription {
   const { columns } = readTable(handle, name);

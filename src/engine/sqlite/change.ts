@@ -16,7 +16,7 @@ import {
 import { type DatabaseHandle, prepare, type ResultRow, rows, run } from "./statements.ts";
 import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
 
-/** A table that is changed. Throws `table_not_found`, and `invalid_name` for a reserved name. */
+/** A table that is changed. @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name */
 export function targetOf(handle: DatabaseHandle, name: string): Target<SQLOutputValue> {
   const table = readTable(handle, name);
   return {
@@ -38,7 +38,7 @@ export function targetOf(handle: DatabaseHandle, name: string): Target<SQLOutput
   };
 }
 
-/** Takes steps in a database. Throws what they throw, and SQLite's errors. */
+/** Takes steps in a database. @throws what they throw, and SQLite's errors */
 export function take<Result>(
   { connection }: DatabaseHandle,
   steps: Steps<Result, SQLOutputValue>,
@@ -95,7 +95,7 @@ interface Destination {
  * Inserts rows one by one, which keeps clear of SQLite's limit on parameters; a column that a
  * row leaves out is null or takes its default.
  *
- * Throws `EngineRefusal` for an unknown table or column and for unfit values.
+ * @throws EngineRefusal for an unknown table or column and for unfit values
  */
 export function insertRows(
   handle: DatabaseHandle,

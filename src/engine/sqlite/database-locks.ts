@@ -1,5 +1,5 @@
 /** How many queries read one database at a time, so that some workers are left for others. */
-const readersPerDatabase = 3;
+const READERS_PER_DATABASE = 3;
 
 /**
  * One lock for each database that is in use: queries on one hold up no other. SQLite has locks of
@@ -25,7 +25,7 @@ export class DatabaseLocks {
   }
 
   async #use<T>(name: string, hold: (lock: ReadWriteLock) => Promise<T>): Promise<T> {
-    const lock = this.#locks.get(name) ?? new ReadWriteLock(readersPerDatabase);
+    const lock = this.#locks.get(name) ?? new ReadWriteLock(READERS_PER_DATABASE);
     this.#locks.set(name, lock);
     try {
       return await hold(lock);

@@ -14,7 +14,7 @@ export interface Session {
 }
 
 /** SQLite attaches 10 databases to a connection beside its first. */
-const sessionLimit = 11;
+const SESSION_LIMIT = 11;
 
 /** The connections of one process to the databases of a directory. */
 export class Databases {
@@ -25,12 +25,12 @@ export class Databases {
     this.#files = new DatabaseFiles(directory);
   }
 
-  /** Throws `database_not_found` unless there is a database of exactly this name. */
+  /** @throws EngineRefusal `database_not_found` unless there is a database of exactly this name */
   requireExisting(name: string): void {
     if (!this.#open.has(name)) this.#files.requireExisting(name);
   }
 
-  /** A database on its own connection, which is kept. Throws `database_not_found`. */
+  /** A database on its own connection, which is kept. @throws EngineRefusal `database_not_found` */
   open(name: string): DatabaseHandle {
     const known = this.#open.get(name);
     if (known !== undefined) return known;
@@ -44,10 +44,10 @@ export class Databases {
   /**
    * Several databases on one connection of their own, so that SQLite commits them together.
    *
-   * Throws `too_many_databases` or `database_not_found`.
+   * @throws EngineRefusal `too_many_databases` or `database_not_found`
    */
   openTogether(names: readonly string[]): Session {
-    if (names.length > sessionLimit) throw tooMany();
+    if (names.length > SESSION_LIMIT) throw tooMany();
     for (const name of names) this.requireExisting(name);
     const [first = defaultDatabase, ...others] = names;
     const connection = openConnection(this.#files.path(first));
@@ -79,14 +79,17 @@ export class Databases {
 }
 
 function tooMany(): EngineRefusal {
-  return new EngineRefusal("too_many_databases", `A Batch spans at most ${sessionLimit} databases`);
+  return new EngineRefusal(
+    "too_many_databases",
+    `A Batch spans at most ${SESSION_LIMIT} databases`,
+  );
 }
 
 /** The schema name that SQLite gives the first database of a connection. */
 export const mainSchema = "main";
 
 /** How long SQLite waits for another process that has the file, in milliseconds. */
-const busyTimeout = 1000;
+const BUSY_TIMEOUT_MS = 1000;
 
 /**
  * Opens a database file for statements of clients.
@@ -97,7 +100,7 @@ const busyTimeout = 1000;
  */
 export function openConnection(path: string): DatabaseSync {
   const connection = new DatabaseSync(path, {
-    timeout: busyTimeout,
+    timeout: BUSY_TIMEOUT_MS,
     enableDoubleQuotedStringLiterals: false,
     defensive: true,
   });

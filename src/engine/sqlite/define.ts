@@ -33,7 +33,7 @@ import {
 /**
  * Creates a STRICT table, in which a column holds values of its type only.
  *
- * Throws `table_exists`, `invalid_name`, `invalid_type` or `duplicate_column`.
+ * @throws EngineRefusal `table_exists`, `invalid_name`, `invalid_type` or `duplicate_column`
  */
 export function createTable(handle: DatabaseHandle, query: CreateTable): Changed {
   const { table, columns } = query;
@@ -61,7 +61,7 @@ function readReferred(handle: DatabaseHandle, name: string): Referred {
   return { columns, keys: take(handle, readKeys(keysSql(handle, name))) };
 }
 
-/** Drops a table. Throws `table_not_found`, `invalid_name`, or `constraint_violation`. */
+/** Drops a table. @throws EngineRefusal `table_not_found`, `invalid_name`, or `constraint_violation` */
 export function dropTable(handle: DatabaseHandle, { table }: DropTable): Changed {
   readTable(handle, table);
   requireUnreferred(handle, table);

@@ -30,13 +30,13 @@ export class DatabaseFiles {
 
   /**
    * Makes the directory (mode 0700) if needed, but not the one that it is in: that may have been
-   * moved away with the databases. Throws the file system's error.
+   * moved away with the databases. @throws the file system's error
    */
   makeDirectory(): void {
     if (!existsSync(this.directory)) mkdirSync(this.directory, { mode: 0o700 });
   }
 
-  /** Makes the default database if there is none. Throws the file system's error. */
+  /** Makes the default database if there is none. @throws the file system's error */
   makeDefault(): void {
     if (!this.#found().includes(defaultDatabase)) this.#createFile(defaultDatabase);
   }
@@ -51,13 +51,13 @@ export class DatabaseFiles {
     return join(this.directory, name + suffix);
   }
 
-  /** Throws `database_not_found` unless there is a database of exactly this name. */
+  /** @throws EngineRefusal `database_not_found` unless there is a database of exactly this name */
   requireExisting(name: string): void {
     if (this.#found().includes(name)) return;
     throw new EngineRefusal("database_not_found", `There is no database ${name}`);
   }
 
-  /** Refuses to drop what has to stay. Throws `database_not_found` or `database_protected`. */
+  /** Refuses to drop what has to stay. @throws EngineRefusal `database_not_found` or `database_protected` */
   requireDroppable(name: string): void {
     this.requireExisting(name);
     if (name !== defaultDatabase) return;
@@ -65,8 +65,8 @@ export class DatabaseFiles {
   }
 
   /**
-   * Makes an empty database. Throws `database_exists`, also if the name differs only by case
-   * from an existing one, since both would be one file where the file system folds case.
+   * Makes an empty database. @throws EngineRefusal `database_exists`, also if the name differs only by case
+   * from an existing one, since both would be one file where the file system folds case
    */
   create(name: string): void {
     const taken = this.#found().find((other) => foldCase(other) === foldCase(name));
@@ -76,7 +76,7 @@ export class DatabaseFiles {
     this.#createFile(name);
   }
 
-  /** Deletes a database with its journals. Throws the file system's error. */
+  /** Deletes a database with its journals. @throws the file system's error */
   remove(name: string): void {
     this.#removeJournals(name);
     rmSync(this.path(name));
@@ -126,7 +126,7 @@ export class DirectoryInUseError extends Error {
  * Takes a directory of databases for this engine alone and returns what gives it back; so does
  * the end of the process, however it comes. An engine that is ending is waited for.
  *
- * Throws `DirectoryInUseError` after ten seconds, or an `Error` if the directory takes no lock.
+ * @throws DirectoryInUseError after ten seconds, or an Error if the directory takes no lock
  */
 export async function lockDirectory(directory: string): Promise<() => Promise<void>> {
   const taken = Promise.withResolvers<void>();

@@ -17,7 +17,7 @@ export type SqliteTable = Table<SqliteColumn>;
  * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
  * one spelling only.
  *
- * Throws `table_not_found`, and `invalid_name` for a reserved name.
+ * @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name
  */
 export function readTable(handle: DatabaseHandle, name: string): SqliteTable {
   requireClientTable(name);
@@ -95,7 +95,7 @@ export function isClientTable(name: string): boolean {
   return !reservedPrefixes.some((reserved) => folded.startsWith(reserved));
 }
 
-/** Refuses the names of tables that are not the clients'. Throws `invalid_name`. */
+/** Refuses the names of tables that are not the clients'. @throws EngineRefusal `invalid_name` */
 export function requireClientTable(name: string): void {
   const folded = foldCase(name);
   const prefix = reservedPrefixes.find((reserved) => folded.startsWith(reserved));
