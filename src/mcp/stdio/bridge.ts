@@ -7,7 +7,7 @@ import {
 import { McpRefused, type MessageId } from "../json-rpc.ts";
 import type { McpMessage } from "../message.ts";
 import { GatewayClient, isMendable } from "./gateway-client.ts";
-import { fetchFromGateway, type RpcError, rpcErrorOf } from "./gateway-http.ts";
+import { fetchFromGateway, rpcErrorOf } from "./gateway-http.ts";
 import { cancelledId, readLine, readLines } from "./messages.ts";
 
 /** Milliseconds that the end of a session may take, so that closing is prompt. */
@@ -101,7 +101,7 @@ export class StdioBridge {
     } catch (error) {
       if (!(error instanceof McpRefused)) throw error;
       const { id = null, code, message } = error;
-      this.#answerError(id, { code, message });
+      this.#write({ jsonrpc: "2.0", id, error: { code, message } });
     }
   }
 
@@ -120,7 +120,7 @@ export class StdioBridge {
     } catch (error) {
       if (!isWanted()) return;
       if (isMendable(error)) this.#options.onError(error);
-      this.#answerError(id, rpcErrorOf(error, this.#options.url));
+      this.#write({ jsonrpc: "2.0", id, error: rpcErrorOf(error, this.#options.url) });
     } finally {
       if (isWanted()) this.#pending.delete(id);
     }
@@ -145,11 +145,7 @@ export class StdioBridge {
     return true;
   }
 
-  #write(message: JSONRPCMessage): void {
+  #write(message: object): void {
     this.#options.write(JSON.stringify(message));
-  }
-
-  #answerError(id: MessageId | null, error: RpcError): void {
-    this.#options.write(JSON.stringify({ jsonrpc: "2.0", id, error }));
   }
 }

@@ -28,38 +28,21 @@ export async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<B
   }
 }
 
-/** `JSON` with ECMAScript's "JSON.parse source text access", which the library types lack. */
-interface ExactJson extends JSON {
-  /** A value that `JSON.stringify` writes as this very text. */
-  rawJSON(text: string): object;
-}
-
-function isExact(json: JSON): json is ExactJson {
-  return "rawJSON" in json;
-}
-
-function requireExact(json: JSON): ExactJson {
-  if (isExact(json)) return json;
-  throw new Error("this version of Node would round numbers");
-}
-
-const exact = requireExact(JSON);
-
-/** Called for each value from the inside out, with the text that a primitive was spelled as. */
-function keepSpelling(_key: string, value: unknown, context?: { readonly source?: string }) {
-  const source = context?.source;
-  if (typeof value !== "number" || source === undefined || String(value) === source) return value;
-  return exact.rawJSON(source);
+declare global {
+  interface JSON {
+    /** A value that `JSON.stringify` writes as this very text (ECMAScript's source text access). */
+    rawJSON(text: string): object;
+  }
 }
 
 /**
- * Parses JSON so that writing it again keeps every number as it was spelled: one that a double
- * cannot hold, such as an integer of 64 bits, stays its own text.
- *
- * @throws SyntaxError
+ * For `JSON.parse`: has every number written again as it was spelled. One that a double cannot
+ * hold, such as an integer of 64 bits, stays its own text.
  */
-function parseExactly(text: string): unknown {
-  return exact.parse(text, keepSpelling);
+function keepSpelling(_key: string, value: unknown, context?: { readonly source?: string }) {
+  const source = context?.source;
+  if (typeof value !== "number" || source === undefined || String(value) === source) return value;
+  return JSON.rawJSON(source);
 }
 
 /** A line of the client: what counts of it, and the message as the library takes it. */
@@ -75,7 +58,7 @@ export interface ReadLine {
  */
 export function readLine(line: Buffer): ReadLine {
   const read = readMessage(line);
-  const message = parseExactly(line.toString("utf8"));
+  const message: unknown = JSON.parse(line.toString("utf8"), keepSpelling);
   const isMessage =
     isJSONRPCRequest(message) || isJSONRPCNotification(message) || isJSONRPCResponse(message);
   if (isMessage) return { read, message };
