@@ -12,7 +12,7 @@ export interface ActingCaller {
   readonly actor: Subject;
 }
 
-/** @throws Refusal `unauthenticated` if nobody is calling, which the route's authentication requirement keeps out */
+/** @throws Refusal `unauthenticated` if nobody is calling, whom the endpoint's requirement keeps out */
 export function requireCaller({ authenticated }: Exchange): ActingCaller {
   const { caller, subject } = authenticated;
   if (caller === undefined || subject === undefined) throw new Refusal("unauthenticated");

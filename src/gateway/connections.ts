@@ -43,9 +43,9 @@ class ClientConnection {
 }
 
 /**
- * The connections of the listener, and their graceful shutdown. The requests of one are served one after the other: each is judged
- * by what is in force when the answers before it are out, and a connection never costs more than
- * one request does.
+ * The connections of the listener, and their graceful shutdown. The requests of one are served one
+ * after the other: each is judged by what is in force when the answers before it are out, and a
+ * connection never costs more than one request does.
  */
 export class Connections {
   readonly #server: Server;

@@ -58,8 +58,8 @@ function headerPolicy({ upstream }: Configuration): HeaderPolicy {
 const STRICT_TRANSPORT_AGE = 31_536_000;
 
 /**
- * Strict-Transport-Security (RFC 6797) where the gateway speaks TLS itself: a front says it by
- * itself. Only for a public name that is configured, since it counts for every port of the name.
+ * Strict-Transport-Security (RFC 6797) where the gateway speaks TLS itself: a proxy in front
+ * says it by itself. Only for a public name that is configured, since it counts for every port of the name.
  */
 function transportHeaders({ server }: Configuration): readonly string[] {
   const isStrict = server.tls.certificate !== undefined && server.public_url.startsWith("https:");

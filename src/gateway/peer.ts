@@ -17,8 +17,8 @@ export interface Peer {
   /** A request id that a trusted proxy gave. */
   readonly requestId: string | undefined;
   readonly isTrusted: boolean;
-  /** A loopback peer that forwards for others without being trusted: a front set up halfway. */
-  readonly isUntrustedFront: boolean;
+  /** A loopback peer that forwards for others without being trusted: a proxy set up halfway. */
+  readonly isUntrustedProxy: boolean;
 }
 
 /** Finds out where a request comes from. */
@@ -111,7 +111,7 @@ export function createPeerReader(
         forwardedFor: peer,
         requestId: undefined,
         isTrusted: false,
-        isUntrustedFront:
+        isUntrustedProxy:
           forwardingHeaders.some((name) => headers[name] !== undefined) && isLoopbackAddress(peer),
       };
     }
@@ -125,7 +125,7 @@ export function createPeerReader(
       forwardedFor: forwardedFor === undefined ? peer : `${forwardedFor}, ${peer}`,
       requestId: requestId !== undefined && REQUEST_ID.test(requestId) ? requestId : undefined,
       isTrusted: true,
-      isUntrustedFront: false,
+      isUntrustedProxy: false,
     };
   };
 }
@@ -145,8 +145,8 @@ function disconnectOf(socket: Socket): AbortSignal {
 
 /** Where a login comes from, for the throttle and the queue of hashes. */
 export function loginOrigin(
-  { address, isUntrustedFront }: Peer,
+  { address, isUntrustedProxy }: Peer,
   { socket }: IncomingMessage,
 ): LoginOrigin {
-  return { address, isShared: isUntrustedFront, signal: disconnectOf(socket) };
+  return { address, isShared: isUntrustedProxy, signal: disconnectOf(socket) };
 }

@@ -4,9 +4,9 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /**
- * The authentication requirement of an endpoint: anyone may use it; whoever shows a token, or anyone while authentication is off;
- * whoever shows a token, and nobody while authentication is off; whoever shows a token for the
- * protected resource, or anyone while authentication is off.
+ * The authentication requirement of an endpoint: anyone may use it; whoever shows a token, or anyone
+ * while authentication is off; whoever shows a token, and nobody while authentication is off;
+ * whoever shows a token for the protected resource, or anyone while authentication is off.
  */
 export type AuthenticationRequirement = "public" | "data" | "administration" | "mcp";
 

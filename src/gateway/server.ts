@@ -27,7 +27,7 @@ import { answerOnItsOwn, isWebSocketTaken } from "./upgrade.ts";
 
 /** Milliseconds in which a request's head must have arrived. */
 const HEADERS_TIMEOUT_MS = 10_000;
-/** Milliseconds for which an idle connection is kept: longer than most fronts keep theirs. */
+/** The idle timeout of a keep-alive connection: longer than most proxies in front have. */
 const KEEP_ALIVE_MS = 65_000;
 /** Milliseconds between two looks for connections that are too slow. */
 const CHECK_INTERVAL_MS = 1000;
@@ -64,7 +64,7 @@ async function openSecureServer(
   const { server, auth } = configuration;
   const { certificate, key } = server.tls;
   if (certificate === undefined || key === undefined) return undefined;
-  // Loaded here, since most gateways have a front for TLS, or need none.
+  // Loaded here, since most gateways have a proxy in front that does TLS, or need none.
   const { createSecureServer } = await import("./secure-server.ts");
   return createSecureServer(options, {
     files: { certificate, key },
@@ -102,7 +102,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
     isHandshake = false,
   ): void {
     const peer = readPeer(request);
-    if (peer.isUntrustedFront && !hasWarned) {
+    if (peer.isUntrustedProxy && !hasWarned) {
       hasWarned = true;
       gateway.log.warn(
         { address: peer.address },

@@ -11,7 +11,7 @@ import type { SharedFile } from "./shared.ts";
 export interface GatewayFacts {
   /** Where it listens, as a URL. */
   readonly url: string;
-  /** How clients reach it: the same, unless a front is configured. */
+  /** How clients reach it: the same, unless `server.public_url` is set. */
   readonly publicUrl: string;
   /** Set if this was the first start, or if what that has made up was not seen yet. */
   readonly firstPassword: FirstPassword | undefined;

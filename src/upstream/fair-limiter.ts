@@ -15,13 +15,13 @@ type Wake = (slot: Slot | undefined) => void;
 interface Line {
   readonly user: string;
   readonly waiting: Set<Wake>;
-  /** FairLimiter that the user holds. */
+  /** Slots that the user holds. */
   held: number;
 }
 
 /**
- * A number of limiter that are taken and given back, shared fairly between users. While limiter are
- * free, anybody takes as many as there are. Once users wait, a slot goes to the one among them who
+ * A fair concurrency limiter: a number of slots that are taken and given back. While slots are free,
+ * anybody takes as many as there are. Once users wait, a slot goes to the one among them who
  * holds the fewest, and among equals to the one whose last turn is longest ago; so whoever floods
  * the line waits for itself, and anybody else for one turn.
  */
@@ -40,7 +40,7 @@ export class FairLimiter {
     this.#maxWaiting = maxWaiting;
   }
 
-  /** FairLimiter that are held. */
+  /** Slots that are held. */
   get busy(): number {
     return this.#holders.length - this.#free.length;
   }

@@ -62,7 +62,7 @@ export type Settle = (failure: Refusal | undefined, hasReceived: boolean) => voi
 /** Interim answers (RFC 9110, section 15.2) that are read before one that counts. */
 const MAX_INTERIM = 100;
 
-/** One attempt to send a query up and its answer back. */
+/** One attempt to send a query up and its answer back, with back-pressure. */
 export class ForwardAttempt implements AnswerReceiver {
   readonly #query: ForwardedQuery;
   readonly #response: ServerResponse;

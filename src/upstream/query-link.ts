@@ -18,19 +18,19 @@ export class QueryMetrics implements UpstreamMetrics {
   readonly waits = new Times();
   readonly answers = new Times();
   cut = 0;
-  readonly #limiter: FairLimiter[] = [];
+  readonly #limiters: FairLimiter[] = [];
 
   /** Counts the limiter of one more way. */
   include(limiter: FairLimiter): void {
-    this.#limiter.push(limiter);
+    this.#limiters.push(limiter);
   }
 
   get busy(): number {
-    return this.#limiter.reduce((sum, { busy }) => sum + busy, 0);
+    return this.#limiters.reduce((sum, { busy }) => sum + busy, 0);
   }
 
   get waiting(): number {
-    return this.#limiter.reduce((sum, { waiting }) => sum + waiting, 0);
+    return this.#limiters.reduce((sum, { waiting }) => sum + waiting, 0);
   }
 }
 

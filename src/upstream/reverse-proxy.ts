@@ -54,7 +54,7 @@ export interface StreamForward {
   readonly upgrade?: (answer: IncomingMessage, upstream: Socket, head: Buffer) => void;
 }
 
-/** Carries requests to the upstream, streaming both ways. */
+/** Carries requests to the upstream, streaming both ways, with back-pressure. */
 export interface StreamForwarder {
   /**
    * Resolves when the answer has gone out or broken off.
@@ -65,7 +65,7 @@ export interface StreamForwarder {
   forward(stream: StreamForward): Promise<void>;
 }
 
-/** One that has connections of its own. */
+/** A reverse proxy: one that has connections of its own. */
 export interface ReverseProxy extends StreamForwarder {
   close(): void;
 }
@@ -159,7 +159,7 @@ function changeProtocol(
   }
 }
 
-/** Opens the proxy; nothing is connected until it is needed. */
+/** Opens the reverse proxy; nothing is connected until it is needed. */
 export function createReverseProxy({
   target,
   connectTimeout,

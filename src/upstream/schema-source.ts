@@ -72,7 +72,7 @@ export interface SchemaSourceOptions<Caller> {
 /** How long it counts that a place tells, or does not tell, what it holds, in milliseconds. */
 const FRESH_MS = 5000;
 
-/** What a look has found: whether the place tells; undefined: it cannot be said just now. */
+/** What a check has found: whether the place tells; undefined: it cannot be said just now. */
 export type Found = boolean | undefined;
 
 /**
@@ -80,14 +80,14 @@ export type Found = boolean | undefined;
  * few seconds, so that one that came up later, or was replaced, is noticed.
  */
 class SchemaOffer<Caller> {
-  readonly #look: (caller: Caller, signal: AbortSignal) => Promise<Found>;
+  readonly #check: (caller: Caller, signal: AbortSignal) => Promise<Found>;
   #known: Found;
   /** `performance.now()` until which that counts. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
-  /** @param look throws a Refusal for a place that is out of reach */
-  constructor(look: (caller: Caller, signal: AbortSignal) => Promise<Found>) {
-    this.#look = look;
+  /** @param check throws a Refusal for a place that is out of reach */
+  constructor(check: (caller: Caller, signal: AbortSignal) => Promise<Found>) {
+    this.#check = check;
   }
 
   /**
@@ -96,7 +96,7 @@ class SchemaOffer<Caller> {
    */
   async isMade(caller: Caller, signal: AbortSignal): Promise<Found> {
     if (performance.now() < this.#freshUntil) return this.#known;
-    const found = await this.#look(caller, signal).catch(() => undefined);
+    const found = await this.#check(caller, signal).catch(() => undefined);
     if (found !== undefined) {
       this.#known = found;
       this.#freshUntil = performance.now() + FRESH_MS;
@@ -138,9 +138,9 @@ export function createSchemaSource<Caller>(
 ): SchemaSource<Caller> {
   const { maySee, requireSeen } = options;
   const places = options.places.map(({ holds, get }) => {
-    const look = async (caller: Caller, signal: AbortSignal) =>
+    const check = async (caller: Caller, signal: AbortSignal) =>
       isOffer(await get(caller, "/schema", signal));
-    return { holds, get, offer: new SchemaOffer<Caller>(look) };
+    return { holds, get, offer: new SchemaOffer<Caller>(check) };
   });
 
   async function ask(caller: Caller, signal: AbortSignal, database: string, ...table: string[]) {

@@ -22,7 +22,7 @@ function isAgreement({ headers }: IncomingMessage, key: string): boolean {
   return isWebSocket && !isFramed && headers["sec-websocket-accept"] === accept;
 }
 
-/** Carries bytes both ways, each way as fast as they are taken. */
+/** Carries bytes both ways with back-pressure: each way as fast as they are taken. */
 function splice(client: Socket, upstream: Socket, idleTimeout: number): void {
   // All that is said either way passes here: one clock is enough.
   client.setTimeout(idleTimeout, () => client.destroy());
@@ -43,7 +43,7 @@ function splice(client: Socket, upstream: Socket, idleTimeout: number): void {
  *
  * @param stream the request, with a `Sec-WebSocket-Key`, and an answer that is written to a
  *   connection which nobody else reads
- * @param idleTimeout milliseconds without a byte either way after which the WebSocket is closed
+ * @param idleTimeout milliseconds without a byte either way (the idle timeout) until it is closed
  */
 export function asWebSocket(stream: StreamForward, idleTimeout: number): StreamForward {
   const { request, response, headers, answerHeaders: added } = stream;

@@ -33,7 +33,7 @@ export interface WorkerSettings {
   readonly hasTerminal: boolean;
 }
 
-/** What workers ask of the main process. Handles, numbers, stand for what is held there for the worker. */
+/** What workers ask of the main process. Handles, numbers, stand for what it holds for the worker. */
 export type WorkerCalls = {
   readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;

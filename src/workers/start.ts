@@ -14,7 +14,7 @@ import { Supervisor } from "./supervisor.ts";
 import { Worker } from "./worker.ts";
 
 /** Milliseconds that a worker has to tell its metrics. */
-const FIGURES_MS = 2000;
+const METRICS_TIMEOUT_MS = 2000;
 
 export interface WorkersOptions extends StartOptions {
   /** How many processes serve. */
@@ -71,7 +71,7 @@ async function listenForMetrics(
       gathered.note(worker.number, await worker.ask("metrics", undefined));
     });
     // Of one that does not answer now, what it said last is shown.
-    const patience = delay(FIGURES_MS, undefined, { ref: false });
+    const patience = delay(METRICS_TIMEOUT_MS, undefined, { ref: false });
     await Promise.race([Promise.allSettled(answers), patience]);
     gathered.note(MAIN, await own.values());
     return gathered.text();

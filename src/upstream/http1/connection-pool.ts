@@ -31,7 +31,7 @@ function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpt
   };
 }
 
-/** The connections to one upstream that are kept between requests. */
+/** The connection pool of one upstream: connections that are kept between requests. */
 export class ConnectionPool {
   readonly #open: (onread: OnReadOpts) => Socket;
   readonly #timeouts: ConnectionTimeouts;
