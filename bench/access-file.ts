@@ -177,7 +177,7 @@ try {
   await Promise.all(load);
 
   const median = writes.toSorted((a, b) => a - b)[2] ?? 0;
-  const figures = {
+  const results = {
     users: userCount,
     grants: 2 * userCount,
     "start to listening, ms": Math.round(startMs),
@@ -193,8 +193,8 @@ try {
     "the last of them after, ms": Math.round(Math.max(...answers.map(({ ms }) => ms))),
     "longest stall while writing, ms": Math.round(writeStallMs),
   };
-  if (flags.json) console.log(JSON.stringify(figures));
-  else console.table(figures);
+  if (flags.json) console.log(JSON.stringify(results));
+  else console.table(results);
 } finally {
   await gateway.stop("SIGKILL");
   upstream.closeAllConnections();

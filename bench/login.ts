@@ -56,7 +56,7 @@ async function measureStorm() {
   return { isApart, quiet, stormy, storm };
 }
 
-/** The figures as people read them. */
+/** The results as people read them. */
 function print(times: TimingFigure[], storm: Awaited<ReturnType<typeof measureStorm>>): void {
   const short = (value: number | undefined) => (value === undefined ? "" : value.toFixed(3));
   console.table(

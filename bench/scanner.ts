@@ -104,8 +104,8 @@ else {
   console.log("|---|--:|--:|--:|--:|--:|");
   for (const result of long) {
     const { shape, megabytes, milliseconds, megabytesPerSecond, timesJsonParse } = result;
-    const figures = [megabytes.toFixed(1), milliseconds.toFixed(1), megabytesPerSecond.toFixed(0)];
+    const results = [megabytes.toFixed(1), milliseconds.toFixed(1), megabytesPerSecond.toFixed(0)];
     const others = [timesJsonParse.toFixed(2), result.longestHold.toFixed(0)];
-    console.log(`| ${[shape, ...figures, ...others].join(" | ")} |`);
+    console.log(`| ${[shape, ...results, ...others].join(" | ")} |`);
   }
 }

@@ -74,8 +74,8 @@ export async function duringStorm<T>(
   const result = await work();
   const seconds = (performance.now() - start) / 1000;
   isOver = true;
-  const figures = { hashesPerSecond: hashed / seconds, turnedAwayPerSecond: turnedAway / seconds };
+  const results = { hashesPerSecond: hashed / seconds, turnedAwayPerSecond: turnedAway / seconds };
   await Promise.allSettled(storm);
   agent.destroy();
-  return { result, ...figures };
+  return { result, ...results };
 }

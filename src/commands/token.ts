@@ -3,10 +3,10 @@ import { isExternalUsername } from "../access/records.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { LONGEST_TOKEN_SECONDS } from "../config/sections/auth.ts";
 import { credentialOf } from "../identity/authenticate.ts";
 import { loadKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
-import { LONGEST_TOKEN_LIFETIME } from "../identity/revocations.ts";
 import { createTokenAuthority, tokenRole } from "../identity/token.ts";
 import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
@@ -55,7 +55,7 @@ const DEFAULT_LIFETIME = 90 * DAY;
 function readLifetime(text: string): number {
   const [, count = "", unit = ""] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   const lifetime = Number(count) * (secondsIn.get(unit) ?? 0);
-  if (lifetime >= 1 && lifetime <= LONGEST_TOKEN_LIFETIME) return lifetime;
+  if (lifetime >= 1 && lifetime <= LONGEST_TOKEN_SECONDS) return lifetime;
   throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
 }
 
@@ -121,7 +121,7 @@ async function revokeTokens(
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
     // When it expires is not known from its id alone, so it is kept for as long as any token lives.
-    const expiresAt = epochSeconds() + LONGEST_TOKEN_LIFETIME;
+    const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
     await revocations.revokeToken({ tokenId, expiresAt });
     print(`Revoked the token ${tokenId}.`);
     await endFamily(loaded, tokenId);

@@ -65,7 +65,7 @@ export interface HashClient {
   readonly address: string;
   /** Who is said to log in. */
   readonly username?: string | undefined;
-  /** True for a front with everyone behind it, whose address says nothing of a client. */
+  /** True for a reverse proxy with everyone behind it, whose address says nothing of a client. */
   readonly isShared?: boolean | undefined;
   /** Aborted when the client has gone; what still waits for it leaves the queue. */
   readonly signal?: AbortSignal | undefined;

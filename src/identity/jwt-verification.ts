@@ -122,7 +122,7 @@ export interface PinnedKeys {
   verifier(kid: string): KeyObject | undefined;
 }
 
-/** What a door demands of every token: nothing of it is left to the token (RFC 8725, section 3). */
+/** What an entry point demands of every token: nothing of it is left to the token (RFC 8725, section 3). */
 export interface Pin extends PinnedKeys {
   /** The `typ` as this gateway writes it; other spellings of the same media type are refused. */
   readonly type: string;

@@ -126,7 +126,7 @@ export interface LiveKeyRingOptions {
 }
 
 /**
- * Loads the keys and keeps them in step with where they are held: a new key signs and a deleted
+ * Loads the keys and reloads them when they change where they are held: a new key signs and a deleted
  * one verifies nothing within a second. While no key that signs is there, such as in a directory
  * that was moved away, the last good ones stay in force. While a key cannot be used, no new key is
  * taken, but a deleted one is dropped all the same.

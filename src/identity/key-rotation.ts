@@ -5,7 +5,7 @@ import type { SigningAlgorithm } from "./jwt-verification.ts";
 import { type KeyChange, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
 /** Seconds that a running gateway may still sign with a key after its retirement. */
-const HANDOVER = 60;
+const HANDOVER_SECONDS = 60;
 
 /** What a key is good for at a moment. */
 export type KeyState = "signs" | "verifies" | "expired";
@@ -66,7 +66,7 @@ export async function rotateKey(
   const made = await makeKey(algorithm);
   await store.change(async (keys) => {
     const now = epochSeconds();
-    const loginTokensUntil = now + tokenLifetime + HANDOVER;
+    const loginTokensUntil = now + tokenLifetime + HANDOVER_SECONDS;
     const changes = keys.flatMap((key): KeyChange[] => {
       const state = keyState(key, now);
       if (state === "expired") return [{ kind: "delete", kid: key.kid }];

@@ -19,11 +19,11 @@ export const storedKeyShape = z.strictObject({
 /** A signing key as it lies in its file, `keys/<kid>.json`: private. */
 export type StoredKey = z.infer<typeof storedKeyShape>;
 
-/** An HMAC key is at least as long as the hash (RFC 7518, section 3.2), in bytes. */
-const LEAST_SECRET = 32;
+/** An HMAC key is at least as long as the hash (RFC 7518, section 3.2). */
+const LEAST_SECRET_BYTES = 32;
 /** An exponent of 1 would make every text a signature of itself; keys made here have this one. */
 const LEAST_EXPONENT = 65537n;
-const probe = Buffer.from("a key is known by what it signs");
+const testPayload = Buffer.from("a key is known by what it signs");
 
 /** What is public of an EC, OKP or RSA key; everything else may be secret. */
 const publicMembers = ["crv", "x", "y", "n", "e"];
@@ -51,8 +51,8 @@ export async function canSign(stored: StoredKey): Promise<boolean> {
   if (use !== "sig" || meantFor !== alg) return false;
   try {
     const key = await importJWK(jwk, alg);
-    if (key instanceof Uint8Array && key.length < LEAST_SECRET) return false;
-    const signed = await new CompactSign(probe).setProtectedHeader({ alg, kid }).sign(key);
+    if (key instanceof Uint8Array && key.length < LEAST_SECRET_BYTES) return false;
+    const signed = await new CompactSign(testPayload).setProtectedHeader({ alg, kid }).sign(key);
     const verifier = await verifierOf(stored);
     const { publicExponent = LEAST_EXPONENT } = verifier.asymmetricKeyDetails ?? {};
     if (publicExponent < LEAST_EXPONENT) return false;

@@ -25,8 +25,7 @@ async function revoke(file: string, ...revocations: readonly Revocation[]): Prom
 }
 
 /**
- * The revocations of a file, for whoever does not follow them, such as a command. To read them
- * throws RevocationFileError, UnsafeFileError or the file system's error.
+ * The revocations of a file, for whoever does not follow them, such as a command.
  *
  * @param options.checkRead also refuse to read a file that others may read
  */
@@ -67,7 +66,7 @@ export interface RevocationOptions {
 }
 
 /**
- * Loads the revocations and keeps them in step with the file. Whatever happens to the file later,
+ * Loads the revocations, and reloads them when the file changes. Whatever happens to the file later,
  * what was in force stays so: one that cannot be used changes nothing, and to one that holds less
  * than before, such as an older copy, what it lacks is written back.
  *

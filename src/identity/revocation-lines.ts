@@ -4,12 +4,13 @@ import path from "node:path";
 import * as z from "zod";
 import { isExternalUsername, isUsername } from "../access/records.ts";
 import { forgettableBefore, steadySeconds } from "../clock.ts";
+import { LONGEST_TOKEN_SECONDS } from "../config/sections/auth.ts";
 import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
 import { giveToDirectoryOwner } from "../files/permissions.ts";
-import { LONGEST_TOKEN_LIFETIME, type Revocation } from "./revocations.ts";
+import type { Revocation } from "./revocations.ts";
 
 const seconds = z.int().nonnegative();
 const username = z.string().refine((name) => isUsername(name) || isExternalUsername(name));
@@ -88,7 +89,7 @@ export async function readRevocations(
 
 /** When every token that the revocation is about has expired by itself, in epoch seconds. */
 function endOf(revocation: Revocation): number {
-  return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_LIFETIME;
+  return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
 }
 
 /** The revocation as the file holds it, by which two can be compared. */

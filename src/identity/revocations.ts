@@ -2,9 +2,6 @@ import { epochSeconds } from "../clock.ts";
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import type { TokenClaims } from "./token.ts";
 
-/** Seconds for which the longest token lives: a revocation older than that has nothing to revoke. */
-export const LONGEST_TOKEN_LIFETIME = 366 * 24 * 3600;
-
 /**
  * What is held: a token until it expires, or every token of a user that was issued before a moment.
  * Times in epoch seconds.
@@ -25,7 +22,11 @@ export interface Revocations {
  * (`revocation-file.ts`), and what it looks like concerns nobody else.
  */
 export interface RevocationStore {
-  /** Those that are held now, and how many there are. */
+  /**
+   * Those that are held now, and how many there are.
+   *
+   * @throws RevocationFileError, UnsafeFileError or the file system's error if they cannot be read
+   */
   read(): Promise<Revocations & { readonly count: number }>;
   /**
    * Revokes one token.

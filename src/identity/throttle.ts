@@ -11,7 +11,7 @@ export interface ThrottleBounds {
 /** Where a login comes from. */
 export interface LoginOrigin {
   readonly address: string;
-  /** True for a front with everyone behind it, which must not be blocked as one address. */
+  /** True for a reverse proxy with everyone behind it, which must not be blocked as one address. */
   readonly isShared: boolean;
   /** Aborted when the client has gone and there is nobody to answer. */
   readonly signal?: AbortSignal | undefined;

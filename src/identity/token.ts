@@ -16,7 +16,7 @@ import { VerifiedTokens } from "./verified-tokens.ts";
 const LOGIN_AUDIENCE = "gatehouse";
 const TYPE = "JWT";
 /** A login token has well under 1 KiB; nothing longer is worth verifying. */
-const LONGEST = 4096;
+const MAX_TOKEN_LENGTH = 4096;
 
 /** What a login token says (RFC 7519); times in epoch seconds. */
 export interface TokenClaims {
@@ -106,7 +106,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string): Count
     type: TYPE,
     issuer,
     audience: LOGIN_AUDIENCE,
-    longest: LONGEST,
+    longest: MAX_TOKEN_LENGTH,
   };
   const verified = new VerifiedTokens(pin, readClaims);
   return {

@@ -14,8 +14,8 @@ interface Entry<T> {
 }
 
 /**
- * What is known of a bounded number of tokens: an LRU cache. It is asked with every request, by a text that is new
- * each time: a map would first look such a text up in the table of all strings.
+ * What is known of a bounded number of tokens: an LRU cache. It is asked with every request, by a
+ * text that is new each time: a map would first look such a text up in the table of all strings.
  *
  * A token's bucket comes of the end of its signature, where no two are alike but by chance; in a
  * bucket, those used last come first, and the last one makes room.

@@ -1,6 +1,7 @@
 import { errors, type JWTPayload, jwtVerify } from "jose";
 import { isUsername } from "../access/records.ts";
 import { epochSeconds } from "../clock.ts";
+import { invalidToken } from "../identity/jwt-verification.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal } from "../refusal.ts";
 import { createIssuerKeys, IssuerOutOfReach, RETRY_SECONDS } from "./issuer-keys.ts";
@@ -42,26 +43,23 @@ const algorithms = [
 ];
 /** Media types of an access token (RFC 9068), and what older servers write. */
 const types = new Set(["at+jwt", "application/at+jwt", "jwt"]);
-/** Seconds by which the issuer's clock may be ahead. */
-const CLOCK_AHEAD = 60;
-/** Seconds by which the clocks may differ where a token begins and ends (RFC 7519, section 4.1). */
-const CLOCK_SKEW = 30;
-const MAX_LENGTH = 16_384;
+/** By how much the issuer's clock may be ahead. */
+const CLOCK_AHEAD_SECONDS = 60;
+/** By how much the clocks may differ where a token begins and ends (RFC 7519, section 4.1). */
+const CLOCK_SKEW_SECONDS = 30;
+const MAX_TOKEN_LENGTH = 16_384;
 /** The compact form (RFC 7515, section 7.1): whoever decodes it passes over white space in it. */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
-
-function invalid(detail: string, cause?: unknown): Refusal {
-  return new Refusal("token_invalid", { detail, cause });
-}
 
 function readUsername(
   payload: JWTPayload,
   { prefix, username_claim: claim }: IssuerSettings,
 ): string {
   const value = payload[claim];
-  if (claim === "email" && payload.email_verified !== true) throw invalid("email is not verified");
+  if (claim === "email" && payload.email_verified !== true)
+    throw invalidToken("email is not verified");
   // A name that does not fit is refused, never cleaned: two names must not become one.
-  if (!isUsername(value)) throw invalid(`claim ${claim}`);
+  if (!isUsername(value)) throw invalidToken(`claim ${claim}`);
   return `${prefix}:${value}`;
 }
 
@@ -70,23 +68,24 @@ function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
   const claim = scope === undefined ? scp : scope;
   if (claim === undefined) return new Set();
   const scopes: unknown = typeof claim === "string" ? claim.split(" ") : claim;
-  if (!Array.isArray(scopes)) throw invalid("claim scope or scp");
+  if (!Array.isArray(scopes)) throw invalidToken("claim scope or scp");
   return new Set(scopes.filter((one) => typeof one === "string" && one !== ""));
 }
 
 function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken {
   const { exp, iat, jti, cnf } = payload;
   // It is good with a proof of its key alone (RFC 9449, RFC 8705), which no bearer gives.
-  if (cnf !== undefined) throw invalid("claim cnf");
-  if (exp === undefined) throw invalid("claim exp");
+  if (cnf !== undefined) throw invalidToken("claim cnf");
+  if (exp === undefined) throw invalidToken("claim exp");
   // Without a time of issue, or with one that is yet to come, it would outlive every revocation.
-  if (iat === undefined || iat > epochSeconds() + CLOCK_AHEAD) throw invalid("claim iat");
+  if (iat === undefined || iat > epochSeconds() + CLOCK_AHEAD_SECONDS)
+    throw invalidToken("claim iat");
   return {
     username: readUsername(payload, settings),
     scopes: readScopes(payload),
     tokenId: typeof jti === "string" ? jti : "",
     issuedAt: iat,
-    expiresAt: exp + CLOCK_SKEW,
+    expiresAt: exp + CLOCK_SKEW_SECONDS,
   };
 }
 
@@ -97,9 +96,9 @@ function asRefusal(error: unknown): Refusal {
     return new Refusal("issuer_unreachable", { detail, cause: error, retryAfter: RETRY_SECONDS });
   }
   if (error instanceof errors.JWTExpired) return new Refusal("token_expired", { cause: error });
-  if (error instanceof errors.JOSEError) return invalid(error.code, error);
+  if (error instanceof errors.JOSEError) return invalidToken(error.code, error);
   // Whatever else a crafted token makes the parser throw, it is no valid token.
-  return invalid("unreadable", error);
+  return invalidToken("unreadable", error);
 }
 
 /**
@@ -122,17 +121,18 @@ export function createExternalIssuers(
     knows: (issuer) => issuers.has(issuer),
     async verify(issuer, token) {
       const found = issuers.get(issuer);
-      if (found === undefined || token.length > MAX_LENGTH) throw invalid("issuer or length");
-      if (!compact.test(token)) throw invalid("spelling");
+      if (found === undefined || token.length > MAX_TOKEN_LENGTH)
+        throw invalidToken("issuer or length");
+      if (!compact.test(token)) throw invalidToken("spelling");
       try {
         const { payload, protectedHeader } = await jwtVerify(token, found.keys, {
           algorithms,
           issuer,
           audience: found.settings.audience ?? resource(),
-          clockTolerance: CLOCK_SKEW,
+          clockTolerance: CLOCK_SKEW_SECONDS,
         });
         const { typ } = protectedHeader;
-        if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalid("typ");
+        if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalidToken("typ");
         return readToken(payload, found.settings);
       } catch (error) {
         const refusal = asRefusal(error);

@@ -93,7 +93,7 @@ export class IssuerOutOfReach extends Error {
  * first time, when they are old, and for a key that is not known. Keys that are known go on being
  * used while the issuer is out of reach.
  *
- * The function throws IssuerOutOfReach, or the library's error if there is no such key.
+ * @returns throws IssuerOutOfReach, or the library's error if there is no such key
  */
 export function createIssuerKeys(issuer: string): JWTVerifyGetKey {
   let retryAt = 0;

@@ -3,8 +3,8 @@ import { freePort } from "../kit/free-port.ts";
 import { Wire } from "../kit/wire.ts";
 import { checkRefused, openSite, sendBytes, statusesOf, through } from "./kit.ts";
 
-const figures = `127.0.0.1:${await freePort()}`;
-const site = await openSite(t, { config: `[metrics]\nlisten = "${figures}"\n` });
+const metrics = `127.0.0.1:${await freePort()}`;
+const site = await openSite(t, { config: `[metrics]\nlisten = "${metrics}"\n` });
 const embedded = await openSite(t, { isEmbedded: true });
 const ways = [
   ...site.doors.map((door) => ({ site, door })),
@@ -208,7 +208,7 @@ t.test("a path is one thing only", async (t) => {
   t.equal(site.witness.takeBytes(), "");
 });
 
-t.test("what is no request has its line in the audit and its place in the figures", async (t) => {
+t.test("what is no request has its line in the audit and its place in the metrics", async (t) => {
   const { service } = site.gateway;
   const cases: [bytes: string, status: number, code: string][] = [
     ["garbage\r\n\r\n", 400, "bad_request"],
@@ -225,7 +225,7 @@ t.test("what is no request has its line in the audit and its place in the figure
     t.match(line, { address: "127.0.0.1", msg: "request" });
     t.notMatch(JSON.stringify(line), /garbage|xxxx/, "of the bytes themselves nothing is kept");
   }
-  const text = await (await fetch(`http://${figures}/metrics`)).text();
+  const text = await (await fetch(`http://${metrics}/metrics`)).text();
   const counted =
     'gatehouse_requests_total{route="unknown",status="431",reason="headers_too_large"}';
   t.ok(text.includes(`${counted} 1\n`));

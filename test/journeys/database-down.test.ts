@@ -12,15 +12,15 @@ import { fetchMetrics } from "../observe/exposition.ts";
 
 const select = { Select: { database: "main", from: "t", columns: ["*"] } };
 
-/** A gateway with figures, and what monitors see of it. */
+/** A gateway with metrics, and what monitors see of it. */
 async function scene(t: Test, upstream?: string) {
-  const figures = `127.0.0.1:${await freePort()}`;
-  const config = `[metrics]\nlisten = "${figures}"\n`;
+  const metrics = `127.0.0.1:${await freePort()}`;
+  const config = `[metrics]\nlisten = "${metrics}"\n`;
   const gateway = await startGateway(t, upstream === undefined ? { config } : { upstream, config });
   const token = await gateway.login();
 
-  async function figure(sample: string): Promise<number> {
-    const text = await fetchMetrics(figures);
+  async function metric(sample: string): Promise<number> {
+    const text = await fetchMetrics(metrics);
     const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
     return Number(line?.slice(sample.length));
   }
@@ -28,26 +28,26 @@ async function scene(t: Test, upstream?: string) {
     const up = status === 200 ? 1 : 0;
     await eventually(`${what}: ready ${status}`, async () => {
       const ready = await gateway.request("/readyz");
-      return ready.status === status && (await figure("gatehouse_upstream_up")) === up;
+      return ready.status === status && (await metric("gatehouse_upstream_up")) === up;
     });
     t.pass(what);
   }
-  return { gateway, token, figure, sees };
+  return { gateway, token, metric, sees };
 }
 
-t.test("readiness and figures follow PostgreSQL behind the engine", async (t) => {
+t.test("readiness and metrics follow PostgreSQL behind the engine", async (t) => {
   const server = await startPostgres(t);
   const { address } = await startService(t, server.url());
-  const { gateway, token, figure, sees } = await scene(t, address);
+  const { gateway, token, metric, sees } = await scene(t, address);
   await sees("it is there", 200);
 
   await server.crash();
   await sees("it is gone", 503);
   t.match((await gateway.request("/readyz")).body, { upstream: "down" });
   const errors = 'gatehouse_upstream_failures_total{kind="error"}';
-  t.equal(await figure(errors), 0);
+  t.equal(await metric(errors), 0);
   t.equal((await gateway.query(select, token)).status, 503);
-  t.equal(await figure(errors), 1, "what the second alert counts rises");
+  t.equal(await metric(errors), 1, "what the second alert counts rises");
 
   await server.start();
   await sees("it is back", 200);

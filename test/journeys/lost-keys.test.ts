@@ -56,20 +56,20 @@ for (const [what, lose, restore] of losses) {
     });
     const { home } = gateway;
     t.teardown(() => rmSync(`${home}.moved`, { recursive: true, force: true }));
-    const figure = async () => {
+    const metric = async () => {
       const text = await (await fetch(`http://${metrics}/metrics`)).text();
       return /^gatehouse_signing_keys_last_reload_successful (\d)$/m.exec(text)?.[1];
     };
     const { kid } = readKey(home);
     const token = await tokenOf(gateway, "bob");
-    t.equal(await figure(), "1");
+    t.equal(await metric(), "1");
 
     lose(home);
     await untilKeysAre(gateway, "stale");
     const isRefusal = ({ msg }: Record<string, unknown>) =>
       msg === "signing keys refused: the last good ones stay in force";
     t.match((await gateway.service.logged(isRefusal)).reason, "holds no key that signs");
-    t.equal(await figure(), "0");
+    t.equal(await metric(), "0");
     t.equal(await insertRefusal(gateway, token), undefined, "nobody is logged out");
     const another = await tokenOf(gateway, "bob");
     t.equal(await insertRefusal(gateway, another), undefined);
@@ -77,7 +77,7 @@ for (const [what, lose, restore] of losses) {
 
     restore(home);
     await untilKeysAre(gateway, "fresh");
-    t.equal(await figure(), "1");
+    t.equal(await metric(), "1");
     t.equal(readKey(home).kid, kid, "no other key was made");
     for (const one of [token, another]) t.equal(await insertRefusal(gateway, one), undefined);
   });

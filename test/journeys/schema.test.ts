@@ -146,8 +146,8 @@ async function narrow(t: Test) {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
   const held: { user: string; url: string; response: ServerResponse }[] = [];
-  const figures = `127.0.0.1:${await freePort()}`;
-  const config = `connections = 1\n[metrics]\nlisten = "${figures}"\n`;
+  const metrics = `127.0.0.1:${await freePort()}`;
+  const config = `connections = 1\n[metrics]\nlisten = "${metrics}"\n`;
   upstream.answer = ({ headers, url }, response) => {
     const isHeld = url === "/query" || url.startsWith("/schema/");
     if (isHeld) held.push({ user: String(headers["x-gatehouse-user"]), url, response });
@@ -157,21 +157,21 @@ async function narrow(t: Test) {
   const flood = await gateway.addUser("flood", "ReadWrite");
   const alice = await gateway.addUser("alice", "ReadWrite");
   t.ok(await hasSchemaTools(gateway, flood));
-  return { gateway, held, figures, flood, alice };
+  return { gateway, held, metrics, flood, alice };
 }
 
-t.test("questions about a schema take turns with queries, and show in the figures", async (t) => {
-  const { gateway, held, figures, flood, alice } = await narrow(t);
+t.test("questions about a schema take turns with queries, and show in the metrics", async (t) => {
+  const { gateway, held, metrics, flood, alice } = await narrow(t);
   const ask = () => callTool(gateway, "list_tables", { database: "main" }, flood);
   const answers = [ask(), ask(), ask()];
   await eventually("one is asked", () => held.length === 1);
   await eventually("the others wait", async () => {
-    const text = await fetchMetrics(figures);
+    const text = await fetchMetrics(metrics);
     return /upstream_queries_waiting 2/.test(text) && /connections_busy 1/.test(text);
   });
   const query = gateway.query(select, alice);
   await eventually("another user's query waits too", async () =>
-    /upstream_queries_waiting 3/.test(await fetchMetrics(figures)),
+    /upstream_queries_waiting 3/.test(await fetchMetrics(metrics)),
   );
   for (let at = 0; at < 4; at++) {
     await eventually("the next one goes up", () => held.length > at);

@@ -260,13 +260,13 @@ access = "authenticated"
   });
 });
 
-t.test("each of several targets is in the figures by its name", async (t) => {
+t.test("each of several targets is in the metrics by its name", async (t) => {
   const [one, two] = [await recording(t), await recording(t)];
   const port = await freePort();
   const config = `[upstream]\nurls = [${listed([one.url, two.url])}]\nhealth_interval = 1\n[metrics]\nlisten = "127.0.0.1:${port}"\n`;
   await startGateway(t, { config });
-  const figures = async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  const text = await figures();
+  const metrics = async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const text = await metrics();
   for (const { url } of [one, two]) {
     t.match(text, `gatehouse_upstream_target_up{target="${url}"} 1`);
     t.match(text, `gatehouse_upstream_target_connections_busy{target="${url}"} 0`);
@@ -274,6 +274,6 @@ t.test("each of several targets is in the figures by its name", async (t) => {
   const { url } = two;
   await two.close();
   await eventually("it shows as down", async () =>
-    (await figures()).includes(`gatehouse_upstream_target_up{target="${url}"} 0`),
+    (await metrics()).includes(`gatehouse_upstream_target_up{target="${url}"} 0`),
   );
 });

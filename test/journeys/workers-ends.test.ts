@@ -48,14 +48,14 @@ class Client {
   }
 }
 
-/** The sum of a figure over all its labels. */
+/** The sum of a metric over all its labels. */
 async function sumOf(url: string, name: string): Promise<number> {
   const text = await (await fetch(url)).text();
   const values = text.split("\n").filter((line) => line.startsWith(`${name}{`));
   return values.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
 }
 
-const figures = `127.0.0.1:${await freePort()}`;
+const metrics = `127.0.0.1:${await freePort()}`;
 
 async function scene(more: Parameters<typeof servedBy>[1] = {}) {
   const upstream = await new RecordingUpstream().listen();
@@ -68,7 +68,7 @@ async function scene(more: Parameters<typeof servedBy>[1] = {}) {
   return { upstream, gateway, token: await gateway.login() };
 }
 
-const { upstream, gateway, token } = await scene({ config: `[metrics]\nlisten = "${figures}"` });
+const { upstream, gateway, token } = await scene({ config: `[metrics]\nlisten = "${metrics}"` });
 
 t.test("a worker that is killed takes nothing along but its own requests", async (t) => {
   const clients = Array.from({ length: 12 }, () => new Client(gateway));
@@ -77,7 +77,7 @@ t.test("a worker that is killed takes nothing along but its own requests", async
   await eventually("all ask, of both workers", () => {
     return isSpread() && clients.every(({ answers }) => answers > 5);
   });
-  const asked = () => sumOf(`http://${figures}/metrics`, "gatehouse_requests_total");
+  const asked = () => sumOf(`http://${metrics}/metrics`, "gatehouse_requests_total");
   const before = await asked();
   const [victim = 0] = workersOf(gateway);
   process.kill(victim, "SIGKILL");

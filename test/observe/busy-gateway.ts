@@ -1,4 +1,4 @@
-/** A gateway with figures, and traffic that makes each of them move. */
+/** A gateway with metrics, and traffic that makes each of them move. */
 import type { Test } from "tap";
 import { openSetting, type Setting, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -6,7 +6,7 @@ import { freePort } from "../kit/free-port.ts";
 import { insert } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 
-/** A gateway with figures over databases at two places, and the address of the figures. */
+/** A gateway with metrics over databases at two places, and the address of the metrics. */
 export async function openCounted(
   t: Test,
   workers: number,
@@ -21,7 +21,7 @@ export async function openCounted(
   return { ...(await openSetting(t, { config })), address };
 }
 
-/** Sends what makes every figure move. */
+/** Sends what makes every metric move. */
 export async function stir({ gateway, upstream }: Setting): Promise<void> {
   const token = await gateway.login();
   const rita = await gateway.addUser("rita", "ReadOnly");

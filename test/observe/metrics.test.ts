@@ -9,14 +9,14 @@ import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { openCounted, stir } from "./busy-gateway.ts";
 import { fetchMetrics, readExposition } from "./exposition.ts";
-import { figuresOfTls } from "./tls-metrics.ts";
+import { metricsOfTls } from "./tls-metrics.ts";
 
 const denied: CountedRequest = {
   ...{ route: "/query", status: 403, reason: "no_grant", decision: "deny", operation: "Select" },
   ...{ user: "ann", seconds: 0.002, gatewaySeconds: 0.001 },
 };
 
-/** Serves figures; resolves to `host:port`. */
+/** Serves metrics; resolves to `host:port`. */
 async function serve(t: Test, metrics: Metrics): Promise<string> {
   const server = await metrics.listen("127.0.0.1:0");
   t.teardown(() => server.close());
@@ -24,7 +24,7 @@ async function serve(t: Test, metrics: Metrics): Promise<string> {
   return `127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
 }
 
-t.test("figures are served in Prometheus's form on a listener of their own", async (t) => {
+t.test("metrics are served in Prometheus's form on a listener of their own", async (t) => {
   const metrics = createMetrics();
   metrics.request(denied);
   metrics.reloaded("abc");
@@ -113,11 +113,11 @@ for (const workers of [1, 2]) {
 
 const page = readFileSync(path.join(import.meta.dirname, "../../docs/metrics.md"), "utf8");
 
-t.test("the page lists every figure with its kind and labels, and no other", async (t) => {
+t.test("the page lists every metric with its kind and labels, and no other", async (t) => {
   const setting = await openCounted(t, 1);
   await stir(setting);
   const served = readExposition(await fetchMetrics(setting.address));
-  for (const [name, figure] of await figuresOfTls(t)) served.set(name, figure);
+  for (const [name, metric] of await metricsOfTls(t)) served.set(name, metric);
   const own = Array.from(served)
     .filter(([name]) => name.startsWith("gatehouse_"))
     .map(([name, { type, labels }]) => [name, type, [...labels].sort().join(", ")]);

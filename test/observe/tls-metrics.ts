@@ -3,10 +3,10 @@ import { makeCertificate } from "../kit/certificate.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { tlsSection, writePair } from "../kit/tls-files.ts";
-import { fetchMetrics, readExposition, type ServedFigure } from "./exposition.ts";
+import { fetchMetrics, readExposition, type ServedMetric } from "./exposition.ts";
 
-/** The figures that a gateway has because it speaks TLS itself. */
-export async function figuresOfTls(t: Test): Promise<[name: string, figure: ServedFigure][]> {
+/** The metrics that a gateway has because it speaks TLS itself. */
+export async function metricsOfTls(t: Test): Promise<[name: string, metric: ServedMetric][]> {
   const home = temporaryHome(t);
   writePair(home, makeCertificate("localhost"));
   const address = `127.0.0.1:${await freePort()}`;

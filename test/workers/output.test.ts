@@ -15,7 +15,7 @@ t.test("lines of a log are passed on whole, however they come", async (t) => {
   t.strictSame(written, ["one\n", "zwölf\n", "three\n"]);
 });
 
-t.test("figures of several processes are added up, and counts outlive their process", async (t) => {
+t.test("metrics of several processes are added up, and counts outlive their process", async (t) => {
   const [one, other] = [createMetrics(), createMetrics()];
   const request = {
     ...{ route: "/query", status: 200, reason: "allowed", decision: "allow" as const },

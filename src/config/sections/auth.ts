@@ -2,8 +2,8 @@ import { z } from "zod";
 import { plainNameRule, wholePlainName } from "../../query/names.ts";
 import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
 
-/** Seconds in 366 days. */
-const LONGEST_TOKEN_SECONDS = 31_622_400;
+/** How long the longest token lives: 366 days. */
+export const LONGEST_TOKEN_SECONDS = 31_622_400;
 /** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
 const KIB_PER_LANE = 8;
 

@@ -12,7 +12,7 @@ const reuse = new Map([["RefreshToken", lifetimes.refreshReuse]]);
 const NEVER = -1;
 
 /** Far enough away for a record that ends by being removed: a hundred years, in seconds. */
-const FOREVER = 100 * 365 * 24 * 3600;
+const FOREVER_SECONDS = 100 * 365 * 24 * 3600;
 
 /** A clock that was set back since makes nothing good for longer. */
 function isWithin(seconds: number, moment: number): boolean {
@@ -41,7 +41,7 @@ class StoreAdapter implements Adapter {
     return createHash("sha256").update(id).digest("base64url");
   }
 
-  async upsert(id: string, payload: AdapterPayload, expiresIn = FOREVER): Promise<void> {
+  async upsert(id: string, payload: AdapterPayload, expiresIn = FOREVER_SECONDS): Promise<void> {
     // A browser that nobody is logged in with has nothing to keep; it can be anybody's invention.
     if (this.#model === "Session" && payload.accountId === undefined) return;
     const { jti, consumed: _, ...rest } = payload;

@@ -47,7 +47,7 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
 }
 
 const MAX_REDIRECT_URIS = 10;
-const MAX_URI = 2048;
+const MAX_URI_LENGTH = 2048;
 
 /** Scripts and lines have no place in a name that is shown to a person who decides by it. */
 const name = z
@@ -60,7 +60,7 @@ const name = z
 
 const grantType = z.enum(["authorization_code", "refresh_token"]);
 
-const redirectUri = z.string().max(MAX_URI);
+const redirectUri = z.string().max(MAX_URI_LENGTH);
 const badRedirect =
   "must be https, http on a loopback address, or of an app's own scheme, without a fragment";
 

@@ -67,15 +67,15 @@ export function allowAnyOrigin(request: IncomingMessage, response: ServerRespons
 }
 
 /** The most bytes that a form or a registration may have. */
-const MAX_BODY = 16 * 1024;
+const MAX_BODY_BYTES = 16 * 1024;
 
 function tooLarge(): OAuthProblem {
-  return new OAuthProblem(413, "invalid_request", `the body has more than ${MAX_BODY} bytes`);
+  return new OAuthProblem(413, "invalid_request", `the body has more than ${MAX_BODY_BYTES} bytes`);
 }
 
 /** @throws OAuthProblem for a body that says itself to be too large */
 export function requireSmallBody({ headers }: IncomingMessage): void {
-  if (Number(headers["content-length"] ?? 0) > MAX_BODY) throw tooLarge();
+  if (Number(headers["content-length"] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
 }
 
 /** The whole body. What is too large is left unread: its sender still gets an answer. */
@@ -86,7 +86,7 @@ async function readBytes(request: IncomingMessage): Promise<Buffer> {
   const onData = (chunk: Buffer): void => {
     length += chunk.length;
     chunks.push(chunk);
-    if (length <= MAX_BODY) return;
+    if (length <= MAX_BODY_BYTES) return;
     request.off("data", onData).pause();
     reject(tooLarge());
   };

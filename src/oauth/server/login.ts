@@ -8,8 +8,8 @@ import { accountIdOf, earliestIssue } from "./accounts.ts";
 import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";
 import { loginPage } from "./pages/login.ts";
 
-/** The longest wait for a moment at which a new login counts, in seconds. */
-const LONGEST_WAIT = 2;
+/** The longest wait for a moment at which a new login counts. */
+const LONGEST_WAIT_SECONDS = 2;
 
 /** A login that has failed, and what was typed as the username. */
 export interface LoginFailure {
@@ -60,7 +60,7 @@ async function waitUntilItCounts(
   user: User,
 ): Promise<void> {
   const seconds = earliestIssue(options, user) - epochSeconds();
-  if (seconds > LONGEST_WAIT) throw new Refusal("credentials_invalid");
+  if (seconds > LONGEST_WAIT_SECONDS) throw new Refusal("credentials_invalid");
   if (seconds > 0) await delay(seconds * 1000);
 }
 

@@ -5,7 +5,7 @@ import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 /** How often something may be asked for. */
 export interface AddressBounds {
   readonly perAddress: number;
-  /** From a front with everyone behind it. */
+  /** From a reverse proxy with everyone behind it. */
   readonly perSharedAddress: number;
   /** Seconds. */
   readonly window: number;

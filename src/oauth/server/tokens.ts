@@ -47,7 +47,7 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
 }
 
 /** Calls that are known to be written down; past that many they are looked up again. */
-const MOST = 10_000;
+const MAX_NOTED_CALLS = 10_000;
 
 /** Writes down which tools apps have called, each once, for their users to see. */
 export class CallNotes {
@@ -64,7 +64,7 @@ export class CallNotes {
   note(grantId: string, tool: string): void {
     const call = `${grantId} ${tool}`;
     if (this.#noted.has(call)) return;
-    if (this.#noted.size >= MOST) this.#noted.clear();
+    if (this.#noted.size >= MAX_NOTED_CALLS) this.#noted.clear();
     this.#noted.add(call);
     const expires = epochSeconds() + lifetimes.grant;
     this.#store.noteCall(grantId, tool, expires).catch((error: unknown) => {
@@ -75,7 +75,7 @@ export class CallNotes {
 
 /** The type of a JWT access token (RFC 9068, section 2.1). */
 const TYPE = "at+jwt";
-const LONGEST = 8192;
+const MAX_TOKEN_LENGTH = 8192;
 
 function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "";
@@ -129,7 +129,7 @@ export function createAccessTokens({ issuer, resource, keys }: TokenPin): Access
     type: TYPE,
     issuer,
     audience: resource,
-    longest: LONGEST,
+    longest: MAX_TOKEN_LENGTH,
   };
   return new VerifiedTokens(pin, readClaims);
 }

@@ -7,11 +7,11 @@ import * as z from "zod";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
 import { openCounted, stir } from "../observe/busy-gateway.ts";
-import { fetchMetrics, readExposition, type ServedFigure } from "../observe/exposition.ts";
-import { figuresOfTls } from "../observe/tls-metrics.ts";
+import { fetchMetrics, readExposition, type ServedMetric } from "../observe/exposition.ts";
+import { metricsOfTls } from "../observe/tls-metrics.ts";
 import { deployed, deployedPath, findProgram } from "./programs.ts";
 
-/** What Prometheus itself adds to each figure that it reads. */
+/** What Prometheus itself adds to each metric that it reads. */
 const added = new Set(["job", "instance", "le"]);
 const reasons = new Set(["allowed", ...Object.keys(refusals), ...Object.keys(queryRefusals)]);
 const functions = new Set([
@@ -21,7 +21,7 @@ const functions = new Set([
 const ending = /_(?:bucket|sum|count)$/;
 const documents = path.join(import.meta.dirname, "../../docs");
 
-const served = new Map<string, ServedFigure>([
+const served = new Map<string, ServedMetric>([
   // Made by Prometheus for each place that it reads.
   ["up", { type: "gauge", labels: new Set(), samples: [] }],
 ]);
@@ -29,14 +29,14 @@ t.before(async () => {
   const setting = await openCounted(t, 1);
   await stir(setting);
   const page = readExposition(await fetchMetrics(setting.address));
-  for (const [name, figure] of page) served.set(name, figure);
-  for (const [name, figure] of await figuresOfTls(t)) served.set(name, figure);
+  for (const [name, metric] of page) served.set(name, metric);
+  for (const [name, metric] of await metricsOfTls(t)) served.set(name, metric);
 });
 
-/** The figure that a series belongs to. */
-function figureOf(series: string): ServedFigure | undefined {
-  const figure = served.get(series);
-  if (figure !== undefined) return figure;
+/** The metric that a series belongs to. */
+function metricOf(series: string): ServedMetric | undefined {
+  const metric = served.get(series);
+  if (metric !== undefined) return metric;
   const whole = served.get(series.replace(ending, ""));
   return whole?.type === "histogram" ? whole : undefined;
 }
@@ -79,13 +79,13 @@ function namesIn(expression: string): Named {
 /** What is wrong with an expression, in the light of what a gateway serves. */
 function faultsOf(expression: string): string[] {
   const { series, labels, values } = namesIn(expression);
-  const figures = series.map((name) => [name, figureOf(name)] as const);
-  const unknown = figures.filter(([, figure]) => figure === undefined).map(([name]) => name);
+  const metrics = series.map((name) => [name, metricOf(name)] as const);
+  const unknown = metrics.filter(([, metric]) => metric === undefined).map(([name]) => name);
   const isThere = (label: string) =>
-    added.has(label) || figures.some(([, figure]) => figure?.labels.has(label));
-  const samples = figures.flatMap(([, figure]) => figure?.samples ?? []);
+    added.has(label) || metrics.some(([, metric]) => metric?.labels.has(label));
+  const samples = metrics.flatMap(([, metric]) => metric?.samples ?? []);
   return [
-    ...(series.length === 0 ? ["no figure"] : unknown),
+    ...(series.length === 0 ? ["no metric"] : unknown),
     ...labels.filter((label) => !isThere(label)),
     ...values
       .filter(([label, value]) => !(label === "job" || (label === "reason" && reasons.has(value))))
@@ -109,7 +109,7 @@ const alerts = z.object({
   ),
 });
 
-t.test("every alert asks for figures and labels that a gateway serves", async (t) => {
+t.test("every alert asks for metrics and labels that a gateway serves", async (t) => {
   const { groups } = alerts.parse(parse(deployed("prometheus-alerts.yml")));
   const rules = groups.flatMap(({ rules }) => rules);
   t.ok(rules.length > 5);
@@ -170,7 +170,7 @@ t.test("every panel of the dashboard draws what a gateway serves", async (t) => 
 });
 
 t.test(
-  "every figure of the gateway's own, and every one that the page lists, is drawn",
+  "every metric of the gateway's own, and every one that the page lists, is drawn",
   async (t) => {
     const text = deployed("grafana-dashboard.json");
     const page = readFileSync(path.join(documents, "metrics.md"), "utf8");
