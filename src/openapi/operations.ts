@@ -3,7 +3,7 @@
 import { DEFAULT_LIMIT, MAX_LIMIT } from "../gateway/parameters.ts";
 import type { Schema } from "../query/kind.ts";
 import type { RefusalCode } from "../refusal.ts";
-import { listOf, object, readiness, ref, success } from "./schemas.ts";
+import { emailOrNull, listOf, object, readiness, ref, schemaTable, success } from "./schemas.ts";
 
 /** One method of one route. */
 export interface Operation {
@@ -42,30 +42,6 @@ const schemaRefusals = [
   ...(["role_insufficient", "database_case_mismatch", "token_database"] as const),
   ...upstream,
 ];
-const schemaColumn = object({
-  name: { type: "string" },
-  type: { type: "string", description: "As the table declares it." },
-  primary_key: { type: "boolean" },
-  nullable: { type: "boolean" },
-  "unique?": { const: true, description: "No two rows hold the same value, null aside." },
-  "serial?": { const: true, description: "A row that leaves it out gets the next number." },
-  "default?": {
-    type: "string",
-    description: "What a row holds that leaves it out, in the database's words.",
-  },
-  "references?": { type: "string", description: "`table.column` whose values it may hold." },
-  "comment?": { type: "string" },
-});
-const schemaTable = object({
-  columns: listOf(schemaColumn),
-  "keys?": {
-    ...listOf(listOf({ type: "string" })),
-    description: "Columns whose values, together, each row has alone: the primary key first.",
-  },
-  "rows?": { type: "integer", description: "About how many there are." },
-  "comment?": { type: "string" },
-});
-const emailOrNull: Schema = { oneOf: [ref("Email"), { type: "null" }] };
 const oauth =
   "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
 const mcp = "Messages of the Model Context Protocol, as docs/mcp.md has them.";

@@ -59,6 +59,35 @@ export const refusalFields = {
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
 };
 
+const schemaColumn = object({
+  name: { type: "string" },
+  type: { type: "string", description: "As the table declares it." },
+  primary_key: { type: "boolean" },
+  nullable: { type: "boolean" },
+  "unique?": { const: true, description: "No two rows hold the same value, null aside." },
+  "serial?": { const: true, description: "A row that leaves it out gets the next number." },
+  "default?": {
+    type: "string",
+    description: "What a row holds that leaves it out, in the database's words.",
+  },
+  "references?": { type: "string", description: "`table.column` whose values it may hold." },
+  "comment?": { type: "string" },
+});
+
+/** What `GET /schema` tells of a table. */
+export const schemaTable = object({
+  columns: listOf(schemaColumn),
+  "keys?": {
+    ...listOf(listOf({ type: "string" })),
+    description: "Columns whose values, together, each row has alone: the primary key first.",
+  },
+  "rows?": { type: "integer", description: "About how many there are." },
+  "comment?": { type: "string" },
+});
+
+/** An email address, or null where there is none. */
+export const emailOrNull: Schema = { oneOf: [ref("Email"), { type: "null" }] };
+
 /** The document's own schemas, by name. */
 export const schemas: Readonly<Record<string, Schema>> = {
   Success: success(),
@@ -89,7 +118,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
   UserGrant: object({ username: ref("AnyUsername"), ...grant }),
   User: object({
     username: ref("AnyUsername"),
-    email: { oneOf: [ref("Email"), { type: "null" }] },
+    email: emailOrNull,
     disabled: { type: "boolean" },
     access: listOf(ref("Grant")),
   }),
