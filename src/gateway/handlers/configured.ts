@@ -90,10 +90,11 @@ async function handle(
   const { method = "" } = exchange.request;
   exchange.goUp({ method, headers: stream.headers, target: gateway.tracing?.upstream });
   exchange.inviteBody();
-  guardStream(gateway, exchange, () => {
+  exchange.verdict.requireStillAllowed = () => {
     requireSameRoute(gateway, settings);
     authorize(gateway, exchange, settings);
-  });
+  };
+  guardStream(gateway, exchange);
   if (!exchange.isHandshake) cutWhenStalled(exchange.response);
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);

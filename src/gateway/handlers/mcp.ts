@@ -4,11 +4,11 @@ import { SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
-import { cutWhenStalled, guardPrincipal } from "../stream-limits.ts";
+import { cutWhenStalled, guardStream } from "../stream-limits.ts";
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const mcp = await gateway.mcp();
-  guardPrincipal(gateway, exchange);
+  if (exchange.authenticated.principal !== undefined) guardStream(gateway, exchange);
   cutWhenStalled(exchange.response);
   exchange.verdict.allow();
   await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
