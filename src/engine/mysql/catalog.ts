@@ -3,10 +3,9 @@ import { isPlainName } from "../../query/names.ts";
 import { takeIn } from "../remote/change.ts";
 import { describe, type TableDescription } from "../sql/description.ts";
 import { readKeys } from "../sql/target.ts";
-import { keysSql } from "./change.ts";
 import { requireDatabase } from "./databases.ts";
 import type { MysqlPlace, Row } from "./session.ts";
-import { readTable } from "./tables.ts";
+import { keysSql, readTable } from "./tables.ts";
 import { markOf } from "./type-words.ts";
 
 /** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */

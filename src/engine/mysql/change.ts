@@ -17,7 +17,7 @@ import {
 } from "../sql/target.ts";
 import { isDuplicate } from "./failures.ts";
 import type { MysqlPlace, Raw } from "./session.ts";
-import { type MysqlColumn, type MysqlTable, readChangedTable } from "./tables.ts";
+import { keysSql, type MysqlColumn, type MysqlTable, readChangedTable } from "./tables.ts";
 
 /** How rows are put into statements. */
 const options = {
@@ -112,13 +112,4 @@ function* insertEach(
     data.push(...(yield* readByKeys(target, returning, key, [cells])));
   }
   return { affected, ...(returning === undefined ? {} : { data }) };
-}
-
-/** Asks for the unique keys of a table as `Target` has them. */
-export function keysSql(schema: string, name: string): Fragment {
-  return sql`select index_name, case when index_name = 'PRIMARY' then 1 else 0 end,
-      case when sub_part is null then column_name end
-    from information_schema.statistics
-    where table_schema = ${schema} and table_name = ${name} and non_unique = 0
-    order by index_name <> 'PRIMARY', index_name, seq_in_index`;
 }

@@ -9,11 +9,10 @@ import { has64Bits } from "../sql/cell-text.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
-import { keysSql } from "./change.ts";
 import { unsigned } from "./codecs.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
 import type { MysqlPlace } from "./session.ts";
-import { readTable } from "./tables.ts";
+import { keysSql, readTable } from "./tables.ts";
 
 /** MySQL has no offset without a limit; this is its word for none. */
 const everyRow = 2n ** 64n - 1n;

@@ -2,6 +2,7 @@ import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { InsertColumn } from "../remote/insert.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { requireDatabase } from "./databases.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
@@ -106,4 +107,13 @@ function columnOf(row: Row, documents: readonly string[]): MysqlColumn {
     isKey: key === "PRI",
     isIdentity: /\bauto_increment\b/i.test(extra ?? ""),
   };
+}
+
+/** Asks for the unique keys of a table as `Target` has them. */
+export function keysSql(schema: string, name: string): Fragment {
+  return sql`select index_name, case when index_name = 'PRIMARY' then 1 else 0 end,
+      case when sub_part is null then column_name end
+    from information_schema.statistics
+    where table_schema = ${schema} and table_name = ${name} and non_unique = 0
+    order by index_name <> 'PRIMARY', index_name, seq_in_index`;
 }

@@ -4,9 +4,8 @@ import { takeIn } from "../remote/change.ts";
 import { databaseNotFound } from "../remote/refused.ts";
 import { describe, type TableDescription } from "../sql/description.ts";
 import { readKeys } from "../sql/target.ts";
-import { keysSql } from "./change.ts";
 import type { PostgresPlace } from "./session.ts";
-import { readTable } from "./tables.ts";
+import { keysSql, readTable } from "./tables.ts";
 
 /** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */
 export async function listTables({ session, database, schema }: PostgresPlace): Promise<string[]> {

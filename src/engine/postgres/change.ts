@@ -2,12 +2,11 @@ import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
 import { insertRows } from "../remote/insert.ts";
-import type { Fragment } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
 import { rows, type Steps } from "../sql/steps.ts";
 import { type Conflict, conflictSql, type Target } from "../sql/target.ts";
 import type { PostgresPlace } from "./session.ts";
-import { readTable } from "./tables.ts";
+import { keysSql, readTable } from "./tables.ts";
 
 /** Values in one statement, well below what the protocol allows. */
 const VALUES_PER_STATEMENT = 20_000;
@@ -80,21 +79,6 @@ function spelling({ type }: Column, value: CellValue | undefined): string | unde
   if (typeof value === "number" || typeof value === "bigint") return String(value);
   const isText = /^(text|character varying)/.test(type);
   return isText && typeof value === "string" ? `"${value}"` : undefined;
-}
-
-/** Asks for the unique keys of a table as `Target` has them. */
-export function keysSql(schema: string, name: string): Fragment {
-  return sql`select entry.indexrelid, case when entry.indisprimary then 1 else 0 end,
-      case when entry.indpred is null and entry.indimmediate and entry.indisvalid
-        then attribute.attname end
-    from pg_catalog.pg_index as entry
-    join pg_catalog.pg_class as class on class.oid = entry.indrelid
-    join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
-    cross join lateral pg_catalog.generate_series(0, entry.indnkeyatts - 1) as place
-    left join pg_catalog.pg_attribute as attribute
-      on attribute.attrelid = class.oid and attribute.attnum = entry.indkey[place]
-    where namespace.nspname = ${schema} and class.relname = ${name} and entry.indisunique
-    order by entry.indisprimary desc, entry.indexrelid, place`;
 }
 
 /**

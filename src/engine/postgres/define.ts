@@ -19,10 +19,9 @@ import {
 } from "../sql/new-table.ts";
 import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, readKeys } from "../sql/target.ts";
-import { keysSql } from "./change.ts";
 import { kindOf } from "./kinds.ts";
 import type { PostgresPlace } from "./session.ts";
-import { readTable } from "./tables.ts";
+import { keysSql, readTable } from "./tables.ts";
 import { columnType, typeWords } from "./type-words.ts";
 
 /** PostgreSQL cuts longer names off, and two of them could become one. */

@@ -9,10 +9,9 @@ import { has64Bits } from "../sql/cell-text.ts";
 import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
-import { keysSql } from "./change.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./session.ts";
-import { readTable } from "./tables.ts";
+import { keysSql, readTable } from "./tables.ts";
 
 /** Characters of an answer that are asked for at a time. */
 const chunkLength = 256 * 1024;

@@ -2,6 +2,7 @@ import { sql } from "kysely";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { InsertColumn } from "../remote/insert.ts";
 import { databaseNotFound } from "../remote/refused.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./session.ts";
@@ -88,4 +89,19 @@ function scaleOf(modifier: number): number | undefined {
   const headerLength = 4;
   if (modifier < headerLength) return undefined;
   return (((modifier - headerLength) & 0x7ff) ^ 0x400) - 0x400;
+}
+
+/** Asks for the unique keys of a table as `Target` has them. */
+export function keysSql(schema: string, name: string): Fragment {
+  return sql`select entry.indexrelid, case when entry.indisprimary then 1 else 0 end,
+      case when entry.indpred is null and entry.indimmediate and entry.indisvalid
+        then attribute.attname end
+    from pg_catalog.pg_index as entry
+    join pg_catalog.pg_class as class on class.oid = entry.indrelid
+    join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
+    cross join lateral pg_catalog.generate_series(0, entry.indnkeyatts - 1) as place
+    left join pg_catalog.pg_attribute as attribute
+      on attribute.attrelid = class.oid and attribute.attnum = entry.indkey[place]
+    where namespace.nspname = ${schema} and class.relname = ${name} and entry.indisunique
+    order by entry.indisprimary desc, entry.indexrelid, place`;
 }

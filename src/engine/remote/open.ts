@@ -1,9 +1,8 @@
 import type { Logger } from "pino";
 import type { Store } from "../store.ts";
-import { HealthCheck } from "./check.ts";
 import type { Dialect } from "./dialect.ts";
+import { HealthCheck, reasonOf } from "./health-check.ts";
 import { ConnectionPool, type ConnectionSource } from "./pool.ts";
-import { reasonOf } from "./reachability.ts";
 import type { Session } from "./session.ts";
 import { RemoteStore } from "./store.ts";
 
