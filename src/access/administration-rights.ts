@@ -1,8 +1,9 @@
 import { Refusal } from "../refusal.ts";
 import type { EntryRole } from "./grant.ts";
-import { decide, mayUseAnywhere, type Subject } from "./policy.ts";
+import { decide, mayUseAnywhere } from "./policy.ts";
 import { EVERY_DATABASE, mayGrant, outranks, type Role, widestRole } from "./roles.ts";
 import { type Grant, grantOn, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
+import type { Subject } from "./subject.ts";
 import { entriesIn, reachingEntries } from "./user-grants.ts";
 
 /**

@@ -65,14 +65,80 @@ export function decidingEntry(
   );
 }
 
-/** True if an entry of the user, for this database or for `*`, spells the table in another case. */
-export function isTableSpelledOtherwise(
+/** A table or pattern in another case than a table is written in, and its entry. */
+export interface OtherSpelling {
+  readonly spelling: string;
+  readonly entry: DecidingEntry;
+}
+
+/** How an entry of the user, for this database or for `*`, spells a table otherwise, if one does. */
+export function otherSpellingOf(
   grants: UserGrants,
   database: string,
   table: string,
-): boolean {
-  return [database, EVERY_DATABASE].some((place) => {
+  now: number,
+): OtherSpelling | undefined {
+  for (const place of [database, EVERY_DATABASE]) {
     const held = grants.get(place);
-    return held instanceof DatabaseGrants && held.namesOtherwise(table);
-  });
+    if (!(held instanceof DatabaseGrants)) continue;
+    const spelling = held.otherSpelling(table);
+    if (spelling === undefined) continue;
+    const named = held.placeOf(spelling);
+    const entry = named && entryAt(named, `${place}.${spelling}`, now);
+    if (entry !== undefined) return { spelling, entry };
+  }
+  return undefined;
+}
+
+function* entriesAt(place: Place | undefined, name: string): Generator<DecidingEntry, undefined> {
+  for (const grant of [place?.lasting, place?.temporary]) {
+    if (grant !== undefined) yield { grant, name, isLapsed: false };
+  }
+}
+
+/** Every entry of the user that fits a table, for this database or for `*`, whichever decides. */
+export function* fittingEntries(
+  grants: UserGrants,
+  database: string,
+  table: string,
+): Generator<DecidingEntry, undefined> {
+  for (const place of new Set([database, EVERY_DATABASE])) {
+    const held = grants.get(place);
+    if (held === undefined) continue;
+    if (!(held instanceof DatabaseGrants)) {
+      yield { grant: held, name: place, isLapsed: false };
+      continue;
+    }
+    const prefix = held.patterns.fitting(table);
+    yield* entriesAt(held.tables.get(table), `${place}.${table}`);
+    if (prefix !== undefined) {
+      yield* entriesAt(held.patterns.places.get(prefix), `${place}.${prefix}*`);
+    }
+    yield* entriesAt(held.whole, place);
+  }
+}
+
+/**
+ * The entries in force through which a user may reach something of a database: those for it, and
+ * those for `*` unless one is for the whole of it. What has lapsed and is alone in its place is
+ * among them.
+ */
+export function* entriesInForce(
+  grants: UserGrants,
+  database: string,
+  now: number,
+): Generator<DecidingEntry, undefined> {
+  for (const place of new Set([database, EVERY_DATABASE])) {
+    const held = grants.get(place);
+    if (held === undefined) continue;
+    if (!(held instanceof DatabaseGrants)) {
+      yield { grant: held, name: place, isLapsed: false };
+      return;
+    }
+    for (const [name, at] of held.places()) {
+      const entry = entryAt(at, name === undefined ? place : `${place}.${name}`, now);
+      if (entry !== undefined) yield entry;
+    }
+    if (entryAt(held.whole, place, now) !== undefined) return;
+  }
 }

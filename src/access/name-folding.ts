@@ -18,8 +18,8 @@ function isAscii(text: string): boolean {
 /** Names by which others are judged that fold alike. Takes little room for names in lower case. */
 export class FoldedNames {
   readonly #has: (name: string) => boolean;
-  /** Names that are not their own folded form, by that; null for several of one form. */
-  readonly #odd = new Map<string, string | null>();
+  /** Names that are not their own folded form, by that. */
+  readonly #odd = new Map<string, string[]>();
 
   /** @param has whether a name is one of the names, in its exact spelling */
   constructor(has: (name: string) => boolean) {
@@ -31,26 +31,26 @@ export class FoldedNames {
     const folded = foldName(name);
     if (folded === name) return;
     const known = this.#odd.get(folded);
-    this.#odd.set(folded, known === undefined || known === name ? name : null);
+    if (known === undefined) this.#odd.set(folded, [name]);
+    else known.push(name);
   }
 
-  /** True if one of the names differs from `name` by case or Unicode form alone. */
-  hasOtherSpelling(name: string): boolean {
+  /** One of the names that differs from `name` by case or Unicode form alone. */
+  otherSpelling(name: string): string | undefined {
     const folded = foldName(name);
-    if (folded !== name && this.#has(folded)) return true;
-    const odd = this.#odd.get(folded);
-    return odd !== undefined && odd !== name;
+    if (folded !== name && this.#has(folded)) return folded;
+    return this.#odd.get(folded)?.find((odd) => odd !== name);
   }
 
-  /** One of the names that fold to `folded` but do not begin `name`, which folds to more. */
-  hasOtherBeginning(name: string): boolean {
+  /** One of the names with which `name` would begin, were it not for case or Unicode form. */
+  otherBeginning(name: string): string | undefined {
     const folded = foldName(name);
     for (let length = 0; length <= folded.length; length++) {
       const beginning = folded.slice(0, length);
-      if (this.#has(beginning) && !name.startsWith(beginning)) return true;
-      const odd = this.#odd.get(beginning);
-      if (odd !== undefined && (odd === null || !name.startsWith(odd))) return true;
+      if (this.#has(beginning) && !name.startsWith(beginning)) return beginning;
+      const odd = this.#odd.get(beginning)?.find((one) => !name.startsWith(one));
+      if (odd !== undefined) return odd;
     }
-    return false;
+    return undefined;
   }
 }

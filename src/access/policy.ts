@@ -1,38 +1,14 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
-import { decidingEntry } from "./deciding-entry.ts";
+import { mayBeNarrowed } from "./boundaries.ts";
+import { decidingEntry, entriesInForce } from "./deciding-entry.ts";
+import type { Decision, DecisionContext, QueryDecision, Reason } from "./decision.ts";
 import { type EntryRole, isNarrowing } from "./grant.ts";
+import { decideNarrowedQuery } from "./narrowed-query.ts";
 import { EVERY_DATABASE, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { judgeName, judgeToken, type Subject } from "./subject.ts";
 import { DatabaseGrants, lastingGrant, standingGrant } from "./user-grants.ts";
-
-/** Why a decision came out as it did; the codes are stable. */
-export type Reason =
-  | "allowed"
-  | "no_grant"
-  | "role_insufficient"
-  | "grant_expired"
-  | "database_case_mismatch"
-  | "token_database"
-  | "token_read_only";
-
-/** The answer to one question of access, as data: audit, command line and HTTP show the same. */
-export interface Decision {
-  readonly allowed: boolean;
-  readonly reason: Reason;
-  /** The role that counts on this database, if the user has one. */
-  readonly role: EntryRole | undefined;
-  /** Which entry decided, such as `main`, `*` or `main.tickets`. */
-  readonly entry: string | undefined;
-}
-
-/** Who asks: a user, and the database its token is limited to (`*` for no limit). */
-export interface Subject {
-  readonly username: string;
-  readonly tokenDatabase: string;
-  /** True if its token is limited to reading. */
-  readonly tokenReadOnly?: boolean;
-}
 
 function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
   return { allowed: false, reason, role, entry };
@@ -42,17 +18,18 @@ function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
  * Decides whether `subject` may use `permission` on `database`. The entry for the named database
  * wins over the one for `*`. A name that differs only by case from one in the file is denied,
  * since an upstream may fold case.
+ *
+ * @param now epoch milliseconds; asked for only where something expires
  */
 export function decide(
   snapshot: Snapshot,
   subject: Subject,
   permission: PermissionClass,
   database: string,
+  now?: number,
 ): Decision {
-  if (subject.tokenDatabase !== EVERY_DATABASE && subject.tokenDatabase !== database) {
-    return deny("token_database");
-  }
-  if (subject.tokenReadOnly === true && permission !== "SELECT") return deny("token_read_only");
+  const limit = judgeToken(subject, permission, database);
+  if (limit !== undefined) return deny(limit);
   const grants = grantsOf(snapshot, subject.username);
   let entry = database;
   let grant = grants.get(database);
@@ -64,7 +41,7 @@ export function decide(
   }
   if (grant === undefined) return deny("no_grant");
   if (grant instanceof DatabaseGrants || (permission === "GRANT" && isNarrowing(grant))) {
-    return decideAmong(snapshot, subject, permission, database);
+    return decideAmong(snapshot, subject, permission, database, now ?? Date.now());
   }
   const { role } = grant;
   if (!roleAllows(role, permission)) return deny("role_insufficient", role, entry);
@@ -93,8 +70,8 @@ function decideAmong(
   { username }: Subject,
   permission: PermissionClass,
   database: string,
+  now: number,
 ): Decision {
-  const now = Date.now();
   const deciding = decidingEntry(snapshot, username, database, undefined, now);
   if (deciding === undefined) return deny("no_grant");
   const { name, isLapsed } = deciding;
@@ -106,7 +83,25 @@ function decideAmong(
   return { allowed: true, reason: "allowed", role, entry: name };
 }
 
-/** True if there is any database on which the subject may use `permission`. */
+/** True if there is anything on `database` for which the subject has the right `permission`. */
+export function mayUseOn(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+): boolean {
+  const { username } = subject;
+  const grants = grantsOf(snapshot, username);
+  if (!grants.isNarrowed || permission === "GRANT") {
+    return decide(snapshot, subject, permission, database).allowed;
+  }
+  if (judgeName(snapshot, subject, permission, database) !== undefined) return false;
+  return entriesInForce(grants, database, Date.now()).some(
+    ({ grant, isLapsed }) => !isLapsed && roleAllows(grant.role, permission),
+  );
+}
+
+/** True if there is anything anywhere for which the subject has the right `permission`. */
 export function mayUseAnywhere(
   snapshot: Snapshot,
   subject: Subject,
@@ -114,27 +109,33 @@ export function mayUseAnywhere(
 ): boolean {
   const { username, tokenDatabase } = subject;
   const databases = [tokenDatabase, ...grantsOf(snapshot, username).keys()];
-  return databases.some((database) => decide(snapshot, subject, permission, database).allowed);
+  return databases.some((database) => mayUseOn(snapshot, subject, permission, database));
 }
 
-/** The decision on a whole query: allowed only if every access in it is. */
-export interface QueryDecision {
-  readonly allowed: boolean;
-  /** One decision an access, up to and including the first that is denied. */
-  readonly decisions: readonly Decision[];
-}
-
-/** Decides on every access of `query`, in order, and stops at the first denial. */
-export function decideQuery(snapshot: Snapshot, subject: Subject, query: Query): QueryDecision {
-  const decisions: Decision[] = [];
-  for (const access of query.accesses) {
-    const { permissions, database } = access;
-    const decision = decideAll(snapshot, subject, permissions, database);
-    decisions.push(decision);
-    if (!decision.allowed) return { allowed: false, decisions };
+/**
+ * Decides on every access of `query`, in order, and stops at the first denial. A caller who may be
+ * narrowed (`mayBeNarrowed`) is judged by what the query says in detail, and denied without.
+ */
+export function decideQuery(
+  snapshot: Snapshot,
+  subject: Subject,
+  query: Query,
+  context: DecisionContext,
+): QueryDecision {
+  if (mayBeNarrowed(snapshot, subject.username, context)) {
+    return decideNarrowedQuery(snapshot, subject, query, context);
   }
-  return { allowed: decisions.length > 0, decisions };
+  const decisions: Decision[] = [];
+  for (const { permissions, database } of query.accesses) {
+    const decision = decideAll(snapshot, subject, permissions, database, context.now);
+    decisions.push(decision);
+    if (!decision.allowed) return { ...passed, allowed: false, reason: decision.reason, decisions };
+  }
+  if (decisions.length === 0) return { ...passed, allowed: false, reason: "no_grant", decisions };
+  return { ...passed, decisions };
 }
+
+const passed = { allowed: true, reason: "allowed", limits: [], approvals: [] } as const;
 
 /** Decides on several rights on one database: the first denial, or the last permission. */
 export function decideAll(
@@ -142,10 +143,11 @@ export function decideAll(
   subject: Subject,
   permissions: readonly PermissionClass[],
   database: string,
+  now?: number,
 ): Decision {
   let decision = deny("no_grant");
   for (const permission of permissions) {
-    decision = decide(snapshot, subject, permission, database);
+    decision = decide(snapshot, subject, permission, database, now);
     if (!decision.allowed) break;
   }
   return decision;

@@ -104,9 +104,25 @@ export class DatabaseGrants {
     return settle(place, grant) ? undefined : "table_taken";
   }
 
-  /** True if a table is named or fitted here that differs from this one by case alone. */
-  namesOtherwise(table: string): boolean {
-    return this.#folded.hasOtherSpelling(table) || this.patterns.folded.hasOtherBeginning(table);
+  /** The place of a table or a pattern, as it is written. */
+  placeOf(written: string): Place | undefined {
+    const prefix = prefixOf(written);
+    return prefix === undefined ? this.tables.get(written) : this.patterns.places.get(prefix);
+  }
+
+  /** Every place that is held: the whole without a name, tables and patterns with theirs. */
+  *places(): Generator<[string | undefined, Place], undefined> {
+    yield [undefined, this.whole];
+    yield* this.tables;
+    for (const [prefix, place] of this.patterns.places) yield [`${prefix}*`, place];
+  }
+
+  /** A table or a pattern here that means this one but for case. */
+  otherSpelling(table: string): string | undefined {
+    const name = this.#folded.otherSpelling(table);
+    if (name !== undefined) return name;
+    const prefix = this.patterns.folded.otherBeginning(table);
+    return prefix === undefined ? undefined : `${prefix}*`;
   }
 }
 

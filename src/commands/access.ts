@@ -1,7 +1,8 @@
 import { Argument, Command, InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planGrant, planRevoke } from "../access/administration.ts";
-import { type Decision, decideAll } from "../access/policy.ts";
+import type { Decision } from "../access/decision.ts";
+import { decideAll } from "../access/policy.ts";
 import { isDatabaseOrEvery, isExternalUsername } from "../access/records.ts";
 import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
 import { accessList, type Snapshot } from "../access/snapshot.ts";
@@ -102,7 +103,7 @@ function answerFor(snapshot: Snapshot, username: string, { reason }: Decision): 
   return user?.disabled ? "user_disabled" : reason;
 }
 
-const explanations: Record<Exclude<Answer, "allowed">, string> = {
+const explanations: Partial<Record<Answer, string>> = {
   no_grant: "there is no entry for this database, and none for *",
   role_insufficient: "the role is not enough",
   database_case_mismatch: "the file names this database in another case",
@@ -113,10 +114,11 @@ const explanations: Record<Exclude<Answer, "allowed">, string> = {
   user_disabled: "the user is disabled",
 };
 
-function explain(answer: Answer, { role, entry }: Decision): string {
+function explain(answer: Answer, decided: Decision): string {
+  const { role, entry } = decided;
   const deciding = `${role} by the entry for ${entry}`;
   if (answer === "allowed") return deciding;
-  const explanation = explanations[answer];
+  const explanation = explanations[answer] ?? decided.message ?? answer;
   return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
 }
 

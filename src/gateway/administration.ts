@@ -1,6 +1,6 @@
 import type { Change } from "../access/change.ts";
-import type { Subject } from "../access/policy.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import type { Subject } from "../access/subject.ts";
 import { type Caller, identify } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";

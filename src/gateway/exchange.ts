@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Subject } from "../access/policy.ts";
+import type { Subject } from "../access/subject.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";

@@ -1,4 +1,5 @@
-import { type Decision, decideQuery } from "../access/policy.ts";
+import type { Decision } from "../access/decision.ts";
+import { decideQuery } from "../access/policy.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
@@ -39,18 +40,23 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
  * @throws Refusal saying which rule denies it
  */
 export function judge(gateway: Gateway, exchange: Exchange, query: Query): Identity | undefined {
-  const { subject } = exchange.authenticated;
+  const { subject, principal } = exchange.authenticated;
   if (subject === undefined) {
     note(exchange, query, []);
     return undefined;
   }
-  const { allowed, decisions } = decideQuery(gateway.access.snapshot, subject, query);
+  const via = principal === undefined ? "query" : "mcp";
+  const context = { via, now: Date.now(), isEngine: false } as const;
+  const decided = decideQuery(gateway.access.snapshot, subject, query, context);
+  const { allowed, decisions, limits } = decided;
   note(exchange, query, decisions);
-  if (allowed) return identityOf(subject.username, query, decisions);
-  const reason = decisions.at(-1)?.reason ?? "no_grant";
+  const isKept = limits.length === 0 && !decisions.some(({ additions }) => additions?.length);
+  if (allowed && isKept) return identityOf(subject.username, query, decisions);
+  const { reason = "no_grant", message } = decisions.at(-1) ?? {};
   if (query.batch) {
     const detail = `Batch[${decisions.length - 1}]: ${reason}`;
     throw new Refusal("batch_member_denied", { detail });
   }
-  throw new Refusal(reason === "allowed" ? "no_grant" : reason);
+  const told = message === undefined ? {} : { message };
+  throw new Refusal(reason === "allowed" ? "not_narrowable" : reason, told);
 }

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
-import { type Decision, decide, decideAll, mayUseAnywhere } from "../access/policy.ts";
+import type { Decision } from "../access/decision.ts";
+import { decide, decideAll, mayUseAnywhere } from "../access/policy.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import type { AskedRight } from "../mcp/tools/tool.ts";

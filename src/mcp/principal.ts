@@ -1,4 +1,4 @@
-import type { Subject } from "../access/policy.ts";
+import type { Subject } from "../access/subject.ts";
 import type { McpScope } from "../oauth/server/protocol.ts";
 
 /** Who calls `/mcp`, whatever authorization server its token came from. */

@@ -1,5 +1,6 @@
 import t from "tap";
-import { type Decision, decide, decideQuery } from "../../src/access/policy.ts";
+import type { Decision } from "../../src/access/decision.ts";
+import { decide, decideQuery } from "../../src/access/policy.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
 import { type PermissionClass, permissionClasses } from "../../src/query/permissions.ts";
 import type { Access } from "../../src/query/query.ts";
@@ -96,6 +97,8 @@ t.test("a token opens its own database alone, whatever the file grants", (t) => 
   t.end();
 });
 
+const context = { via: "query", now: 0, isEngine: false } as const;
+
 function access(permission: PermissionClass, database: string): Access {
   return {
     operation: "X",
@@ -111,7 +114,7 @@ function access(permission: PermissionClass, database: string): Access {
 t.test("a query is allowed only if every access in it is", (t) => {
   const snapshot = snapshotOf("alice main ReadWrite", "alice logs ReadOnly");
   const ask = (...accesses: Access[]) =>
-    decideQuery(snapshot, unlimited("alice"), { batch: true, accesses });
+    decideQuery(snapshot, unlimited("alice"), { batch: true, accesses }, context);
   t.ok(ask(access("INSERT", "main"), access("SELECT", "logs")).allowed);
   const denied = ask(access("SELECT", "main"), access("INSERT", "logs"), access("SELECT", "main"));
   t.notOk(denied.allowed);

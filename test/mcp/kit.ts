@@ -3,7 +3,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
-import { type Decision, decide, decideAll, decideQuery } from "../../src/access/policy.ts";
+import type { Decision } from "../../src/access/decision.ts";
+import { decide, decideAll, decideQuery } from "../../src/access/policy.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { collectGrants, entriesIn } from "../../src/access/user-grants.ts";
@@ -116,7 +117,11 @@ export function askBy(snapshot: Snapshot, address: string) {
     body: Buffer,
     { largest }: { largest: number },
   ): Promise<QueryAnswer> => {
-    const { allowed, decisions } = decideQuery(snapshot, subject, scan(body, grammar));
+    const { allowed, decisions } = decideQuery(snapshot, subject, scan(body, grammar), {
+      via: "mcp",
+      now: Date.now(),
+      isEngine: false,
+    });
     if (!allowed) throw deniedBy(decisions.at(-1));
     const headers = { "content-type": "application/json" };
     const answer = await send(address, { method: "POST", path: "/query", headers }, body);

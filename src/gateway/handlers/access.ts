@@ -1,9 +1,9 @@
 import * as z from "zod";
 import { planGrant, planRevoke } from "../../access/administration.ts";
 import { maySeeGrants, requireManager } from "../../access/administration-rights.ts";
-import type { Subject } from "../../access/policy.ts";
 import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
 import { accessList, type Grant, type Snapshot } from "../../access/snapshot.ts";
+import type { Subject } from "../../access/subject.ts";
 import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendList, sendSuccess } from "../answer.ts";

@@ -1,10 +1,10 @@
 import * as z from "zod";
 import { planSetPassword } from "../../access/administration.ts";
 import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
-import type { Subject } from "../../access/policy.ts";
 import { isExternalUsername } from "../../access/records.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { accessList, type Snapshot } from "../../access/snapshot.ts";
+import type { Subject } from "../../access/subject.ts";
 import { credentialOf } from "../../identity/authenticate.ts";
 import { checkPassword, hashClientOf, logIn } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";

@@ -1,7 +1,6 @@
 import * as z from "zod";
 import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
 import { maySeeGrants, requireManager } from "../../access/administration-rights.ts";
-import type { Subject } from "../../access/policy.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/records.ts";
 import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
 import {
@@ -13,6 +12,7 @@ import {
   type UserView,
   viewUser,
 } from "../../access/snapshot.ts";
+import type { Subject } from "../../access/subject.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";

@@ -1,4 +1,4 @@
-import type { Decision } from "../../access/policy.ts";
+import type { Decision } from "../../access/decision.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { readText } from "../../json/members.ts";
 import { memoizeLast } from "../../memoize.ts";

@@ -1,0 +1,56 @@
+/** Permission boundaries: which of them a query meets. */
+
+import type { DecisionContext } from "./decision.ts";
+import type { Boundary } from "./grant.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
+
+/** A boundary as people call it: `mcp`, `mcp client=.. username=rita database=main`. */
+export function boundaryName({ via, client, username, database }: Boundary): string {
+  const parts = Object.entries({ client, username, database }).filter(
+    ([, value]) => value !== undefined,
+  );
+  return [via, ...parts.map(([key, value]) => `${key}=${value}`)].join(" ");
+}
+
+function concerns(
+  boundary: Boundary,
+  username: string,
+  { via, client }: Pick<DecisionContext, "via" | "client">,
+): boolean {
+  return (
+    boundary.via === via &&
+    (boundary.client === undefined || boundary.client === client) &&
+    (boundary.username === undefined || boundary.username === username)
+  );
+}
+
+/** The boundaries for a user on a database, in whatever case that is written. */
+export function boundariesFor(
+  { boundaries }: Snapshot,
+  username: string,
+  database: string,
+  context: Pick<DecisionContext, "via" | "client">,
+): readonly Boundary[] {
+  const folded = database.toLowerCase();
+  return boundaries.filter(
+    (boundary) =>
+      concerns(boundary, username, context) &&
+      (boundary.database === undefined || boundary.database.toLowerCase() === folded),
+  );
+}
+
+/**
+ * True if a user's queries may be judged by more than a role on a database: then they have to be
+ * scanned in detail. Looks nothing up but the user.
+ */
+export function mayBeNarrowed(
+  snapshot: Snapshot,
+  username: string,
+  context: Pick<DecisionContext, "via" | "client">,
+): boolean {
+  return (
+    grantsOf(snapshot, username).isNarrowed ||
+    (snapshot.boundaries.length > 0 &&
+      snapshot.boundaries.some((boundary) => concerns(boundary, username, context)))
+  );
+}

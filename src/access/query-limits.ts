@@ -1,0 +1,207 @@
+/** How many rows a query answers and changes: what is judged here, and what the database must keep. */
+
+import type { Operation } from "../query/operation-types.ts";
+import { type ColumnSpelling, pinnedValues } from "./conditions.ts";
+import type { DecidingEntry } from "./deciding-entry.ts";
+import type { Objection, QueryLimit } from "./decision.ts";
+import type { Grant, Limits } from "./grant.ts";
+
+/** An entry or a boundary that limits. */
+export interface Limiter {
+  readonly limits: Limits;
+  /** The entry, or the boundary as people call it. */
+  readonly by: Pick<Objection, "entry" | "boundary">;
+}
+
+/** What an operation does to numbers of rows; undefined where that is not known before. */
+export interface Extent {
+  /** True for a Select of rows that says no limit. */
+  readonly isUnlimited: boolean;
+  /** Rows that a Select answers at most. */
+  readonly selected: number;
+  /** Rows of `returning` and Preview. */
+  readonly returned: number | undefined;
+  readonly changed: number | undefined;
+}
+
+const nothing: Extent = { isUnlimited: false, selected: 0, returned: 0, changed: 0 };
+
+function selectExtent({ fields }: Operation<"Select">): Extent {
+  const { aggregate, group_by: groups, limit } = fields;
+  const rows = aggregate !== undefined && groups === undefined ? Math.min(1, limit ?? 1) : limit;
+  return { ...nothing, isUnlimited: rows === undefined, selected: rows ?? 0 };
+}
+
+/** Rows that the columns of `require_where` leave an operation at most; undefined if any are free. */
+function pinnedRows(
+  { fields }: Operation<"Update" | "Delete">,
+  { requireWhere = [] }: Grant,
+  spelling: ColumnSpelling,
+): number | undefined {
+  if (requireWhere.length === 0) return undefined;
+  let rows = 1;
+  for (const column of requireWhere) {
+    rows *= pinnedValues(fields.where, column, spelling) ?? Number.POSITIVE_INFINITY;
+  }
+  return rows;
+}
+
+/**
+ * How many rows an operation answers and changes.
+ *
+ * @param isEngine whether the database counts what is not known before, and takes it back
+ */
+export function extentOf(
+  operation: Operation,
+  isPreview: boolean,
+  grant: Grant,
+  spelling: ColumnSpelling,
+  isEngine: boolean,
+): Extent {
+  switch (operation.name) {
+    case "Select":
+      return selectExtent(operation);
+    case "Insert":
+    case "Upsert": {
+      const changed = operation.fields.values.length;
+      const answers = isPreview || operation.fields.returning !== undefined;
+      return { ...nothing, changed, returned: answers ? (isEngine ? undefined : changed) : 0 };
+    }
+    case "Update":
+    case "Delete": {
+      const changed = isEngine ? undefined : pinnedRows(operation, grant, spelling);
+      const answers = isPreview || operation.fields.returning !== undefined;
+      return { ...nothing, changed, returned: answers ? changed : 0 };
+    }
+    default:
+      return nothing;
+  }
+}
+
+/** What the elements under one limiter come to. */
+interface Tally {
+  selected: number;
+  changed: number;
+  /** The elements that change rows or answer changed ones, and whether it is known how many. */
+  readonly changing: number[];
+  readonly returning: number[];
+  isChangeKnown: boolean;
+}
+
+/** Adds up what the elements of a query do, by whom they are limited. */
+export class LimitTally {
+  readonly #tallies = new Map<Limits, Tally>();
+  readonly #isEngine: boolean;
+
+  constructor(isEngine: boolean) {
+    this.#isEngine = isEngine;
+  }
+
+  #of(limits: Limits): Tally {
+    let tally = this.#tallies.get(limits);
+    if (tally === undefined) {
+      tally = { selected: 0, changed: 0, changing: [], returning: [], isChangeKnown: true };
+      this.#tallies.set(limits, tally);
+    }
+    return tally;
+  }
+
+  /** Adds an element to what a limiter limits; what is wrong with it, if anything is. */
+  add(element: number, extent: Extent, limiter: Limiter): Objection | undefined {
+    const tally = this.#of(limiter.limits);
+    return (
+      this.#addRows(element, extent, limiter, tally) ??
+      this.#addChanges(element, extent, limiter, tally)
+    );
+  }
+
+  #addRows(
+    element: number,
+    { isUnlimited, selected, returned }: Extent,
+    limiter: Limiter,
+    tally: Tally,
+  ): Objection | undefined {
+    const { maxRows } = limiter.limits;
+    if (maxRows === undefined) return undefined;
+    if (isUnlimited) {
+      const message = `Say a limit of at most ${maxRows} rows; go on with after or offset`;
+      return { reason: "limit_required", message, ...limiter.by };
+    }
+    if (returned === undefined) tally.returning.push(element);
+    if (returned === undefined && !this.#isEngine) {
+      const message = `Leave out returning: at most ${maxRows} rows may be answered, and this database cannot be told so`;
+      return { reason: "not_narrowable", message, ...limiter.by };
+    }
+    tally.selected += selected + (returned ?? 0);
+    if (tally.selected <= maxRows) return undefined;
+    const message = `At most ${maxRows} rows may be answered, by all elements of a Batch together: lower the limit, and go on with after or offset`;
+    return { reason: "limit_too_high", message, ...limiter.by };
+  }
+
+  #addChanges(
+    element: number,
+    { changed }: Extent,
+    limiter: Limiter,
+    tally: Tally,
+  ): Objection | undefined {
+    const { maxChanges } = limiter.limits;
+    if (maxChanges === undefined) return undefined;
+    if (changed === undefined || changed > 0) tally.changing.push(element);
+    if (changed === undefined) tally.isChangeKnown = false;
+    tally.changed += changed ?? 0;
+    if (tally.changed <= maxChanges) return undefined;
+    const message = `At most ${maxChanges} rows may be changed, by all elements of a Batch together: send fewer`;
+    return { reason: "too_many_changes", message, ...limiter.by };
+  }
+
+  /** What the database must keep. */
+  limits(): QueryLimit[] {
+    return Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
+      ...(maxChanges === undefined || tally.isChangeKnown
+        ? []
+        : [{ elements: tally.changing, changes: maxChanges }]),
+      ...(maxRows === undefined || tally.returning.length === 0
+        ? []
+        : [{ elements: tally.returning, rows: maxRows - tally.selected }]),
+    ]).flat();
+  }
+}
+
+/**
+ * What is wrong with the `where` of an Update or Delete, if anything is: it has to pin what its
+ * entry demands, and, before a database that is told no limits, few enough rows.
+ */
+export function judgePins(
+  operation: Operation<"Update" | "Delete">,
+  entry: DecidingEntry,
+  limiters: readonly Limiter[],
+  spelling: ColumnSpelling,
+  isEngine: boolean,
+): Objection | undefined {
+  const { requireWhere = [] } = entry.grant;
+  const free = requireWhere.filter(
+    (column) => pinnedValues(operation.fields.where, column, spelling) === undefined,
+  );
+  const [first] = free;
+  if (first !== undefined) {
+    const message = `Say in where which rows are meant, by = or IN of text or whole numbers, at the top or in its top-level "and", for: ${free.join(", ")}`;
+    return { reason: "where_required", message, entry };
+  }
+  if (isEngine) return undefined;
+  const rows = pinnedRows(operation, entry.grant, spelling);
+  const limiter = limiters.find(
+    ({ limits: { maxChanges } }) =>
+      maxChanges !== undefined && !(rows !== undefined && rows <= maxChanges),
+  );
+  if (limiter === undefined) return undefined;
+  const most = limiter.limits.maxChanges;
+  const remedy =
+    rows === undefined
+      ? "this database counts none, so the entry needs require_where on a unique key"
+      : `pin at most ${most}, by ${requireWhere.join(", ")}`;
+  return {
+    reason: "where_required",
+    message: `At most ${most} rows may be changed: ${remedy}`,
+    ...limiter.by,
+  };
+}

@@ -1,0 +1,188 @@
+/** Row filters: what they mean for a caller, and whether rows and queries keep to them. */
+
+import { quoteName } from "../json/fault.ts";
+import type { CellValue, Condition, Row } from "../query/operation-types.ts";
+import { areEqual, type ColumnSpelling, isColumn, isWhole, termsOf } from "./conditions.ts";
+import type { Objection } from "./decision.ts";
+import type { AttributeValue, Literal, RowComparison, RowCondition } from "./grant.ts";
+import type { User } from "./snapshot.ts";
+
+/** A condition of a row filter with the caller's attributes put in. */
+export interface ResolvedCondition {
+  readonly column: string;
+  readonly cmp: RowComparison;
+  readonly value: Literal | readonly Literal[];
+}
+
+/** Who the attributes are of. */
+export interface AttributeOwner {
+  readonly username: string;
+  readonly record: User | undefined;
+}
+
+/** The attribute that a value refers to; undefined if it stands for itself. */
+export function attributeIn(value: Literal): string | undefined {
+  return typeof value === "string" && value.startsWith("@") && !value.startsWith("@@")
+    ? value.slice(1)
+    : undefined;
+}
+
+function attributeOf({ username, record }: AttributeOwner, name: string) {
+  return name === "username" ? username : record?.attributes?.get(name);
+}
+
+function isList(value: AttributeValue): value is readonly Literal[] {
+  return Array.isArray(value);
+}
+
+/** The value that a literal stands for; undefined for an attribute that the caller lacks. */
+function meaningOf(literal: Literal, owner: AttributeOwner): AttributeValue | undefined {
+  const name = attributeIn(literal);
+  if (name !== undefined) return attributeOf(owner, name);
+  return typeof literal === "string" && literal.startsWith("@@") ? literal.slice(1) : literal;
+}
+
+/** True if a comparison can be made with such a value. */
+function fits(cmp: RowComparison, value: AttributeValue): boolean {
+  if (cmp === "IN") return isList(value);
+  if (isList(value)) return false;
+  return cmp === "=" || cmp === "!=" || isWhole(value);
+}
+
+function resolveOne(
+  { column, cmp, value }: RowCondition,
+  owner: AttributeOwner,
+): ResolvedCondition | undefined {
+  const single = (literal: Literal) => {
+    const found = meaningOf(literal, owner);
+    return found === undefined || isList(found) ? [] : [found];
+  };
+  const resolved = isList(value) ? value.flatMap(single) : meaningOf(value, owner);
+  if (resolved === undefined || !fits(cmp, resolved)) return undefined;
+  if (isList(value) && isList(resolved) && resolved.length !== value.length) return undefined;
+  return { column, cmp, value: resolved };
+}
+
+const kinds: Record<RowComparison, string> = {
+  "=": "a single value",
+  "!=": "a single value",
+  ">": "a whole number",
+  ">=": "a whole number",
+  "<": "a whole number",
+  "<=": "a whole number",
+  IN: "a list",
+};
+
+/** A row filter with the caller's attributes put in, or `attribute_missing`. */
+export function resolveFilter(
+  filter: readonly RowCondition[],
+  owner: AttributeOwner,
+): readonly ResolvedCondition[] | Objection {
+  const resolved: ResolvedCondition[] = [];
+  for (const condition of filter) {
+    const one = resolveOne(condition, owner);
+    if (one === undefined) {
+      const { column, cmp, value } = condition;
+      const name = isList(value) ? value.find((part) => attributeIn(part)) : value;
+      const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, and ${owner.username} has no such attribute that is ${kinds[cmp]}: an administrator sets it`;
+      return { reason: "attribute_missing", message };
+    }
+    resolved.push(one);
+  }
+  return resolved;
+}
+
+/** True if a cell fulfils the condition whatever the database's rules of comparison. */
+export function isSatisfied({ cmp, value }: ResolvedCondition, cell: CellValue): boolean {
+  if (isList(value)) return cmp === "IN" && value.some((one) => areEqual(one, cell));
+  if (cmp === "=") return areEqual(value, cell);
+  if (cmp === "!=") {
+    const isComparable = isWhole(value) ? isWhole(cell) : typeof cell === typeof value;
+    return isComparable && !areEqual(value, cell);
+  }
+  if (!isWhole(value) || !isWhole(cell)) return false;
+  const [held, bound] = [BigInt(cell), BigInt(value)];
+  if (cmp === ">") return held > bound;
+  if (cmp === ">=") return held >= bound;
+  if (cmp === "<") return held < bound;
+  return cmp === "<=" && held <= bound;
+}
+
+function literalText(value: Literal): string {
+  return typeof value === "string" ? JSON.stringify(value) : String(value);
+}
+
+function valueText(value: AttributeValue): string {
+  return isList(value) ? `[${value.map(literalText).join(",")}]` : literalText(value);
+}
+
+/** The condition as JSON, as it goes into a `where`. */
+export function conditionText(
+  { column, cmp, value }: ResolvedCondition,
+  { table, isQualified }: ColumnSpelling,
+): string {
+  const name = JSON.stringify(isQualified ? `${table}.${column}` : column);
+  return `{"column":${name},"cmp":"${cmp}","value":${valueText(value)}}`;
+}
+
+function isSameValue(one: AttributeValue, other: CellValue): boolean {
+  if (!isList(one)) return areEqual(one, other);
+  return (
+    Array.isArray(other) &&
+    other.length === one.length &&
+    one.every((part, at) => areEqual(part, other[at] ?? null))
+  );
+}
+
+/** True if a `where` demands the condition already, of every row. */
+export function isDemanded(
+  { column, cmp, value }: ResolvedCondition,
+  where: Condition | null | undefined,
+  spelling: ColumnSpelling,
+): boolean {
+  return termsOf(where).some(
+    (term) =>
+      term.cmp === cmp && isColumn(term.column, column, spelling) && isSameValue(value, term.value),
+  );
+}
+
+function denied({ column, cmp, value }: ResolvedCondition, problem: string): Objection {
+  const wanted = `${quoteName(column)} ${cmp} ${valueText(value)}`;
+  return { reason: "row_denied", message: `${problem}: what is written must fulfil ${wanted}` };
+}
+
+/** What is wrong with rows that are added, if anything is. */
+export function judgeRows(
+  rows: readonly Row[],
+  conditions: readonly ResolvedCondition[],
+): Objection | undefined {
+  for (const [index, row] of rows.entries()) {
+    for (const condition of conditions) {
+      const { column } = condition;
+      if (!Object.hasOwn(row, column)) {
+        return denied(condition, `values[${index}] leaves out ${quoteName(column)}`);
+      }
+      if (!isSatisfied(condition, row[column] ?? null)) {
+        return denied(condition, `values[${index}] is not within the rows that may be written`);
+      }
+    }
+  }
+  return undefined;
+}
+
+/** What is wrong with an Update's `set` and `add`, if anything is. */
+export function judgeUpdate(
+  { set = {}, add = {} }: { readonly set?: Row; readonly add?: Row },
+  conditions: readonly ResolvedCondition[],
+): Objection | undefined {
+  for (const condition of conditions) {
+    const { column } = condition;
+    if (Object.hasOwn(add, column)) {
+      return denied(condition, `${quoteName(column)} cannot be added to`);
+    }
+    if (Object.hasOwn(set, column) && !isSatisfied(condition, set[column] ?? null)) {
+      return denied(condition, `set ${quoteName(column)} to another value`);
+    }
+  }
+  return undefined;
+}

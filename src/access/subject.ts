@@ -1,0 +1,36 @@
+import type { PermissionClass } from "../query/permissions.ts";
+import type { Reason } from "./decision.ts";
+import { EVERY_DATABASE } from "./roles.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+/** Who asks: a user, and the database its token is limited to (`*` for no limit). */
+export interface Subject {
+  readonly username: string;
+  readonly tokenDatabase: string;
+  /** True if its token is limited to reading. */
+  readonly tokenReadOnly?: boolean;
+}
+
+/** Why a token does not open a right on a database, whatever its user may do there. */
+export function judgeToken(
+  { tokenDatabase, tokenReadOnly }: Subject,
+  permission: PermissionClass,
+  database: string,
+): Reason | undefined {
+  if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) return "token_database";
+  return tokenReadOnly === true && permission !== "SELECT" ? "token_read_only" : undefined;
+}
+
+/** The same, and why a database cannot be meant: the file names it in another case. */
+export function judgeName(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+): Reason | undefined {
+  const known = snapshot.databases.get(database.toLowerCase());
+  const isOther = known !== undefined && known !== database;
+  return (
+    judgeToken(subject, permission, database) ?? (isOther ? "database_case_mismatch" : undefined)
+  );
+}
