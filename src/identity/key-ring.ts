@@ -91,15 +91,12 @@ export async function openKeyRing(
   algorithm: SigningAlgorithm,
   onReplaced?: () => void,
 ): Promise<KeyRing> {
-  try {
-    return await loadKeyRing(store, algorithm);
-  } catch (error) {
-    if (!(error instanceof KeysMissingError)) throw error;
+  if (signerOf(await store.read(), algorithm) === undefined) {
     const hadOthers = await store.hadKeys();
     await ensureSigner(store, algorithm);
     if (hadOthers) onReplaced?.();
-    return loadKeyRing(store, algorithm);
   }
+  return loadKeyRing(store, algorithm);
 }
 
 /** The ring without the keys that were deleted; all of it while the signer is among those. */

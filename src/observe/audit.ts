@@ -1,19 +1,8 @@
 import { closeSync, openSync } from "node:fs";
-import { type DestinationStream, pino } from "pino";
+import { pino } from "pino";
 import { isoTime } from "../clock.ts";
 import { memoize } from "../memoize.ts";
 import { LineWriter, type Log } from "./log.ts";
-
-/** The file of the audit, while it is open. */
-interface AuditFile {
-  readonly stream: DestinationStream;
-  /** True while lines cannot be written: they belong into the log then. */
-  readonly isFailing: boolean;
-  /** Opens the file again, after it was moved away; if that fails, the old one goes on. */
-  reopen(): void;
-  /** Writes what is still to be written. */
-  close(): void;
-}
 
 const MODE = 0o600;
 /** Bytes of lines that are kept while they cannot be written. */
@@ -34,7 +23,7 @@ function reasonOf(error: unknown): string {
  *
  * @throws Error if it cannot be opened now
  */
-function openAuditFile(file: string, log: Log): AuditFile {
+function openAuditFile(file: string, log: Log) {
   try {
     requireWritable(file);
   } catch (cause) {
@@ -55,9 +44,11 @@ function openAuditFile(file: string, log: Log): AuditFile {
   });
   return {
     stream,
+    /** True while lines cannot be written: they belong into the log then. */
     get isFailing() {
       return isFailing;
     },
+    /** Opens the file again, after it was moved away; if that fails, the old one goes on. */
     reopen() {
       try {
         requireWritable(file);

@@ -102,7 +102,24 @@ export interface TokenMetrics {
   readonly refused: number;
 }
 
-function gauge(register: Registry, name: string, help: string, read: () => number): void {
+/** A counter that learns what was counted when it is read. */
+export function counter<Label extends string>(
+  register: Registry,
+  name: string,
+  help: string,
+  labelNames: Label[],
+  collect: (counter: Counter<Label>) => void,
+): void {
+  new Counter({
+    ...{ name, help, labelNames, registers: [register] },
+    collect() {
+      collect(this);
+    },
+  });
+}
+
+/** A gauge that looks when it is read. */
+export function gauge(register: Registry, name: string, help: string, read: () => number): void {
   new Gauge({
     name,
     help,
@@ -126,30 +143,14 @@ export function registerUpstream(
   gauge(register, `${prefix}_queries_waiting`, "Queries that wait for a connection", () => {
     return metrics.waiting;
   });
-  new TimesHistogram(
-    {
-      name: `${prefix}_wait_seconds`,
-      help: "Time that queries waited for a connection, of those that had to",
-      register,
-    },
-    metrics.waits,
-  );
-  new TimesHistogram(
-    {
-      name: `${prefix}_answer_seconds`,
-      help: "Time from sending a query up to the head of its answer",
-      register,
-    },
-    metrics.answers,
-  );
-  new Counter({
-    name: `${prefix}_answers_cut_total`,
-    help: "Answers of the upstream that broke off after they had begun",
-    registers: [register],
-    collect() {
-      this.reset();
-      this.inc(metrics.cut);
-    },
+  const waits = "Time that queries waited for a connection, of those that had to";
+  new TimesHistogram(register, `${prefix}_wait_seconds`, waits, metrics.waits);
+  const answers = "Time from sending a query up to the head of its answer";
+  new TimesHistogram(register, `${prefix}_answer_seconds`, answers, metrics.answers);
+  const cut = "Answers of the upstream that broke off after they had begun";
+  counter(register, `${prefix}_answers_cut_total`, cut, [], (total) => {
+    total.reset();
+    total.inc(metrics.cut);
   });
   new Gauge({
     name: `${prefix}_up`,
@@ -169,22 +170,17 @@ export function registerHashing(register: Registry, metrics: HashMetrics): void 
   gauge(register, "gatehouse_hashes_waiting", "Logins that wait for their turn to hash", () => {
     return metrics.waiting;
   });
-  const name = "gatehouse_hash_seconds";
-  new TimesHistogram({ name, help: "Time that one password hash took", register }, metrics.times);
+  const took = "Time that one password hash took";
+  new TimesHistogram(register, "gatehouse_hash_seconds", took, metrics.times);
 }
 
 export function registerTokens(register: Registry, metrics: TokenMetrics): void {
-  new Counter({
-    name: "gatehouse_token_checks_total",
-    help: "Login tokens that were shown, by what it took to tell whether they are good",
-    labelNames: ["result"],
-    registers: [register],
-    collect() {
-      const { remembered, verified, refused } = metrics;
-      this.reset();
-      for (const [result, count] of Object.entries({ remembered, verified, refused })) {
-        this.inc({ result }, count);
-      }
-    },
+  const help = "Login tokens that were shown, by what it took to tell whether they are good";
+  counter(register, "gatehouse_token_checks_total", help, ["result"], (total) => {
+    const { remembered, verified, refused } = metrics;
+    total.reset();
+    for (const [result, count] of Object.entries({ remembered, verified, refused })) {
+      total.inc({ result }, count);
+    }
   });
 }

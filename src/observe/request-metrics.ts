@@ -1,4 +1,5 @@
-import { Counter, Gauge, type Registry } from "prom-client";
+import type { Registry } from "prom-client";
+import { counter, gauge } from "./component-metrics.ts";
 import { CountsByLabels, UserCounts } from "./request-counts.ts";
 import { TimesByLabel, TimesHistogram } from "./time-histogram.ts";
 
@@ -39,25 +40,14 @@ export class RequestMetrics {
   #inFlight = 0;
 
   constructor(register: Registry) {
-    this.#registerCounts([register]);
-    new TimesHistogram(
-      {
-        name: "gatehouse_request_duration_seconds",
-        help: "Time from the head of a request to the end of its answer",
-        register,
-      },
-      this.#durations,
-      "route",
-    );
-    new TimesHistogram(
-      {
-        name: "gatehouse_request_gateway_seconds",
-        help: "Time from the head of a request until it goes up, or is answered without that",
-        register,
-      },
-      this.#gatewayTimes,
-      "route",
-    );
+    this.#registerCounts(register);
+    const duration = "Time from the head of a request to the end of its answer";
+    const name = "gatehouse_request_duration_seconds";
+    new TimesHistogram(register, name, duration, this.#durations, "route");
+    const gatewayTime =
+      "Time from the head of a request until it goes up, or is answered without that";
+    const gatewayName = "gatehouse_request_gateway_seconds";
+    new TimesHistogram(register, gatewayName, gatewayTime, this.#gatewayTimes, "route");
   }
 
   /** A request is served. */
@@ -92,57 +82,26 @@ export class RequestMetrics {
     this.#failures.set(kind, (this.#failures.get(kind) ?? 0) + 1);
   }
 
-  #registerCounts(registers: Registry[]): void {
-    const requests = this.#requests;
-    const decisions = this.#decisions;
-    const failures = this.#failures;
-    const users = this.#users;
-    const inFlight = () => this.#inFlight;
-    new Counter({
-      name: "gatehouse_requests_total",
-      help: "Requests answered, by route, status and reason",
-      labelNames: requests.names,
-      registers,
-      collect() {
-        requests.moveTo(this);
-      },
+  #registerCounts(register: Registry): void {
+    const requests = "Requests answered, by route, status and reason";
+    counter(register, "gatehouse_requests_total", requests, this.#requests.names, (total) =>
+      this.#requests.moveTo(total),
+    );
+    const decisions = "Decisions on requests, by what was asked for and the rule that decided";
+    counter(register, "gatehouse_decisions_total", decisions, this.#decisions.names, (total) =>
+      this.#decisions.moveTo(total),
+    );
+    const failures = "Requests that failed at the upstream, by kind";
+    counter(register, "gatehouse_upstream_failures_total", failures, ["kind"], (total) => {
+      // Also those that have not happened, so that the first one is seen as a rise.
+      for (const kind of upstreamFailures) total.inc({ kind }, this.#failures.get(kind) ?? 0);
+      this.#failures.clear();
     });
-    new Counter({
-      name: "gatehouse_decisions_total",
-      help: "Decisions on requests, by what was asked for and the rule that decided",
-      labelNames: decisions.names,
-      registers,
-      collect() {
-        decisions.moveTo(this);
-      },
-    });
-    new Counter({
-      name: "gatehouse_upstream_failures_total",
-      help: "Requests that failed at the upstream, by kind",
-      labelNames: ["kind"],
-      registers,
-      collect() {
-        // Also those that have not happened, so that the first one is seen as a rise.
-        for (const kind of upstreamFailures) this.inc({ kind }, failures.get(kind) ?? 0);
-        failures.clear();
-      },
-    });
-    new Counter({
-      name: "gatehouse_user_requests_total",
-      help: "Decided requests by user, for a bounded number of users",
-      labelNames: ["user", "decision"],
-      registers,
-      collect() {
-        users.moveTo(this);
-      },
-    });
-    new Gauge({
-      name: "gatehouse_requests_in_flight",
-      help: "Requests that are served just now",
-      registers,
-      collect() {
-        this.set(inFlight());
-      },
-    });
+    const users = "Decided requests by user, for a bounded number of users";
+    counter(register, "gatehouse_user_requests_total", users, ["user", "decision"], (total) =>
+      this.#users.moveTo(total),
+    );
+    const inFlight = "Requests that are served just now";
+    gauge(register, "gatehouse_requests_in_flight", inFlight, () => this.#inFlight);
   }
 }

@@ -46,26 +46,24 @@ export class TimesByLabel extends Map<string, Times> {
   }
 }
 
-/** What a histogram is called and means, and where it is registered. */
-export interface HistogramNames {
-  readonly name: string;
-  readonly help: string;
-  readonly register: Registry;
-}
-
 /**
  * Times as Prometheus reads them. The histogram of the library costs as much for each observation
  * as all the rest that is noted of a request, so this one is only ever read.
  */
 export class TimesHistogram extends Histogram<string> {
-  readonly #names: HistogramNames;
+  readonly #names: { readonly name: string; readonly help: string };
   readonly #times: () => Iterable<[labels: Readonly<Record<string, string>>, times: Times]>;
 
   /** @param label the name that tells the times apart, if they are by label */
-  constructor(names: HistogramNames, times: Times | TimesByLabel, label = "") {
-    const { name, help, register } = names;
+  constructor(
+    register: Registry,
+    name: string,
+    help: string,
+    times: Times | TimesByLabel,
+    label = "",
+  ) {
     super({ name, help, buckets: bounds, registers: [register] });
-    this.#names = names;
+    this.#names = { name, help };
     this.#times = () =>
       times instanceof Times
         ? [[{}, times]]

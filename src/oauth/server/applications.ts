@@ -2,12 +2,10 @@ import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { findUser } from "./accounts.ts";
 import { connectionsOf, isConnected } from "./connections.ts";
-import { OAuthProblem, readForm } from "./http.ts";
-import { describeClient, type InteractionContext } from "./interaction-context.ts";
-import { failureView, judgeLogin, type LoginFailure, retryHeaders } from "./login.ts";
+import { OAuthProblem, readForm, seeOther } from "./http.ts";
+import { describeClient, type InteractionContext, sendPage } from "./interaction-context.ts";
+import { judgeLogin, type LoginFailure, sendLogin } from "./login.ts";
 import { type ApplicationView, applicationsPage } from "./pages/applications.ts";
-import { loginPage } from "./pages/login.ts";
-import { pageHeaders } from "./pages/page.ts";
 import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 
 /** Names the browser to which the login page was given, for the time until somebody is logged in. */
@@ -43,20 +41,8 @@ async function meet(
   return { request, response, cookies, browser, session, username: user?.username };
 }
 
-function sendPage(
-  { response }: Visitor,
-  status: number,
-  page: string,
-  headers: Record<string, string> = {},
-): void {
-  response.writeHead(status, { ...pageHeaders(undefined), ...headers });
-  response.end(page);
-}
-
 function goBack({ options }: InteractionContext, { response }: Visitor): void {
-  const Location = options.issuer + endpoints.applications;
-  response.writeHead(303, { Location, "Content-Length": "0", "Cache-Control": "no-store" });
-  response.end();
+  seeOther(response, options.issuer + endpoints.applications);
 }
 
 /** What the form of a page is bound to: the login, or before one the browser. */
@@ -66,10 +52,7 @@ function formNameOf({ browser, session, username }: Visitor): string {
 
 function showLogin({ guard }: InteractionContext, visitor: Visitor, failure?: LoginFailure): void {
   visitor.cookies.set(BROWSER_COOKIE, visitor.browser, browserCookie);
-  const csrf = guard.tokenFor(formNameOf(visitor));
-  const page = loginPage({ csrf, ...failureView(failure) });
-  const headers = failure === undefined ? undefined : retryHeaders(failure.refusal);
-  sendPage(visitor, failure?.refusal.status ?? 200, page, headers);
+  sendLogin(visitor.response, guard.tokenFor(formNameOf(visitor)), undefined, failure);
 }
 
 /** What a user is shown: one entry for each app, with all that it was allowed. */
@@ -91,7 +74,7 @@ async function showApplications(
 ): Promise<void> {
   const csrf = context.guard.tokenFor(formNameOf(visitor));
   const applications = await applicationsOf(context, username);
-  sendPage(visitor, 200, applicationsPage({ csrf, username, applications }));
+  sendPage(visitor.response, applicationsPage({ csrf, username, applications }));
 }
 
 async function logIn(

@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
 import { addressKey } from "../../identity/throttle.ts";
@@ -11,6 +10,7 @@ import {
   isClientRedirect,
   readClientMetadata,
 } from "./client-metadata.ts";
+import type { Endpoint } from "./endpoints.ts";
 import { OAuthProblem, readForm, readJson, sendJson, tooMany } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { lifetimes } from "./protocol.ts";
@@ -19,9 +19,6 @@ import type { AccessTokens, GrantedToken } from "./tokens.ts";
 
 /** How many registered clients are kept at one time. */
 export const clientBounds: ClientBounds = { unused: 1000, used: 10_000 };
-
-/** Takes registrations (RFC 7591) of public clients. */
-export type Registration = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 function readRequest(body: unknown, appSchemes: readonly string[]) {
   try {
@@ -32,14 +29,14 @@ function readRequest(body: unknown, appSchemes: readonly string[]) {
   }
 }
 
-/** Opens registration, within its bounds. */
+/** Takes registrations (RFC 7591) of public clients, within its bounds. */
 export function createRegistration(
   options: Pick<
     AuthorizationServerOptions,
     "originOf" | "onEvent" | "appSchemes" | "openLimit" | "registrationsPerHour"
   >,
   store: Pick<StateStore, "makeRoom" | "put">,
-): Registration {
+): Endpoint {
   const { originOf, onEvent, appSchemes, openLimit, registrationsPerHour } = options;
   const limit = openLimit("registrations", {
     perAddress: registrationsPerHour,
@@ -53,10 +50,7 @@ export function createRegistration(
     const metadata = readRequest(await readJson(request), appSchemes);
     await store.makeRoom(clientBounds);
     const issuedAt = epochSeconds();
-    const record = {
-      ...clientRecord(randomUUID(), metadata),
-      client_id_issued_at: issuedAt,
-    };
+    const record = { ...clientRecord(randomUUID(), metadata), client_id_issued_at: issuedAt };
     await store.put("Client", record.client_id, {
       payload: JSON.stringify(record),
       grantId: undefined,
@@ -72,9 +66,6 @@ export function createRegistration(
     sendJson(response, 201, record);
   };
 }
-
-/** Takes revocations (RFC 7009). */
-export type Revocation = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /** What a revocation works on. */
 export interface RevocationContext {
@@ -104,10 +95,10 @@ async function isClient(provider: Provider, clientId: string): Promise<boolean> 
 }
 
 /**
- * Revokes what the client shows: an access token alone, or a refresh token with the whole grant
+ * Revokes (RFC 7009) what the client shows: an access token alone, or a refresh token with the whole grant
  * behind it. A token of another client, or of nobody, is answered the same and stays as it is.
  */
-export function createRevocation(context: RevocationContext): Revocation {
+export function createRevocation(context: RevocationContext): Endpoint {
   const { provider, store, accessTokens, onEvent } = context;
 
   async function revoke(token: string, clientId: string): Promise<void> {

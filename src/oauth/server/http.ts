@@ -42,6 +42,12 @@ export function sendJson(
   response.end(JSON.stringify(body));
 }
 
+/** Sends a browser elsewhere, by GET (RFC 9110, section 15.4.4). */
+export function seeOther(response: ServerResponse, location: string): void {
+  const headers = { Location: location, "Content-Length": "0", "Cache-Control": "no-store" };
+  response.writeHead(303, headers).end();
+}
+
 /** Sends a problem in the shape that OAuth clients read. */
 export function sendProblem(response: ServerResponse, problem: OAuthProblem): void {
   const { status, code, message, headers } = problem;

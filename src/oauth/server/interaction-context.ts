@@ -55,15 +55,15 @@ export function viewClient(
   return { ...describeClient(options, clientId, clientName), redirectUri };
 }
 
-/** Sends a page of an interaction. */
+/** Sends a page. @param redirectUri where a form of it leads at last, if to a client */
 export function sendPage(
-  { response, view }: Visit,
-  status: number,
+  response: ServerResponse,
   page: string,
+  redirectUri?: string,
+  status = 200,
   headers: Readonly<Record<string, string>> = {},
 ): void {
-  response.writeHead(status, { ...pageHeaders(view.redirectUri), ...headers });
-  response.end(page);
+  response.writeHead(status, { ...pageHeaders(redirectUri), ...headers }).end(page);
 }
 
 /** Ends an interaction with an error that the client is told (RFC 6749, section 4.1.2.1). */

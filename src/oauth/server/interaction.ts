@@ -10,7 +10,7 @@ import {
   knownScopes,
   toDetail,
 } from "./connections.ts";
-import { OAuthProblem, readForm } from "./http.ts";
+import { OAuthProblem, readForm, seeOther } from "./http.ts";
 import {
   type InteractionContext,
   refuse,
@@ -43,7 +43,7 @@ async function showConsent(context: InteractionContext, visit: Visit): Promise<v
     choices: choices(context, visit),
     last: connections.find(({ clientId }) => clientId === client.clientId),
   });
-  sendPage(visit, 200, page);
+  sendPage(visit.response, page, view.redirectUri);
 }
 
 /** What the user has chosen. @throws OAuthProblem if it was not among the choices */
@@ -120,8 +120,7 @@ async function switchAccount(context: InteractionContext, visit: Visit): Promise
     for (const one of values) if (typeof one === "string") parameters.append(name, one);
   }
   const again = `${context.options.issuer}${endpoints.authorization}?${parameters}`;
-  response.writeHead(303, { Location: again, "Content-Length": "0", "Cache-Control": "no-store" });
-  response.end();
+  seeOther(response, again);
 }
 
 /** The client that asks. @throws OAuthProblem if it is gone, or its document cannot be had now */

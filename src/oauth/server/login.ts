@@ -1,4 +1,4 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
@@ -6,6 +6,7 @@ import { credentialOf } from "../../identity/authenticate.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf, earliestIssue } from "./accounts.ts";
 import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";
+import type { ClientView } from "./pages/client.ts";
 import { loginPage } from "./pages/login.ts";
 
 /** The longest wait for a moment at which a new login counts. */
@@ -17,27 +18,29 @@ export interface LoginFailure {
   readonly refusal: Refusal;
 }
 
-/** Shows the login page. */
-export function showLogin(
-  { guard }: InteractionContext,
-  visit: Visit,
+/** Sends the login page, for a client or else for the page of connected applications. */
+export function sendLogin(
+  response: ServerResponse,
+  csrf: string,
+  client?: ClientView,
   failure?: LoginFailure,
 ): void {
-  const csrf = guard.tokenFor(visit.interaction.uid);
-  const page = loginPage({ client: visit.view, csrf, ...failureView(failure) });
-  const headers = failure === undefined ? undefined : retryHeaders(failure.refusal);
-  sendPage(visit, failure?.refusal.status ?? 200, page, headers);
+  const { username = "", refusal } = failure ?? {};
+  const error = refusal === undefined ? undefined : explain(refusal);
+  const page = loginPage({ client, csrf, username, error });
+  const { status, retryAfter } = refusal ?? {};
+  // When the next try has a chance.
+  const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
+  sendPage(response, page, client?.redirectUri, status, headers);
 }
 
-/** What the login page shows of a login that has failed. */
-export function failureView(failure: LoginFailure | undefined) {
-  if (failure === undefined) return { username: "", error: undefined };
-  return { username: failure.username, error: explain(failure.refusal) };
-}
-
-/** When the next try has a chance. */
-export function retryHeaders({ retryAfter }: Refusal): Record<string, string> {
-  return retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
+/** Shows the login page of an interaction. */
+export function showLogin(
+  { guard }: InteractionContext,
+  { response, interaction, view }: Visit,
+  failure?: LoginFailure,
+): void {
+  sendLogin(response, guard.tokenFor(interaction.uid), view, failure);
 }
 
 /** Says no more than `/login` does. */

@@ -88,13 +88,13 @@ function sendFailure(
 export async function openAuthorizationServer(
   options: AuthorizationServerOptions,
 ): Promise<AuthorizationServer> {
-  const { issuer, resource, log, onEvent } = options;
+  const { issuer, log, onEvent } = options;
   const { store } = options.state;
   const keys = await openSigningKeys(options.state.keys);
   const documentLimit = new DocumentLimit(options.openLimit);
   const provider = createProvider(options, { keys, store, documentLimit });
   observeProvider(provider, store, options);
-  const accessTokens = createAccessTokens({ issuer, resource, keys });
+  const accessTokens = createAccessTokens(options, keys);
   const guard = createFormGuard(await store.secret("forms", randomBytes(32)));
   const pages = { provider, options, guard, store };
   const calls = new CallNotes(store, log);
@@ -129,6 +129,6 @@ export async function openAuthorizationServer(
         return sendFailure(request, response, problem);
       });
     },
-    verify: async (token) => verifyAccessToken({ accessTokens, store, calls }, token),
+    verify: async (token) => verifyAccessToken(accessTokens, store, calls, token),
   };
 }

@@ -15,7 +15,7 @@ import { VerifiedTokens } from "../../identity/verified-tokens.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { knownScopes } from "./connections.ts";
-import type { AccessToken } from "./options.ts";
+import type { AccessToken, AuthorizationServerOptions } from "./options.ts";
 import { lifetimes, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
@@ -111,18 +111,14 @@ function readClaims(claims: JsonObject): GrantedToken {
   };
 }
 
-/** What every token of this server is held against. */
-export interface TokenPin {
-  readonly issuer: string;
-  readonly resource: string;
-  readonly keys: Pick<SigningKeys, "verifier">;
-}
-
 /** Reads access tokens of this server, whatever has become of their grants since. */
 export type AccessTokens = Pick<VerifiedTokens<GrantedToken>, "verify">;
 
 /** Makes the reader of this server's access tokens. */
-export function createAccessTokens({ issuer, resource, keys }: TokenPin): AccessTokens {
+export function createAccessTokens(
+  { issuer, resource }: Pick<AuthorizationServerOptions, "issuer" | "resource">,
+  keys: Pick<SigningKeys, "verifier">,
+): AccessTokens {
   const pin: Pin = {
     algorithm: SIGNING_ALGORITHM,
     verifier: (kid) => keys.verifier(kid),
@@ -134,13 +130,6 @@ export function createAccessTokens({ issuer, resource, keys }: TokenPin): Access
   return new VerifiedTokens(pin, readClaims);
 }
 
-/** What it takes to tell whether a token still counts. */
-export interface TokenContext {
-  readonly accessTokens: AccessTokens;
-  readonly store: Pick<StateStore, "isGrantEnded" | "isTokenRevoked">;
-  readonly calls: Pick<CallNotes, "note">;
-}
-
 /**
  * Verifies an access token: it is this server's own, for the resource, and neither it nor the
  * grant behind it was revoked. What has become of its user is for the caller to judge.
@@ -148,7 +137,9 @@ export interface TokenContext {
  * @throws Refusal `token_invalid`, `token_expired` or `token_revoked`
  */
 export function verifyAccessToken(
-  { accessTokens, store, calls }: TokenContext,
+  accessTokens: AccessTokens,
+  store: Pick<StateStore, "isGrantEnded" | "isTokenRevoked">,
+  calls: CallNotes,
   token: string,
 ): AccessToken {
   const { grantId, ...read } = accessTokens.verify(token);

@@ -4,7 +4,7 @@ import { type Html, html, nothing, renderPage } from "./page.ts";
 /** What the login page shows. */
 export interface LoginView {
   /** The app to go on to; without one, the page of connected applications. */
-  readonly client?: ClientView;
+  readonly client: ClientView | undefined;
   readonly csrf: string;
   readonly username: string;
   readonly error: string | undefined;
