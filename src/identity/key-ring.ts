@@ -29,25 +29,24 @@ export interface LiveKeyRing {
   close(): Promise<void>;
 }
 
-/** There is no key that signs. */
-export class KeysMissingError extends Error {
-  constructor(place: string) {
-    super(
-      `${place} holds no key that signs: restore the keys, or, if they are lost, make new ones ` +
-        "with `gatehouse key rotate`, which ends every token",
-    );
-    this.name = "KeysMissingError";
-  }
+function isGood(key: StoredKey): boolean {
+  return keyState(key, epochSeconds()) !== "expired";
 }
 
-async function buildKeyRing(
-  algorithm: SigningAlgorithm,
-  keys: readonly StoredKey[],
-  newest: StoredKey,
-): Promise<KeyRing> {
-  const usable = keys.filter(
-    (key) => key.alg === algorithm && keyState(key, epochSeconds()) !== "expired",
-  );
+/**
+ * Loads the keys of the algorithm.
+ *
+ * @throws Error if none of them signs, KeyFileError or UnsafeFileError if one cannot be used
+ */
+export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm): Promise<KeyRing> {
+  const usable = (await store.read()).filter((key) => key.alg === algorithm && isGood(key));
+  const newest = signerOf(usable, algorithm);
+  if (newest === undefined) {
+    throw new Error(
+      `${store.place} holds no key that signs: restore the keys, or, if they are lost, make new ` +
+        "ones with `gatehouse key rotate`, which ends every token",
+    );
+  }
   const verifiers = new Map<string, { key: KeyObject; stored: StoredKey }>();
   for (const stored of usable) {
     verifiers.set(stored.kid, { key: await verifierOf(stored), stored });
@@ -57,34 +56,19 @@ async function buildKeyRing(
     signer: { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) },
     verifier(kid) {
       const found = verifiers.get(kid);
-      const isGood = found !== undefined && keyState(found.stored, epochSeconds()) !== "expired";
-      return isGood ? found.key : undefined;
+      return found !== undefined && isGood(found.stored) ? found.key : undefined;
     },
     get jwks() {
-      const isGood = (key: StoredKey) => keyState(key, epochSeconds()) !== "expired";
       return { keys: algorithm === "HS256" ? [] : usable.filter(isGood).map(publicJwk) };
     },
   };
 }
 
 /**
- * Loads the keys of the algorithm.
- *
- * @throws KeysMissingError if none of them signs, KeyFileError or UnsafeFileError if a key file
- *   cannot be used
- */
-export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm): Promise<KeyRing> {
-  const found = await store.read();
-  const signer = signerOf(found, algorithm);
-  if (signer === undefined) throw new KeysMissingError(store.place);
-  return buildKeyRing(algorithm, found, signer);
-}
-
-/**
  * Loads the keys of the algorithm, and makes the first one if there is none that signs.
  *
  * @param onReplaced told that there was one before
- * @throws KeyFileError or UnsafeFileError if a key file cannot be used
+ * @throws KeyFileError or UnsafeFileError if one cannot be used
  */
 export async function openKeyRing(
   store: KeyStore,
@@ -128,7 +112,7 @@ export interface LiveKeyRingOptions {
  * that was moved away, the last good ones stay in force. While a key cannot be used, no new key is
  * taken, but a deleted one is dropped all the same.
  *
- * @throws KeysMissingError, KeyFileError or UnsafeFileError if the keys cannot be used at first
+ * @throws Error if no key signs, KeyFileError or UnsafeFileError if one cannot be used at first
  */
 export async function openLiveKeyRing(
   store: KeyStore,

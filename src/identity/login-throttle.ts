@@ -14,22 +14,15 @@ const WAITING = 1024;
 /** As many of one address, so that it leaves places to the others. */
 const WAITING_OF_ADDRESS = 64;
 
-/** Places that are few over all, and fewer for one address. */
+/** Places for waiting: few over all, and fewer for one address. */
 class Places {
-  readonly #most: number;
-  readonly #mostOfAddress: number;
   readonly #taken = new Map<string, number>();
   #count = 0;
-
-  constructor(most: number, mostOfAddress: number) {
-    this.#most = most;
-    this.#mostOfAddress = mostOfAddress;
-  }
 
   /** @throws Refusal `login_busy` if none is left */
   take(address: string): void {
     const own = this.#taken.get(address) ?? 0;
-    if (this.#count >= this.#most || own >= this.#mostOfAddress) {
+    if (this.#count >= WAITING || own >= WAITING_OF_ADDRESS) {
       throw new Refusal("login_busy", { retryAfter: 1 });
     }
     this.#taken.set(address, own + 1);
@@ -64,7 +57,7 @@ export function createLoginThrottle(
   const { perUserAndAddress, perAddress, window } = bounds;
   const pairs = new FailureLimit(perUserAndAddress, openCounts("user and address", window));
   const addresses = new FailureLimit(perAddress, openCounts("address", window));
-  const waiting = new Places(WAITING, WAITING_OF_ADDRESS);
+  const waiting = new Places();
 
   async function enter(
     pair: string,
