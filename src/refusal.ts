@@ -68,6 +68,11 @@ const table = {
 
   user_exists: [409, "User already exists"],
   database_case_conflict: [409, "A database whose name differs only by case is already named"],
+  entry_narrowed: [
+    409,
+    "The entry says more than a role: give the whole entry, or remove it first",
+  ],
+  entry_lists_tables: [409, "The entry lists several tables: change it in the access file"],
   last_owner: [409, "The last Owner of a database cannot be removed or lowered"],
   last_administrator: [409, "The last administrator cannot be removed, lowered or disabled"],
   access_file_read_only: [409, "The access file cannot be written"],

@@ -2,9 +2,9 @@ import { Refusal } from "../refusal.ts";
 import type { EntryRole } from "./grant.ts";
 import { decide, mayUseAnywhere } from "./policy.ts";
 import { EVERY_DATABASE, mayGrant, outranks, type Role, widestRole } from "./roles.ts";
-import { type Grant, grantOn, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
+import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
 import type { Subject } from "./subject.ts";
-import { entriesIn, reachingEntries } from "./user-grants.ts";
+import { collectGrants, entriesIn, reachingEntries, saysMore } from "./user-grants.ts";
 
 /**
  * Who changes the access file: a caller with administration rights of its own, or the operator at the
@@ -99,54 +99,95 @@ function requireOutranked(
 }
 
 /**
- * Judges the giving of a grant, new or in the place of another.
- *
- * @throws Refusal with a 403 code
+ * True if an entry of the user's own on the database is for tables, gives nothing, asks for approval
+ * or is for a time: then it grants, changes and revokes nothing there.
  */
-export function requireMayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
-  if (actor === "operator") return;
-  requireTokenFor(actor, grant.database);
-  // Only an entry of one's own can be given up: one behind `*` would bring a new name into the file.
-  const held = grantOn(snapshot, actor.username, grant.database)?.role;
-  const givesUp =
-    grant.username === actor.username && held !== undefined && outranks(held, grant.role);
-  if (!givesUp) requireGrantable(snapshot, actor, grant);
-  requireOutranked(snapshot, actor, grant.username, grant.database);
+function isRestricted(snapshot: Snapshot, username: string, database: string): boolean {
+  return reachingEntries(grantsOf(snapshot, username), database).some(
+    ({ role, tables, requireApproval, expires }) =>
+      role === "None" ||
+      tables !== undefined ||
+      requireApproval !== undefined ||
+      (expires !== undefined && expires > Date.now()),
+  );
 }
 
-/** The role that a user falls back to on `database` once its entry there is gone. */
-function fallbackRole(
+/** The widest role that the user has on a database once these entries are gone. */
+function roleBehind(
   snapshot: Snapshot,
-  username: string,
+  { username, database }: Pick<Grant, "username" | "database">,
+  held: readonly Grant[],
+): Role | undefined {
+  const others = entriesIn(grantsOf(snapshot, username)).filter((grant) => !held.includes(grant));
+  return widestRole(reachingEntries(collectGrants(others), database));
+}
+
+/** @throws Refusal `role_insufficient` unless the actor could give each of these roles */
+function requireGiveable(
+  snapshot: Snapshot,
+  actor: Subject,
   database: string,
-): EntryRole | undefined {
-  if (database === EVERY_DATABASE) return undefined;
-  return grantOn(snapshot, username, EVERY_DATABASE)?.role;
+  roles: readonly (EntryRole | undefined)[],
+): void {
+  if (isAdministrator(snapshot, actor.username)) return;
+  const own = grantingRole(snapshot, actor, database);
+  if (roles.some((role) => role !== undefined && !mayGrant(own, role))) {
+    throw new Refusal("role_insufficient");
+  }
 }
 
 /**
- * Judges the taking away of a grant. One's own may be given up; to remove a narrowing entry is to
- * give the wider role that shows behind it.
+ * Judges the giving of a grant, new or in the place of others. To change one that says more than a
+ * role takes the right to give what is held, what is given, and what shows behind it.
+ *
+ * @throws Refusal with a 403 code
+ */
+export function requireMayGrant(
+  snapshot: Snapshot,
+  actor: Actor,
+  grant: Grant,
+  held: readonly Grant[],
+): void {
+  if (actor === "operator") return;
+  const { username, database, role } = grant;
+  requireTokenFor(actor, database);
+  if (isRestricted(snapshot, actor.username, database)) throw new Refusal("role_insufficient");
+  const isMore = [grant, ...held].some((one) => one.tables !== undefined || saysMore(one));
+  // Only an entry of one's own can be given up: one behind `*` would bring a new name into the file.
+  const [own] = held;
+  const givesUp =
+    !isMore && username === actor.username && own !== undefined && outranks(own.role, role);
+  if (!givesUp) requireGrantable(snapshot, actor, grant);
+  requireOutranked(snapshot, actor, username, database);
+  if (!isMore) return;
+  const heldRoles = held.map((one) => one.role);
+  requireGiveable(snapshot, actor, database, [...heldRoles, roleBehind(snapshot, grant, held)]);
+}
+
+/**
+ * Judges the taking away of what is held at a place. One's own may be given up; to remove a narrowing
+ * entry is to give the wider role that shows behind it.
  *
  * @throws Refusal with a 403 code
  */
 export function requireMayRevoke(
   snapshot: Snapshot,
   actor: Actor,
-  username: string,
-  database: string,
+  place: Pick<Grant, "username" | "database">,
+  held: readonly Grant[],
 ): void {
   if (actor === "operator") return;
+  const { username, database } = place;
   requireTokenFor(actor, database);
-  const fallback = fallbackRole(snapshot, username, database);
+  if (isRestricted(snapshot, actor.username, database)) throw new Refusal("role_insufficient");
+  const behind = roleBehind(snapshot, place, held);
   if (username === actor.username) {
-    const held = effectiveRole(snapshot, username, database);
-    const raises = fallback !== undefined && (held === undefined || outranks(fallback, held));
+    const before = held.some(saysMore) ? undefined : effectiveRole(snapshot, username, database);
+    const raises = behind !== undefined && (before === undefined || outranks(behind, before));
     if (raises) throw new Refusal("role_insufficient");
     return;
   }
-  const own = grantingRole(snapshot, actor, database);
-  if (fallback !== undefined && !mayGrant(own, fallback)) throw new Refusal("role_insufficient");
+  requireGiveable(snapshot, actor, database, [behind]);
   requireOutranked(snapshot, actor, username, database);
 }
 

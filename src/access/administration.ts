@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
 import {
@@ -10,11 +11,11 @@ import {
   requireUnlimitedToken,
 } from "./administration-rights.ts";
 import type { Change } from "./change.ts";
+import { isExternalUsername } from "./identifiers.ts";
 import { LayeredMap } from "./layered-map.ts";
-import { isExternalUsername } from "./records.ts";
 import { EVERY_DATABASE, type Role } from "./roles.ts";
-import { type Grant, grantOn, grantsOf, type Snapshot, type User } from "./snapshot.ts";
-import { entriesIn, lastingGrant, standingGrant } from "./user-grants.ts";
+import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { entriesAt, entriesIn, isSamePlace, saysMore, standingGrant } from "./user-grants.ts";
 
 /** Each function judges an intention against the file as it is, and says what to change. */
 
@@ -24,11 +25,27 @@ function requireSameCase(snapshot: Snapshot, database: string): void {
   if (known !== undefined && known !== database) throw new Refusal("database_case_conflict");
 }
 
-function grantChange(snapshot: Snapshot, grant: Grant): Change[] {
+/** The entries in whose place another one would be. @throws Refusal `entry_lists_tables` */
+function heldAt(
+  snapshot: Snapshot,
+  { username, database }: Pick<Grant, "username" | "database">,
+  table: string | undefined,
+): readonly Grant[] {
+  const held = entriesAt(grantsOf(snapshot, username), database, table);
+  if (held.some(({ tables = [] }) => tables.length > 1)) throw new Refusal("entry_lists_tables");
+  return held;
+}
+
+/** @throws Refusal `entry_narrowed` if a role alone would take the place of more than that */
+function grantChanges(snapshot: Snapshot, grant: Grant, held: readonly Grant[]): Change[] {
   requireSameCase(snapshot, grant.database);
-  const held = grantOn(snapshot, grant.username, grant.database);
-  if (held === undefined) return [{ kind: "add-grant", grant }];
-  return held.role === grant.role ? [] : [{ kind: "set-grant", grant }];
+  if (!saysMore(grant) && held.some(saysMore)) throw new Refusal("entry_narrowed");
+  const replaced = held.find((known) => isSamePlace(known, grant));
+  const others = held.filter((known) => known !== replaced);
+  const removals = others.map((known): Change => ({ kind: "remove-grant", grant: known }));
+  if (replaced === undefined) return [...removals, { kind: "add-grant", grant }];
+  if (isDeepStrictEqual(replaced, grant)) return removals;
+  return [...removals, { kind: "set-grant", grant }];
 }
 
 /**
@@ -45,13 +62,15 @@ export function planAddUser(
 ): Change[] {
   const { username } = user;
   requireUnlimitedToken(actor);
-  if (grant !== undefined) requireMayGrant(snapshot, actor, { username, ...grant });
+  const given = grant && { username, ...grant };
+  if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
   for (const held of entriesIn(grantsOf(snapshot, username))) {
     requireGrantable(snapshot, actor, held);
   }
-  const granted = grant === undefined ? [] : grantChange(snapshot, { username, ...grant });
+  const granted =
+    given === undefined ? [] : grantChanges(snapshot, given, heldAt(snapshot, given, undefined));
   return [{ kind: "add-user", user }, ...granted];
 }
 
@@ -114,28 +133,45 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
 }
 
 /**
- * Gives a role on a database, in the place of the one that is held there.
+ * Gives an entry, in the place of what is held there: on a database, or on the one table or pattern
+ * that it names.
  *
- * @throws Refusal `user_not_found` for a name without a record that is not external, or a 403 code
+ * @param isBeside leaves the lasting entry for the place as it is, beside one that expires
+ * @throws Refusal `user_not_found` for a name without a record that is not external,
+ *   `entry_lists_tables`, `entry_narrowed`, or a 403 code
  */
-export function planGrant(snapshot: Snapshot, actor: Actor, grant: Grant): Change[] {
-  requireMayGrant(snapshot, actor, grant);
+export function planGrant(
+  snapshot: Snapshot,
+  actor: Actor,
+  grant: Grant,
+  isBeside = false,
+): Change[] {
+  const held = heldAt(snapshot, grant, grant.tables?.[0]).filter(
+    (known) => !isBeside || isSamePlace(known, grant),
+  );
+  requireMayGrant(snapshot, actor, grant, held);
   if (!isExternalUsername(grant.username)) requireUser(snapshot, grant.username);
-  return grantChange(snapshot, grant);
+  return grantChanges(snapshot, grant, held);
 }
 
-/** Takes a grant away. @throws Refusal `user_not_found`, `grant_not_found` or a 403 code */
+/**
+ * Takes away what is held on a database, or on one of its tables or patterns.
+ *
+ * @throws Refusal `user_not_found`, `grant_not_found`, `entry_lists_tables` or a 403 code
+ */
 export function planRevoke(
   snapshot: Snapshot,
   actor: Actor,
   username: string,
   database: string,
+  table?: string,
 ): Change[] {
-  requireMayRevoke(snapshot, actor, username, database);
+  const held = heldAt(snapshot, { username, database }, table);
+  requireMayRevoke(snapshot, actor, { username, database }, held);
   const grants = grantsOf(snapshot, username);
   if (grants.size === 0 && !isExternalUsername(username)) requireUser(snapshot, username);
-  if (lastingGrant(grants, database) === undefined) throw new Refusal("grant_not_found");
-  return [{ kind: "remove-grant", username, database }];
+  if (held.length === 0) throw new Refusal("grant_not_found");
+  return held.map((grant) => ({ kind: "remove-grant", grant }));
 }
 
 /** The grant that makes an administrator. */

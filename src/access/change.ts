@@ -3,7 +3,7 @@ import { LayeredMap } from "./layered-map.ts";
 import type { AccessRecords } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
-import { type UserGrants, withGrant } from "./user-grants.ts";
+import { isSamePlace, type UserGrants, withGrant } from "./user-grants.ts";
 
 /** What a machine may change in a user's record; `undefined` takes the key out. */
 export type UserUpdate = Partial<Omit<User, "username" | "attributes">>;
@@ -14,9 +14,9 @@ export type Change =
   | { readonly kind: "update-user"; readonly username: string; readonly update: UserUpdate }
   | { readonly kind: "remove-user"; readonly username: string }
   | { readonly kind: "add-grant"; readonly grant: Grant }
-  /** In the place of the one that the user has on this database. */
+  /** In the place of the one that the user has there. */
   | { readonly kind: "set-grant"; readonly grant: Grant }
-  | { readonly kind: "remove-grant"; readonly username: string; readonly database: string };
+  | { readonly kind: "remove-grant"; readonly grant: Grant };
 
 /** Whom a change is about. */
 export function usernameOf(change: Change): string {
@@ -37,10 +37,8 @@ function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefin
   let changed = grant;
   for (const change of changes) {
     if (change.kind === "remove-user") return undefined;
-    if (change.kind === "remove-grant" && change.database === grant.database) return undefined;
-    if (change.kind === "set-grant" && change.grant.database === grant.database) {
-      changed = change.grant;
-    }
+    if (change.kind === "remove-grant" && isSamePlace(change.grant, grant)) return undefined;
+    if (change.kind === "set-grant" && isSamePlace(change.grant, grant)) changed = change.grant;
   }
   return changed;
 }
@@ -50,11 +48,11 @@ function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefin
  * against. No change is about what another one adds.
  */
 export function* applyChanges(
-  { users, grants }: AccessRecords,
+  { users, grants, boundaries }: AccessRecords,
   changes: readonly Change[],
 ): Steps<AccessRecords> {
   const about = Map.groupBy(changes, usernameOf);
-  const after: { users: User[]; grants: Grant[] } = { users: [], grants: [] };
+  const after = { users: [] as User[], grants: [] as Grant[], boundaries };
   yield* visitEach(users, (user) => {
     const changed = changedUser(user, about.get(user.username) ?? []);
     if (changed !== undefined) after.users.push(changed);

@@ -1,6 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { outline, type Statement } from "../toml/outline.ts";
-import type { RecordProblem } from "./records.ts";
+import type { RecordProblem, TableName } from "./records.ts";
 import { plainBlocks } from "./table-blocks.ts";
 
 /** Something that is wrong in the access file; says nothing of what stands there. */
@@ -66,7 +66,7 @@ export function* locate(
       found.push({ line: lineAmong(statements, problem), reason: problem.reason });
     }
   } else {
-    const starts = { users: [] as number[], acl: [] as number[] };
+    const starts: Record<TableName, number[]> = { users: [], acl: [], boundaries: [] };
     yield* visitEach(blocks, ({ table, start }) => starts[table].push(start));
     const ends = new Map(blocks.map(({ start, end }) => [start, end]));
     const placed = told.map((problem) => ({

@@ -1,5 +1,6 @@
+import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
-import type { EntryRole } from "./grant.ts";
+import type { Grant } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { outranks } from "./roles.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
@@ -16,6 +17,10 @@ export interface AccessDiff {
   grantsRemoved: string[];
   grantsRaised: string[];
   grantsLowered: string[];
+  /** Of the same role, but with other columns, filters, limits or another expiry. */
+  grantsChanged: string[];
+  /** True if the boundaries are others. */
+  boundariesChanged: boolean;
 }
 
 function isSameRecord(one: User, other: User): boolean {
@@ -24,7 +29,8 @@ function isSameRecord(one: User, other: User): boolean {
     (one.passwordHash === other.passwordHash &&
       one.email === other.email &&
       one.disabled === other.disabled &&
-      one.tokensValidAfter === other.tokensValidAfter)
+      one.tokensValidAfter === other.tokensValidAfter &&
+      isDeepStrictEqual(one.attributes, other.attributes))
   );
 }
 
@@ -37,30 +43,29 @@ function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Ste
   });
 }
 
-/** The user's roles by place: a database, and the tables if the entry is for some alone. */
-function rolesOf(snapshot: Snapshot, username: string): Map<string, EntryRole> {
-  const places = entriesIn(grantsOf(snapshot, username)).map(
-    ({ database, tables, expires, role }): [string, EntryRole] => [
-      `${database}${tables === undefined ? "" : `.${tables.join()}`}${expires === undefined ? "" : " for a time"}`,
-      role,
-    ],
-  );
+/** The user's entries by place: a database, and the tables if the entry is for some alone. */
+function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
+  const places = entriesIn(grantsOf(snapshot, username)).map((grant): [string, Grant] => {
+    const { database, tables, expires } = grant;
+    const place = tables === undefined ? database : `${database}.${tables.join()}`;
+    return [expires === undefined ? place : `${place} for a time`, grant];
+  });
   return new Map(places);
 }
 
 function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
   yield* visitEach(LayeredMap.differing(after.grants, before.grants), (name) => {
     if (before.grants.get(name) === after.grants.get(name)) return;
-    const [old, current] = [rolesOf(before, name), rolesOf(after, name)];
-    for (const [place, role] of current) {
+    const [old, current] = [placesOf(before, name), placesOf(after, name)];
+    for (const [place, grant] of current) {
       const was = old.get(place);
-      if (was === role) continue;
-      const entry = `${name} ${place} ${role}`;
+      const entry = `${name} ${place} ${grant.role}`;
       if (was === undefined) diff.grantsAdded.push(entry);
-      else if (outranks(role, was)) diff.grantsRaised.push(entry);
-      else diff.grantsLowered.push(entry);
+      else if (outranks(grant.role, was.role)) diff.grantsRaised.push(entry);
+      else if (outranks(was.role, grant.role)) diff.grantsLowered.push(entry);
+      else if (!isDeepStrictEqual(was, grant)) diff.grantsChanged.push(entry);
     }
-    for (const [place, role] of old) {
+    for (const [place, { role }] of old) {
       if (!current.has(place)) diff.grantsRemoved.push(`${name} ${place} ${role}`);
     }
   });
@@ -76,6 +81,8 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
     grantsRemoved: [],
     grantsRaised: [],
     grantsLowered: [],
+    grantsChanged: [],
+    boundariesChanged: !isDeepStrictEqual(before.boundaries, after.boundaries),
   };
   yield* compareUsers(before, after, diff);
   yield* compareGrants(before, after, diff);

@@ -2,11 +2,13 @@ import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { applyChanges, type Change, type UserUpdate } from "./change.ts";
+import { writtenEntry } from "./limit-fields.ts";
 import { MAX_ACCESS_FILE_BYTES, type ParsedAccess, parseSteps } from "./parse.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 import { outlinedBlocks, plainBlocks } from "./table-blocks.ts";
-import { type Scalar, TextEditor, UneditableError } from "./text-editor.ts";
+import { TextEditor, UneditableError, type Writable } from "./text-editor.ts";
+import { isSamePlace } from "./user-grants.ts";
 
 /** The keys of the file for the fields of a user. */
 const userKeys = {
@@ -18,12 +20,12 @@ const userKeys = {
 const userFieldNames = Object.keys(userKeys) as (keyof UserUpdate)[];
 
 /** The value as the file holds it; a default is left out. */
-function written(value: Scalar | undefined): Scalar | undefined {
+function written(value: Writable | undefined): Writable | undefined {
   return value === false || value === 0 ? undefined : value;
 }
 
-function userFields(user: User): Record<string, Scalar> {
-  const fields: Record<string, Scalar> = { username: user.username };
+function userFields(user: User): Record<string, Writable> {
+  const fields: Record<string, Writable> = { username: user.username };
   for (const field of userFieldNames) {
     const value = written(user[field]);
     if (value !== undefined) fields[userKeys[field]] = value;
@@ -31,19 +33,29 @@ function userFields(user: User): Record<string, Scalar> {
   return fields;
 }
 
-function grantFields({ username, database, role }: Grant): Record<string, Scalar> {
-  return { username, database, role };
+/** The place of a record among others; it is there, since a change is judged by what it is made to. */
+function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean): number {
+  const index = records.findIndex(isMeant);
+  if (index === -1) throw new UneditableError("the record to change is not in the file");
+  return index;
 }
 
 function editUser(editor: TextEditor, users: readonly User[], name: string, update: UserUpdate) {
-  const index = users.findIndex(({ username }) => username === name);
+  const index = placeOf(users, ({ username }) => username === name);
   for (const field of userFieldNames) {
     if (field in update) editor.set("users", index, userKeys[field], written(update[field]));
   }
 }
 
-function grantIndex(grants: readonly Grant[], username: string, database: string): number {
-  return grants.findIndex((grant) => grant.username === username && grant.database === database);
+/** Sets the keys of an entry that are to differ from what they are. */
+function editGrant(editor: TextEditor, grants: readonly Grant[], grant: Grant): void {
+  const index = placeOf(grants, (known) => isSamePlace(known, grant));
+  const before = grants[index];
+  if (before === undefined) return;
+  const [old, fields] = [writtenEntry(before), writtenEntry(grant)];
+  for (const key of new Set([...Object.keys(old), ...Object.keys(fields)])) {
+    if (!isDeepStrictEqual(old[key], fields[key])) editor.set("acl", index, key, fields[key]);
+  }
 }
 
 function removeUser(editor: TextEditor, { users, grants }: AccessRecords, name: string): void {
@@ -67,16 +79,16 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
       removeUser(editor, records, change.username);
       break;
     case "add-grant":
-      editor.append("acl", grantFields(change.grant));
+      editor.append("acl", writtenEntry(change.grant));
       break;
-    case "set-grant": {
-      const { username, database, role } = change.grant;
-      editor.set("acl", grantIndex(records.grants, username, database), "role", role);
+    case "set-grant":
+      editGrant(editor, records.grants, change.grant);
+      break;
+    case "remove-grant": {
+      const isMeant = (known: Grant) => isSamePlace(known, change.grant);
+      editor.removeTable("acl", placeOf(records.grants, isMeant));
       break;
     }
-    case "remove-grant":
-      editor.removeTable("acl", grantIndex(records.grants, change.username, change.database));
-      break;
   }
 }
 

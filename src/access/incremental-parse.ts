@@ -1,17 +1,21 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
+import type { Boundary, Grant } from "./grant.ts";
 import {
+  type AccessRecord,
   type AccessRecords,
+  isBoundary,
+  isUser,
   type RecordProblem,
   RecordsError,
   type Report,
-  readGrant,
-  readUser,
+  readers,
   type TableName,
+  tableOf,
 } from "./records.ts";
-import type { Grant, User } from "./snapshot.ts";
-import { isUser, type RecordChanges } from "./snapshot-index.ts";
+import type { User } from "./snapshot.ts";
+import type { RecordChanges } from "./snapshot-index.ts";
 import {
   type Block,
   blocksBetween,
@@ -23,7 +27,7 @@ import {
 /** A table of a plainly written file, read. It knows its length in bytes, so that it can move. */
 export interface ReadBlock {
   readonly length: number;
-  readonly record: User | Grant;
+  readonly record: AccessRecord;
 }
 
 /** A plainly written file, read table by table. */
@@ -123,10 +127,10 @@ function readRecord(
   table: TableName,
   index: number,
   report: Report,
-): User | Grant | undefined {
+): AccessRecord | undefined {
   const { [table]: array } = parseToml(written, "").values;
   const [record] = Array.isArray(array) ? array : [];
-  return table === "users" ? readUser(record, index, report) : readGrant(record, index, report);
+  return readers[table](record, index, report);
 }
 
 /** @throws RecordsError for blocks that are right as TOML, with all that is wrong in them */
@@ -137,8 +141,8 @@ function* readBlocks(
 ): Steps<ReadBlock[]> {
   const read: ReadBlock[] = [];
   const problems: RecordProblem[] = [];
-  const users = before.filter(({ record }) => isUser(record)).length;
-  const ordinals = { users, acl: before.length - users };
+  const ordinals = { users: 0, acl: 0, boundaries: 0 };
+  for (const { record } of before) ordinals[tableOf(record)]++;
   yield* visitEach(blocks, ({ table, start, end }) => {
     const written = text.slice(start, end);
     const record = readRecord(written, table, ordinals[table]++, (problem) =>
@@ -150,18 +154,20 @@ function* readBlocks(
   return read;
 }
 
-function recordsOf(blocks: readonly ReadBlock[]): (User | Grant)[] {
+function recordsOf(blocks: readonly ReadBlock[]): AccessRecord[] {
   return blocks.map(({ record }) => record);
 }
 
 function* sortRecords(blocks: readonly ReadBlock[]): Steps<AccessRecords> {
   const users: User[] = [];
   const grants: Grant[] = [];
+  const boundaries: Boundary[] = [];
   yield* visitEach(blocks, ({ record }) => {
     if (isUser(record)) users.push(record);
+    else if (isBoundary(record)) boundaries.push(record);
     else grants.push(record);
   });
-  return { users, grants };
+  return { users, grants, boundaries };
 }
 
 function* readParts(

@@ -3,14 +3,9 @@ import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperati
 import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import { type AccessProblem, locate } from "./diagnostics.ts";
+import { isExternalUsername } from "./identifiers.ts";
 import { type PlainFile, readPlain } from "./incremental-parse.ts";
-import {
-  type AccessRecords,
-  isExternalUsername,
-  type RecordProblem,
-  RecordsError,
-  readRecords,
-} from "./records.ts";
+import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { type AccessIndex, changeIndex, indexRecords } from "./snapshot-index.ts";
 
@@ -79,7 +74,7 @@ export function* parseSteps(
     const read =
       plain?.records ??
       readRecords(parseToml(yield* decodeSteps(file, bytes), file).values, report);
-    const { users, grants } = read;
+    const { users, grants, boundaries } = read;
     if (problems.length === 0 && users.length === 0 && grants.length === 0) {
       const reason = "holds no user and no grant: taken as truncated";
       throw new AccessFileError(file, [{ reason }]);
@@ -95,6 +90,7 @@ export function* parseSteps(
     const records = plain?.records ?? {
       users: users.filter((user) => user !== undefined),
       grants: grants.filter((grant) => grant !== undefined),
+      boundaries: boundaries.filter((boundary) => boundary !== undefined),
     };
     return { bytes, digest: known, records, snapshot: index.snapshot, index, plain };
   } catch (error) {

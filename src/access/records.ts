@@ -1,44 +1,32 @@
-import { isPlainName } from "../query/names.ts";
 import { didYouMean } from "../suggestion.ts";
+import { attributesForm, readAttributes } from "./attributes.ts";
+import type { AttributeValue, Boundary, EntryRole, Grant } from "./grant.ts";
+import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./identifiers.ts";
+import {
+  boundaryKeys,
+  boundingKeys,
+  entryKeys,
+  entryRoles,
+  type KeyReader,
+} from "./limit-fields.ts";
 import { parsePasswordHash } from "./password-hash.ts";
-import { EVERY_DATABASE, isRole, roles } from "./roles.ts";
-import type { Grant, User } from "./snapshot.ts";
+import type { User } from "./snapshot.ts";
 
-/** What `isUsername` accepts. */
-export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
-/** What `isExternalUsername` accepts. */
-export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+const noAttributes: ReadonlyMap<string, AttributeValue> = new Map();
 
-/** True for a user of this gateway: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`; not `.`, `..`. */
-export function isUsername(text: unknown): text is string {
-  return typeof text === "string" && username.test(text);
+function isEntryRole(role: unknown): role is EntryRole {
+  return entryRoles.some((known) => known === role);
 }
 
-/** True for a user of an external authorization server: `<prefix>:<username>`. */
-export function isExternalUsername(text: unknown): text is string {
-  return typeof text === "string" && externalUsername.test(text);
+function keysOf<Key extends string>(keys: Readonly<Record<Key, unknown>>): readonly Key[] {
+  return Object.keys(keys) as Key[];
 }
 
-/** True for what a grant may name: a database's plain name, or `*` for every database. */
-export function isDatabaseOrEvery(text: unknown): text is string {
-  return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
-}
-
-/** True for an email address that the access file may hold: at most 254 printable characters. */
-export function isEmail(text: unknown): text is string {
-  return (
-    typeof text === "string" &&
-    text.length > 0 &&
-    text.length <= 254 &&
-    text.isWellFormed() &&
-    !/\p{Cc}/u.test(text)
-  );
-}
-
-/** The two kinds of table in the access file, and the keys that each may have. */
+/** The kinds of table in the access file, and the keys that each may have. */
 export const tables = {
-  users: ["username", "email", "password_hash", "disabled", "tokens_valid_after"],
-  acl: ["username", "database", "role"],
+  users: ["username", "email", "password_hash", "disabled", "tokens_valid_after", "attributes"],
+  acl: ["username", "database", "role", ...keysOf(entryKeys)],
+  boundaries: ["via", ...keysOf(boundaryKeys)],
 } as const;
 export type TableName = keyof typeof tables;
 
@@ -51,6 +39,25 @@ export function isTableName(name: string | undefined): name is TableName {
 export interface AccessRecords {
   readonly users: readonly User[];
   readonly grants: readonly Grant[];
+  readonly boundaries: readonly Boundary[];
+}
+
+/** A record of any table. */
+export type AccessRecord = User | Grant | Boundary;
+
+/** True for a user's record. */
+export function isUser(record: AccessRecord): record is User {
+  return "tokensValidAfter" in record;
+}
+
+/** True for a boundary. */
+export function isBoundary(record: AccessRecord): record is Boundary {
+  return "via" in record;
+}
+
+/** The table that a record is one of. */
+export function tableOf(record: AccessRecord): TableName {
+  return isUser(record) ? "users" : isBoundary(record) ? "boundaries" : "acl";
 }
 
 /** What is wrong in which record; the line is looked up only when there is something wrong. */
@@ -113,6 +120,7 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   if (record === undefined) return undefined;
   const { username, email, password_hash: passwordHash } = record;
   const { disabled = false, tokens_valid_after: tokensValidAfter = 0 } = record;
+  const attributes = "attributes" in record ? readAttributes(record.attributes) : noAttributes;
   const isNamed = isUsername(username) || isExternalUsername(username);
   const isMail = email === undefined || isEmail(email);
   const isHash =
@@ -123,8 +131,9 @@ export function readUser(value: unknown, index: number, report: Report): User | 
     typeof tokensValidAfter === "number" &&
     Number.isSafeInteger(tokensValidAfter) &&
     tokensValidAfter >= 0;
-  if (isNamed && isMail && isHash && isSwitch && isTime) {
-    return { username, email, passwordHash, disabled, tokensValidAfter };
+  if (isNamed && isMail && isHash && isSwitch && isTime && attributes !== undefined) {
+    const user = { username, email, passwordHash, disabled, tokensValidAfter };
+    return attributes.size === 0 ? user : { ...user, attributes };
   }
   const fail = (key: string, reason: string) => report({ table: "users", index, key, reason });
   if (!isNamed) fail("username", nameReason);
@@ -137,7 +146,51 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   if (!isTime) {
     fail("tokens_valid_after", "`tokens_valid_after` must be a whole number of epoch seconds");
   }
+  if (attributes === undefined) fail("attributes", `\`attributes\` must be ${attributesForm}`);
   return undefined;
+}
+
+/**
+ * Reads those of some keys that a table has, each into its field. False if one was reported.
+ *
+ * @param into the record, whose role, if it has one, each must fit
+ */
+function readKeys(
+  record: TomlTable,
+  keys: Readonly<Record<string, KeyReader>>,
+  into: { readonly role?: EntryRole },
+  fail: (key: string, reason: string) => void,
+): boolean {
+  let isGood = true;
+  for (const [key, value] of Object.entries(record)) {
+    const reader = Object.hasOwn(keys, key) ? keys[key] : undefined;
+    if (reader === undefined) continue;
+    const { field, read, form, fits } = reader;
+    const found = read(value);
+    const isFit = fits === undefined || into.role === undefined || fits.includes(into.role);
+    if (found === undefined) fail(key, `\`${key}\` must be ${form}`);
+    else if (!isFit) fail(key, `\`${key}\` goes with the role ${fits.join(" or ")} alone`);
+    else Object.assign(into, { [field]: found });
+    isGood &&= found !== undefined && isFit;
+  }
+  return isGood;
+}
+
+/** Reads a boundary; undefined if something was reported. */
+export function readBoundary(value: unknown, index: number, report: Report): Boundary | undefined {
+  const record = readTable("boundaries", value, index, report);
+  if (record === undefined) return undefined;
+  const fail = (key: string | undefined, reason: string) =>
+    report({ table: "boundaries", index, key, reason });
+  const { via } = record;
+  if (via !== "mcp" && via !== "query") {
+    fail("via", '`via` must be "mcp" or "query"');
+    return undefined;
+  }
+  const bounds = Object.keys(record).some((key) => boundingKeys.includes(key));
+  if (!bounds) fail(undefined, `nothing is bounded; one of ${boundingKeys.join(", ")} is needed`);
+  const boundary: Boundary = { via };
+  return readKeys(record, boundaryKeys, boundary, fail) && bounds ? boundary : undefined;
 }
 
 /** Reads a grant; undefined if something was reported of which nothing can be made. */
@@ -147,22 +200,41 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
   const { username, database, role } = record;
   const isNamed = isUsername(username) || isExternalUsername(username);
   const isPlace = isDatabaseOrEvery(database);
-  const isGiven = isRole(role);
-  if (isNamed && isPlace && isGiven) return { username, database, role };
+  const isGiven = isEntryRole(role);
   const fail = (key: string, reason: string) => report({ table: "acl", index, key, reason });
+  if (isNamed && isPlace && isGiven) {
+    const grant: Grant = { username, database, role };
+    return readKeys(record, entryKeys, grant, fail) ? grant : undefined;
+  }
   if (!isNamed) fail("username", nameReason);
   if (!isPlace)
     fail("database", "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-'");
   if (!isGiven) {
-    const hint = typeof role === "string" ? didYouMean(role, roles) : "";
-    fail("role", `\`role\` must be one of ${roles.join(", ")}${hint}`);
+    const hint = typeof role === "string" ? didYouMean(role, entryRoles) : "";
+    fail("role", `\`role\` must be one of ${entryRoles.join(", ")}${hint}`);
   }
   return undefined;
 }
 
-function arrayOf(document: TomlTable, table: TableName, report: Report): unknown[] {
+type RecordOf<Name extends TableName> = { users: User; acl: Grant; boundaries: Boundary }[Name];
+
+/** Reads a record; undefined if something was reported of which nothing can be made. */
+type ReadRecord<Read> = (value: unknown, index: number, report: Report) => Read | undefined;
+
+/** How a record of each table is read. */
+export const readers: { [Name in TableName]: ReadRecord<RecordOf<Name>> } = {
+  users: readUser,
+  acl: readGrant,
+  boundaries: readBoundary,
+};
+
+function readAll<Name extends TableName>(
+  document: TomlTable,
+  table: Name,
+  report: Report,
+): (RecordOf<Name> | undefined)[] {
   const value = document[table] ?? [];
-  if (Array.isArray(value)) return value;
+  if (Array.isArray(value)) return value.map((one, at) => readers[table](one, at, report));
   const reason = `\`${table}\` must be written as [[${table}]]`;
   report({ table, index: 0, key: undefined, reason });
   return [];
@@ -172,17 +244,19 @@ function arrayOf(document: TomlTable, table: TableName, report: Report): unknown
 export interface ReadRecords {
   readonly users: readonly (User | undefined)[];
   readonly grants: readonly (Grant | undefined)[];
+  readonly boundaries: readonly (Boundary | undefined)[];
 }
 
 /** Reads a whole document. */
 export function readRecords(document: TomlTable, report: Report): ReadRecords {
   for (const key of Object.keys(document)) {
     if (isTableName(key)) continue;
-    const reason = `only [[users]] and [[acl]] may stand here${didYouMean(key, Object.keys(tables))}`;
+    const reason = `only [[users]], [[acl]] and [[boundaries]] may stand here${didYouMean(key, Object.keys(tables))}`;
     report({ table: "users", index: -1, key, reason });
   }
   return {
-    users: arrayOf(document, "users", report).map((user, at) => readUser(user, at, report)),
-    grants: arrayOf(document, "acl", report).map((grant, at) => readGrant(grant, at, report)),
+    users: readAll(document, "users", report),
+    grants: readAll(document, "acl", report),
+    boundaries: readAll(document, "boundaries", report),
   };
 }

@@ -1,6 +1,15 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
+import type { Boundary } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
-import type { AccessRecords, ReadRecords, Report } from "./records.ts";
+import {
+  type AccessRecord,
+  type AccessRecords,
+  isUser,
+  type ReadRecords,
+  type Report,
+  type TableName,
+  tableOf,
+} from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Grant, Snapshot, User } from "./snapshot.ts";
 import { GrantCollection, type GrantConflict } from "./user-grants.ts";
@@ -14,20 +23,22 @@ export interface AccessIndex {
 
 /** What makes the records of one state those of the next. */
 export interface RecordChanges {
-  readonly removed: readonly (User | Grant)[];
-  readonly added: readonly (User | Grant)[];
+  readonly removed: readonly AccessRecord[];
+  readonly added: readonly AccessRecord[];
 }
 
 /** Changed records of which each is looked at by itself; past it, all are indexed anew. */
 const FEW_RECORDS = 4096;
 
-/** True for a user's record. */
-export function isUser(record: User | Grant): record is User {
-  return "tokensValidAfter" in record;
+function isGrant(record: AccessRecord): record is Grant {
+  return tableOf(record) === "acl";
 }
 
-function isGrant(record: User | Grant): record is Grant {
-  return !isUser(record);
+/** What names a database: an entry, or a boundary that is for one. */
+type DatabaseNamer = (Grant | Boundary) & Pick<Grant, "database">;
+
+function isNamer(record: AccessRecord): record is DatabaseNamer {
+  return "database" in record && record.database !== undefined;
 }
 
 function* indexUsers(users: ReadRecords["users"], report: Report): Steps<Map<string, User>> {
@@ -44,23 +55,25 @@ function* indexUsers(users: ReadRecords["users"], report: Report): Steps<Map<str
 }
 
 function* indexDatabases(
-  grants: ReadRecords["grants"],
+  { grants, boundaries }: ReadRecords,
   report: Report,
 ): Steps<{ databases: Map<string, string>; uses: Map<string, number> }> {
   const databases = new Map<string, string>();
   const uses = new Map<string, number>();
-  yield* visitEach(grants, (grant, index) => {
-    if (grant === undefined) return;
-    const { database } = grant;
+  const note = (table: TableName) => (namer: Grant | Boundary | undefined, index: number) => {
+    if (namer === undefined || !isNamer(namer)) return;
+    const { database } = namer;
     const used = uses.get(database);
     uses.set(database, (used ?? 0) + 1);
     if (used !== undefined || database === EVERY_DATABASE) return;
     const folded = database.toLowerCase();
     if (databases.has(folded)) {
       const reason = "another entry names a database that differs from this one only by case";
-      report({ table: "acl", index, key: "database", reason });
+      report({ table, index, key: "database", reason });
     } else databases.set(folded, database);
-  });
+  };
+  yield* visitEach(grants, note("acl"));
+  yield* visitEach(boundaries, note("boundaries"));
   return { databases, uses };
 }
 
@@ -95,14 +108,15 @@ function* indexGrants(grants: ReadRecords["grants"], report: Report): Steps<Gran
 
 /** Indexes the records; those that contradict others are reported. */
 export function* indexRecords(
-  { users, grants }: ReadRecords,
+  read: ReadRecords,
   version: string,
   report: Report,
 ): Steps<AccessIndex> {
-  const byName = yield* indexUsers(users, report);
-  const { databases, uses } = yield* indexDatabases(grants, report);
-  const byUser = yield* indexGrants(grants, report);
-  const snapshot = { version, users: byName, databases, grants: byUser, boundaries: [] };
+  const byName = yield* indexUsers(read.users, report);
+  const { databases, uses } = yield* indexDatabases(read, report);
+  const byUser = yield* indexGrants(read.grants, report);
+  const boundaries = read.boundaries.filter((boundary) => boundary !== undefined);
+  const snapshot = { version, users: byName, databases, grants: byUser, boundaries };
   return { snapshot, uses };
 }
 
@@ -135,11 +149,11 @@ function* groupGrants(
 /** Databases that are named by other grants than before, with how many do so now. */
 function recountDatabases(
   uses: ReadonlyMap<string, number>,
-  removed: readonly Grant[],
-  added: readonly Grant[],
+  removed: readonly DatabaseNamer[],
+  added: readonly DatabaseNamer[],
 ): Map<string, number> {
   const counts = new Map<string, number>();
-  const count = ({ database }: Grant, by: number) =>
+  const count = ({ database }: DatabaseNamer, by: number) =>
     counts.set(database, (counts.get(database) ?? uses.get(database) ?? 0) + by);
   for (const grant of removed) count(grant, -1);
   for (const grant of added) count(grant, 1);
@@ -172,18 +186,17 @@ export function* changeIndex(
 ): Steps<AccessIndex | undefined> {
   if (changes.removed.length + changes.added.length > FEW_RECORDS) return undefined;
   const users = changeUsers(snapshot.users, changes);
-  const removed = changes.removed.filter(isGrant);
-  const added = changes.added.filter(isGrant);
   if (users === undefined) return undefined;
-  const counts = recountDatabases(uses, removed, added);
+  const { removed, added } = changes;
+  const counts = recountDatabases(uses, removed.filter(isNamer), added.filter(isNamer));
   const databases = changeDatabases(snapshot.databases, counts);
   const counted = LayeredMap.over(uses, counts);
-  const named = new Set([...removed, ...added].map(({ username }) => username));
+  const named = new Set([...removed, ...added].filter(isGrant).map(({ username }) => username));
   const own = yield* groupGrants(records, named);
   if (own === undefined) return undefined;
   const layer = new Map(Array.from(named, (name) => [name, own.get(name) ?? null]));
   const grants = LayeredMap.over(snapshot.grants, layer);
   if (databases === undefined || counted === undefined || grants === undefined) return undefined;
-  const { boundaries } = snapshot;
+  const { boundaries } = records;
   return { snapshot: { version, users, databases, grants, boundaries }, uses: counted };
 }

@@ -2,7 +2,7 @@ import type { Steps } from "../cooperative-scheduling.ts";
 import { outline } from "../toml/outline.ts";
 import { isTableName, type TableName } from "./records.ts";
 
-/** Where a `[[users]]` or `[[acl]]` table stands in the text: from its header to the next one. */
+/** Where a `[[users]]`, `[[acl]]` or `[[boundaries]]` table stands: from its header to the next one. */
 export interface Block {
   readonly table: TableName;
   readonly start: number;
@@ -12,7 +12,7 @@ export interface Block {
 /** Blocks read between two chances to interrupt. */
 const BLOCKS_PER_STEP = 512;
 
-const header = /\[\[(users|acl)\]\][ \t]*(?:#[^\n]*)?\r?(?:\n|$)/y;
+const header = /\[\[(users|acl|boundaries)\]\][ \t]*(?:#[^\n]*)?\r?(?:\n|$)/y;
 const blankLine = /[ \t]*(?:#[^\n]*)?\r?(?:\n|$)/y;
 
 /** True if only white space stands between the start of the line and `at`. */
@@ -81,7 +81,8 @@ export function* plainBlocks(text: string): Steps<Block[] | undefined> {
 export function outlinedBlocks(text: string): Block[] | undefined {
   const statements = outline(text);
   if (statements[0]?.kind === "key") return undefined;
-  const headers = statements.filter(({ kind }) => kind !== "key");
+  // A `[users.attributes]` belongs to the record before it.
+  const headers = statements.filter(({ kind, path }) => kind !== "key" && path.length === 1);
   return headers.flatMap(({ path: [table], start }, at) => {
     const end = headers[at + 1]?.start ?? text.length;
     return isTableName(table) ? [{ table, start, end }] : [];

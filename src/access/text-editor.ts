@@ -1,17 +1,21 @@
 import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
+import { renderValue } from "../toml/values.ts";
 import type { TableName } from "./records.ts";
 import type { Block } from "./table-blocks.ts";
 
 /** The text is written in a way that cannot be edited line by line. */
 export class UneditableError extends Error {}
 
-/** A value that an edit may write. */
-export type Scalar = string | number | boolean;
+/** A value that an edit may write: text, numbers, times, and lists and tables of them. */
+export type Writable = string | number | bigint | boolean | object;
 
 /** The statements of one table, placed in the whole text. */
 interface Table {
   readonly header: Statement;
+  /** The keys that stand right under the header. */
   readonly keys: readonly KeyStatement[];
+  /** All that stands under it, with tables of its own such as `[users.attributes]`. */
+  readonly statements: readonly Statement[];
 }
 
 interface Splice {
@@ -21,17 +25,11 @@ interface Splice {
 }
 
 /**
- * A TOML basic string; JSON's escapes are TOML's, but for DEL. Quotes that look like the start of
- * a string of several lines are escaped too, so that the file stays plain.
+ * A value in TOML on one line. Quotes that look like the start of a string of several lines are
+ * escaped, so that the file stays plain.
  */
-function quote(text: string): string {
-  return JSON.stringify(text)
-    .replaceAll("\u007f", "\\u007f")
-    .replaceAll("'''", "\\u0027\\u0027\\u0027");
-}
-
-function scalar(value: Scalar): string {
-  return typeof value === "string" ? quote(value) : String(value);
+function render(value: Writable): string {
+  return renderValue(value).replaceAll("'''", "\\u0027\\u0027\\u0027");
 }
 
 /** A statement of a part of the text, placed in the whole. */
@@ -52,7 +50,7 @@ function moved<S extends Statement>(statement: S, by: number): S {
 export class TextEditor {
   readonly #text: string;
   readonly #lineEnd: string;
-  readonly #blocks: Record<TableName, Block[]> = { users: [], acl: [] };
+  readonly #blocks: Record<TableName, Block[]> = { users: [], acl: [], boundaries: [] };
   readonly #splices: Splice[] = [];
 
   /** @throws UneditableError if the text is not written as tables */
@@ -75,7 +73,9 @@ export class TextEditor {
       moved(statement, start),
     );
     if (header === undefined) throw new UneditableError("a table without a header");
-    return { header, keys: rest.filter((statement) => statement.kind === "key") };
+    const inner = rest.findIndex(({ kind }) => kind !== "key");
+    const own = inner === -1 ? rest : rest.slice(0, inner);
+    return { header, keys: own.filter((statement) => statement.kind === "key"), statements: rest };
   }
 
   /** From the start of the statement's first line to the end of its last, line end included. */
@@ -88,10 +88,10 @@ export class TextEditor {
   }
 
   /** Adds a table behind the last one of its kind, or at the end. */
-  append(table: TableName, fields: Record<string, Scalar>): void {
+  append(table: TableName, fields: Record<string, Writable>): void {
     const last = this.#blocks[table].length > 0 ? this.#table(table, -1) : undefined;
-    const at = last ? this.#lines(last.keys.at(-1) ?? last.header).end : this.#text.length;
-    const body = Object.entries(fields).map(([key, value]) => `${key} = ${scalar(value)}`);
+    const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#text.length;
+    const body = Object.entries(fields).map(([key, value]) => `${key} = ${render(value)}`);
     const lines = [`[[${table}]]`, ...body].map((line) => line + this.#lineEnd).join("");
     const unfinished = at > 0 && this.#text[at - 1] !== "\n";
     const gap = (unfinished ? this.#lineEnd : "") + (at > 0 ? this.#lineEnd : "");
@@ -99,18 +99,18 @@ export class TextEditor {
   }
 
   /** Sets a key of a table, or takes it out if `value` is undefined. */
-  set(table: TableName, index: number, key: string, value: Scalar | undefined): void {
+  set(table: TableName, index: number, key: string, value: Writable | undefined): void {
     const { header, keys } = this.#table(table, index);
-    const statement = keys.find(({ path }) => path.at(-1) === key);
+    const statement = keys.find(({ path }) => path.length === 2 && path[1] === key);
     if (statement === undefined) {
-      if (value !== undefined) this.#insert(keys.at(-1) ?? header, `${key} = ${scalar(value)}`);
+      if (value !== undefined) this.#insert(keys.at(-1) ?? header, `${key} = ${render(value)}`);
     } else if (value === undefined) {
       this.#remove(statement);
     } else {
       this.#splices.push({
         start: statement.valueStart,
         end: statement.valueEnd,
-        text: scalar(value),
+        text: render(value),
       });
     }
   }
@@ -134,9 +134,9 @@ export class TextEditor {
 
   /** Takes a table out, and one of the blank lines around it; comments stay. */
   removeTable(table: TableName, index: number): void {
-    const { header, keys } = this.#table(table, index);
-    for (const statement of [header, ...keys]) this.#remove(statement);
-    const after = this.#lines(keys.at(-1) ?? header).end;
+    const { header, statements } = this.#table(table, index);
+    for (const statement of [header, ...statements]) this.#remove(statement);
+    const after = this.#lines(statements.at(-1) ?? header).end;
     const blank = /^[ \t]*\r?\n/.exec(this.#text.slice(after, after + 256))?.[0];
     if (blank !== undefined)
       this.#splices.push({ start: after, end: after + blank.length, text: "" });

@@ -168,13 +168,35 @@ export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
   }
 }
 
-function isSamePlace(one: Grant, other: Grant): boolean {
+/** True for entries of which a user can have one alone: both for good, or both for a time. */
+export function isSamePlace(one: Grant, other: Grant): boolean {
   const placesOf = ({ tables = [] }: Grant) => new Set(tables);
   return (
+    one.username === other.username &&
     one.database === other.database &&
     (one.expires === undefined) === (other.expires === undefined) &&
     placesOf(one).symmetricDifference(placesOf(other)).size === 0
   );
+}
+
+/** The entries for the whole of a database (or `*`), or those that name one of its tables or patterns. */
+export function entriesAt(
+  grants: UserGrants,
+  database: string,
+  table: string | undefined,
+): readonly Grant[] {
+  return entriesIn(grants)
+    .filter(
+      (grant) =>
+        grant.database === database &&
+        (table === undefined ? grant.tables === undefined : grant.tables?.includes(table) === true),
+    )
+    .toArray();
+}
+
+/** True for an entry that says more than which role is given where. */
+export function saysMore({ tables: _, ...grant }: Grant): boolean {
+  return grant.expires !== undefined || (grant.role !== "None" && isNarrowing(grant));
 }
 
 /** The entries with another one, in the place of the one that is there. */

@@ -209,7 +209,7 @@ export async function createAccessFile(
   changes: readonly Change[],
   prepare: () => Promise<void> = async () => {},
 ): Promise<Snapshot | undefined> {
-  const text = editText(header, { users: [], grants: [] }, changes);
+  const text = editText(header, { users: [], grants: [], boundaries: [] }, changes);
   const snapshot = parseAccessFile(text, file);
   return withLock(file, async () => {
     if (existsSync(file)) return undefined;

@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError, Option } from "commander";
-import { isExternalUsername } from "../access/records.ts";
+import { isExternalUsername } from "../access/identifiers.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";

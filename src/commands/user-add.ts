@@ -5,7 +5,7 @@ import { json } from "node:stream/consumers";
 import * as z from "zod";
 import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
-import { isEmail, isExternalUsername, isUsername } from "../access/records.ts";
+import { isEmail, isExternalUsername, isUsername } from "../access/identifiers.ts";
 import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";

@@ -1,4 +1,4 @@
-import { isExternalUsername, isUsername } from "../access/records.ts";
+import { isExternalUsername, isUsername } from "../access/identifiers.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";

@@ -1,4 +1,4 @@
-import { isUsername } from "../access/records.ts";
+import { isUsername } from "../access/identifiers.ts";
 import { Refusal } from "../refusal.ts";
 import { FailureLimit, MemoryFailureCounts } from "./failure-limit.ts";
 import { RecentLogins } from "./hash-queue.ts";

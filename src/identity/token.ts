@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { SignJWT } from "jose";
+import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/identifiers.ts";
 import { decide } from "../access/policy.ts";
-import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/records.ts";
 import { EVERY_DATABASE, isRole, type Role, widestRole } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";

@@ -1,5 +1,5 @@
 import { errors, type JWTPayload, jwtVerify } from "jose";
-import { isUsername } from "../access/records.ts";
+import { isUsername } from "../access/identifiers.ts";
 import { epochSeconds } from "../clock.ts";
 import { invalidToken } from "../identity/jwt-verification.ts";
 import type { Log } from "../observe/log.ts";

@@ -179,13 +179,21 @@ export const operations: Readonly<Record<string, Operation>> = {
       ...change,
       ...(["invalid_username", "invalid_database", "invalid_role"] as const),
       ...(["user_not_found", "database_case_conflict"] as const),
+      ...(["entry_narrowed", "entry_lists_tables"] as const),
       ...lastOnes,
     ],
   },
   "DELETE /api/access/:username/:database": {
     summary: "Takes a role away.",
     answer: ref("Success"),
-    refusals: [...change, "invalid_username", "invalid_database", "grant_not_found", ...lastOnes],
+    refusals: [
+      ...change,
+      "invalid_username",
+      "invalid_database",
+      "grant_not_found",
+      "entry_lists_tables",
+      ...lastOnes,
+    ],
   },
   "GET /.well-known/jwks.json": { summary: "The keys that verify tokens.", answer: ref("JwkSet") },
   "POST /mcp": {

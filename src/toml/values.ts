@@ -1,11 +1,11 @@
-import { parse, TomlError, type TomlTableWithoutBigInt } from "smol-toml";
+import { parse, TomlError, type TomlTable } from "smol-toml";
 
 /** A TOML file as text and as values, so that a value can be traced to its line. */
 export interface TomlDocument {
   /** Where the text came from, for messages. */
   readonly file: string;
   readonly text: string;
-  readonly values: TomlTableWithoutBigInt;
+  readonly values: TomlTable;
 }
 
 /** Says that a file is no valid TOML; holds no text of the file, which may be a secret. */
@@ -25,12 +25,12 @@ export class TomlSyntaxError extends Error {
 }
 
 /**
- * Parses TOML 1.0. Integers beyond 2^53 are refused, since they would lose digits.
+ * Parses TOML 1.0. Integers beyond 2^53 are bigint, so that they lose no digits.
  * @throws TomlSyntaxError
  */
 export function parseToml(text: string, file: string): TomlDocument {
   try {
-    return { file, text, values: parse(text, { integersAsBigInt: false }) };
+    return { file, text, values: parse(text, { integersAsBigInt: "asNeeded" }) };
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
     throw new TomlSyntaxError(file, error.line, reasonOf(error));

@@ -11,6 +11,8 @@ const none = {
   grantsRemoved: [],
   grantsRaised: [],
   grantsLowered: [],
+  grantsChanged: [],
+  boundariesChanged: false,
 };
 
 function diff(before: string, after: string) {
@@ -52,5 +54,19 @@ t.test("another order or spelling of the same is no difference", (t) => {
   const before = user("alice") + user("bob") + grant("bob", "main", "Owner");
   const after = grant("bob", "main", "Owner") + user("bob") + user("alice").replaceAll('"', "'");
   t.strictSame(diff(before, `# a comment\n${after}`), none);
+  t.end();
+});
+
+t.test("an entry of the same role that says something else has changed", (t) => {
+  const entry = (more: string) => `${grant("alice", "main", "ReadOnly").trimEnd()}\n${more}`;
+  const before = parseAccessFile(entry("max_rows = 5\n"), "a.toml");
+  const after = parseAccessFile(
+    entry('max_rows = 6\n[[boundaries]]\nvia = "mcp"\nrole = "ReadOnly"\n'),
+    "a.toml",
+  );
+  t.match(diffSnapshots(before, after), {
+    grantsChanged: ["alice main ReadOnly"],
+    boundariesChanged: true,
+  });
   t.end();
 });

@@ -62,8 +62,11 @@ function changeFor(model: Model, wanted: Intention): { change: Change; next: Mod
   }
   const key = `${username} ${wanted.database}`;
   if (wanted.act === "revoke") {
-    if (!grants.delete(key)) return undefined;
-    return { next, change: { kind: "remove-grant", username, database: wanted.database } };
+    const role = grants.get(key);
+    if (role === undefined) return undefined;
+    grants.delete(key);
+    const grant = { username, database: wanted.database, role };
+    return { next, change: { kind: "remove-grant", grant } };
   }
   const grant = { username, database: wanted.database, role: wanted.role };
   const change: Change = grants.has(key)

@@ -23,11 +23,12 @@ function readByParser(text: string): AccessRecords | undefined {
   const problems: RecordProblem[] = [];
   try {
     const { values } = parseToml(text, "access.toml");
-    const { users, grants } = readRecords(values, (problem) => problems.push(problem));
+    const { users, grants, boundaries } = readRecords(values, (problem) => problems.push(problem));
     if (problems.length > 0) return undefined;
     return {
       users: users.filter((one) => one !== undefined),
       grants: grants.filter((one) => one !== undefined),
+      boundaries: boundaries.filter((one) => one !== undefined),
     };
   } catch (error) {
     if (error instanceof TomlSyntaxError) return undefined;

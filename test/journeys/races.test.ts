@@ -205,7 +205,7 @@ t.test("what an operator saves while a machine is writing is not overwritten", a
   const refusal = await refusedBy(
     changeAccessFile(file, () => {
       appendFileSync(file, "# saved again\n");
-      return [{ kind: "remove-grant", username: "idp:alice", database: "main" }];
+      return [{ kind: "remove-grant", grant: added }];
     }),
   );
   t.equal(refusal.code, "busy", "a file that never stands still is left to its operator");

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { planSetPassword } from "../../access/administration.ts";
 import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
-import { isExternalUsername } from "../../access/records.ts";
+import { isExternalUsername } from "../../access/identifiers.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { accessList, type Snapshot } from "../../access/snapshot.ts";
 import type { Subject } from "../../access/subject.ts";

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
 import { maySeeGrants, requireManager } from "../../access/administration-rights.ts";
-import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/records.ts";
+import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/identifiers.ts";
 import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
 import {
   firstNames,

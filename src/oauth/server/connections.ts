@@ -1,6 +1,6 @@
 import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
-import { isDatabaseOrEvery } from "../../access/records.ts";
+import { isDatabaseOrEvery } from "../../access/identifiers.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { grantOn, grantsOf, type Snapshot } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";

@@ -1,0 +1,33 @@
+import { isPlainName } from "../query/names.ts";
+import { EVERY_DATABASE } from "./roles.ts";
+
+/** What `isUsername` accepts. */
+export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+/** What `isExternalUsername` accepts. */
+export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+
+/** True for a user of this gateway: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`; not `.`, `..`. */
+export function isUsername(text: unknown): text is string {
+  return typeof text === "string" && username.test(text);
+}
+
+/** True for a user of an external authorization server: `<prefix>:<username>`. */
+export function isExternalUsername(text: unknown): text is string {
+  return typeof text === "string" && externalUsername.test(text);
+}
+
+/** True for what a grant may name: a database's plain name, or `*` for every database. */
+export function isDatabaseOrEvery(text: unknown): text is string {
+  return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
+}
+
+/** True for an email address that the access file may hold: at most 254 printable characters. */
+export function isEmail(text: unknown): text is string {
+  return (
+    typeof text === "string" &&
+    text.length > 0 &&
+    text.length <= 254 &&
+    text.isWellFormed() &&
+    !/\p{Cc}/u.test(text)
+  );
+}
