@@ -18,6 +18,7 @@ const program = withHouseStyle(new Command("gatehouse"))
     "An authentication and authorization gateway for databases that speak JSON over HTTP",
   )
   .version(version)
+  .enablePositionalOptions()
   .addCommand(serveCommand())
   .addCommand(userCommand())
   .addCommand(accessCommand())

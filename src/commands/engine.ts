@@ -3,6 +3,7 @@ import { Command, InvalidArgumentError, Option } from "commander";
 import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, endWithErrors, openLogStream } from "../observe/log.ts";
+import { engineTestCommand } from "./engine-test.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { UsageError } from "./output.ts";
 
@@ -111,6 +112,8 @@ async function serve(options: EngineOptions): Promise<void> {
 export function engineCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("engine")))
     .description("run the SQL adapter by itself; it trusts whoever reaches it")
+    .enablePositionalOptions()
+    .addCommand(engineTestCommand())
     .option(
       "--url <url>",
       "the database: sqlite:DIRECTORY (default: data in the service directory), postgres://user@host:port/database or mysql://user@host:port/",

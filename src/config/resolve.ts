@@ -59,10 +59,10 @@ function resolveUrl(base: string, url: string): string {
  * @param checkReaders whether a file that others may read is refused
  * @param refusal makes the error, from what the file would have to be
  */
-function readCredential(
+export function readCredential(
   path: string,
   checkReaders: boolean,
-  refusal: (allowed: string) => ConfigurationError,
+  refusal: (allowed: string) => Error,
 ): string {
   let descriptor: number;
   try {

@@ -38,6 +38,13 @@ export function has64Bits(integer: bigint): boolean {
   return integer >= SMALLEST_INTEGER && integer <= LARGEST_INTEGER;
 }
 
+/** True for a whole number, written as its digits alone, that has more than 64 bits. */
+export function isBeyondIntegers(value: PresentValue): boolean {
+  const text =
+    typeof value === "object" || typeof value === "bigint" ? numberText(value) : undefined;
+  return text !== undefined && /^-?\d+$/.test(text) && !has64Bits(BigInt(text));
+}
+
 /** A number's digits as they were written; undefined for what is no number. */
 export function numberText(value: PresentValue): string | undefined {
   if (typeof value === "number" || typeof value === "bigint") return String(value);

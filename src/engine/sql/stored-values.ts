@@ -1,13 +1,15 @@
 import type { CellValue } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { ExactNumber, type PresentValue } from "./cell-text.ts";
+import { ExactNumber, isBeyondIntegers, type PresentValue } from "./cell-text.ts";
 import type { Column } from "./scope.ts";
+
+const wholeNumber = "a whole number of 64 bits";
 
 /** What a column takes, by its declared type, for messages. */
 const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/\[\]$/, "an array"],
   [/^(?:tinyint\(1\)|bool)/, "true or false"],
-  [/^(?:(?:tiny|small|medium|big)?int|(?:big|small)?serial|year)/, "a whole number"],
+  [/^(?:(?:tiny|small|medium|big)?int|(?:big|small)?serial|year)/, wholeNumber],
   [/^(?:float|double|real|numeric|decimal)/, "a number"],
   [/^date$/, "text such as 2026-01-31"],
   [/^(?:timestamp|datetime)/, "text such as 2026-01-31T13:45:00"],
@@ -18,16 +20,20 @@ const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/char|text|^string|^enum|^set|^name$/, "text"],
 ];
 
-/** `; allowed: a whole number` for the end of a message; nothing where the type does not tell. */
-export function allowedForm(type: string): string {
+function formOf(type: string): string | undefined {
   const folded = type.toLowerCase();
-  const form = forms.find(([of]) => of.test(folded))?.[1];
+  return forms.find(([of]) => of.test(folded))?.[1];
+}
+
+/** `; allowed: text` for the end of a message; nothing where the type does not tell. */
+export function allowedForm(type: string): string {
+  const form = formOf(type);
   return form === undefined ? "" : `; allowed: ${form}`;
 }
 
 /** The same for what the column compares with: any number where it holds whole ones. */
 export function comparableForm(type: string): string {
-  return allowedForm(type).replace("a whole number", "a number");
+  return allowedForm(type).replace(wholeNumber, "a number");
 }
 
 /** Characters of a whole number of 64 bits. */
@@ -53,13 +59,14 @@ interface Storing<Stored> {
   readonly kind: { store(value: PresentValue): Stored | undefined };
 }
 
-/** A cell's value as the column stores it. @throws EngineRefusal `invalid_value` if it does not */
+/** A cell's value as the column stores it. @throws EngineRefusal `invalid_value` or `number_out_of_range` if it does not */
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
   const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
   if (stored !== undefined) return stored;
+  const isTooLarge = formOf(column.type) === wholeNumber && isBeyondIntegers(value);
   throw new EngineRefusal(
-    "invalid_value",
+    isTooLarge ? "number_out_of_range" : "invalid_value",
     `Column "${column.name}" (${column.type}) does not take ${describe(value)}${allowedForm(column.type)}`,
   );
 }

@@ -1,0 +1,109 @@
+import { randomBytes } from "node:crypto";
+import path from "node:path";
+import { styleText } from "node:util";
+import { Command, InvalidArgumentError, Option } from "commander";
+import { readAuthorizationFile } from "../config/resolve.ts";
+import type { Send } from "../conformance/connection.ts";
+import type { Failure, SectionResult } from "../conformance/run.ts";
+import type { Level } from "../query/kind.ts";
+import { CANCELLED, FAILURE, print, printJson } from "./output.ts";
+import { withHouseStyle } from "./style.ts";
+
+interface TestOptions {
+  readonly url: string;
+  readonly level: Level;
+  readonly authorizationFile?: string;
+  readonly json?: true;
+}
+
+/** @throws InvalidArgumentError for what is no address of a database */
+function readUrl(text: string): string {
+  const isSocket = /^unix:\/./.test(text);
+  const url = isSocket ? undefined : URL.parse(text);
+  const isPlain =
+    /^https?:$/.test(url?.protocol ?? "") &&
+    `${url?.pathname}${url?.search}${url?.hash}${url?.username}${url?.password}` === "/";
+  if (isSocket || isPlain) return text;
+  throw new InvalidArgumentError("Allowed: http://host:port, https://host:port, unix:/path.");
+}
+
+function readAuthorization(file: string | undefined): string | undefined {
+  if (file === undefined) return undefined;
+  const read = readAuthorizationFile(path.resolve(file), true);
+  if ("refused" in read) throw new Error(`${file}: needed is ${read.refused}`);
+  return read.value;
+}
+
+/** Says what failed to get an answer, beside what the system says of it. */
+function reaching(url: string, send: Send): Send {
+  return async (body) => {
+    try {
+      return await send(body);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : "unknown error";
+      throw new Error(`no answer from ${url}: ${reason}`, { cause: error });
+    }
+  };
+}
+
+function printFailure({ name, sent, expected, got, difference }: Failure): void {
+  print(`  ${name}: ${difference}`);
+  print(`    sent      ${sent}`);
+  print(`    expected  ${expected.status} ${expected.answer}`);
+  print(`    got       ${got.status} ${got.answer.trimEnd()}`);
+}
+
+function printSection({ name, cases, failures }: SectionResult): void {
+  const isGood = failures.length === 0;
+  const word = isGood ? styleText("green", "ok  ") : styleText("red", "FAIL");
+  print(`${word}  ${name} (${isGood ? cases : `${failures.length} of ${cases} failed`})`);
+  for (const failure of failures) printFailure(failure);
+}
+
+async function run({ url, level, authorizationFile, json }: TestOptions): Promise<void> {
+  // Loaded here, since no other command has a use for it.
+  const { readCases } = await import("../conformance/cases.ts");
+  const { connectTo } = await import("../conformance/connection.ts");
+  const { runSection, sectionsAt } = await import("../conformance/run.ts");
+  const send = reaching(url, connectTo(url, readAuthorization(authorizationFile)));
+  const prefix = `conformance_${randomBytes(4).toString("hex")}`;
+  let isStopped = false;
+  // What has begun is finished, so that its databases are dropped.
+  process.once("SIGINT", () => {
+    isStopped = true;
+  });
+  const results: SectionResult[] = [];
+  for (const section of sectionsAt(level, readCases().sections)) {
+    if (isStopped) break;
+    const result = await runSection(section, `${prefix}_${results.length}`, send);
+    if (!json) printSection(result);
+    results.push(result);
+  }
+  const failures = results.flatMap((result) => result.failures);
+  const cases = results.reduce((sum, result) => sum + result.cases, 0);
+  if (json) printJson({ url, level, cases, failures });
+  else print(`${cases} cases at level ${level}, ${failures.length} failed`);
+  if (isStopped) process.exitCode = CANCELLED;
+  else if (failures.length > 0) process.exitCode = FAILURE;
+}
+
+/** `gatehouse engine test`: the conformance tests of databases that speak the queries. */
+export function engineTestCommand(): Command {
+  return withHouseStyle(new Command("test"))
+    .description(
+      "send a database that speaks the queries every example, and compare its answers; works in databases of its own, which it makes and drops",
+    )
+    .addOption(
+      new Option("--url <url>", "where it listens: http://host:port, https://host:port, unix:/path")
+        .argParser(readUrl)
+        .makeOptionMandatory(),
+    )
+    .addOption(
+      new Option("--level <level>", "how much of the queries it speaks")
+        .choices(["core", "full"])
+        .default("core"),
+    )
+    .option("--authorization-file <file>", "a file that holds the Authorization header to send")
+    .option("--json", "as JSON")
+    .action(run);
+}

@@ -1,0 +1,118 @@
+/** Sends the cases to a database, section by section, each over databases of its own. */
+
+import { batchKey } from "../query/grammar.ts";
+import type { Level } from "../query/kind.ts";
+import type { Case, Section } from "./cases.ts";
+import type { Send } from "./connection.ts";
+import { differenceOf } from "./difference.ts";
+import { isObject, type Json, type JsonObject, writeJson } from "./exact-json.ts";
+
+/** A case that was not answered as it should be. */
+export interface Failure {
+  readonly section: string;
+  readonly name: string;
+  /** The body, as it was sent. */
+  readonly sent: string;
+  readonly expected: { readonly status: number; readonly answer: string };
+  readonly got: { readonly status: number; readonly answer: string };
+  /** The first thing that differs, in a sentence. */
+  readonly difference: string;
+}
+
+/** What came of a section. */
+export interface SectionResult {
+  readonly name: string;
+  readonly cases: number;
+  readonly failures: readonly Failure[];
+}
+
+/** The sections that a database of this level has to answer. */
+export function sectionsAt(level: Level, sections: readonly Section[]): readonly Section[] {
+  return sections.filter((section) => level === "full" || section.level === level);
+}
+
+/** Runs one section in databases whose names begin with `prefix`, and drops them. */
+export async function runSection(
+  { name, cases }: Section,
+  prefix: string,
+  send: Send,
+): Promise<SectionResult> {
+  const databases = new Databases(prefix);
+  const failures: Failure[] = [];
+  const check = async (one: Case): Promise<boolean> => {
+    const failure = await runCase(name, one, databases, send);
+    if (failure !== undefined) failures.push(failure);
+    return failure === undefined;
+  };
+  try {
+    const isThere = await check(administration("CreateDatabase", "the section's database is made"));
+    if (isThere) for (const one of cases) await check(one);
+  } finally {
+    await check(administration("DropDatabase", "the section's database is dropped"));
+    for (const left of databases.others) {
+      await send(`{"DropDatabase": {"database": ${JSON.stringify(left)}}}`);
+    }
+  }
+  return { name, cases: cases.length + 2, failures };
+}
+
+function administration(operation: string, name: string): Case {
+  return {
+    name,
+    send: { [operation]: { database: "main" } },
+    status: 200,
+    answer: { status: "success", message: "" },
+  };
+}
+
+async function runCase(
+  section: string,
+  one: Case,
+  databases: Databases,
+  send: Send,
+): Promise<Failure | undefined> {
+  const sent = writeJson(databases.placed(one.send));
+  const received = await send(sent);
+  const difference = differenceOf(one, received);
+  if (difference === undefined) return undefined;
+  const expected = { status: one.status, answer: writeJson(one.answer) };
+  const got = { status: received.status, answer: received.text };
+  return { section, name: one.name, sent, expected, got, difference };
+}
+
+/** The databases of a section, by the names that its cases have for them. */
+class Databases {
+  readonly #prefix: string;
+  readonly #others = new Set<string>();
+
+  constructor(prefix: string) {
+    this.#prefix = prefix;
+  }
+
+  /** Those beside `main` that were named. */
+  get others(): Iterable<string> {
+    return this.#others;
+  }
+
+  /** A body whose databases are those of this run. */
+  placed(body: JsonObject): JsonObject {
+    const [[key, value = null] = ["", null]] = Object.entries(body);
+    if (key === batchKey && Array.isArray(value)) {
+      return {
+        [key]: value.map((element) => (isObject(element) ? this.placed(element) : element)),
+      };
+    }
+    if (!isObject(value)) return body;
+    const { database } = value;
+    // A Preview has its operation where others have their fields.
+    if (typeof database !== "string") return { [key]: this.placed(value) };
+    return { [key]: { ...value, database: this.#nameOf(database) } };
+  }
+
+  #nameOf(database: string): Json {
+    if (database === "main") return this.#prefix;
+    const name = `${this.#prefix}_${database}`;
+    this.#others.add(name);
+    return name;
+  }
+}
