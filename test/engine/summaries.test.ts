@@ -63,6 +63,31 @@ overEach("sums of decimals are those of the column", async (t, fresh) => {
   t.match(text, /"data":\[\{"total":0.60*1?\}\]/);
 });
 
+overEach("sums and averages past a double are refused", async (t, fresh) => {
+  const { ask } = await fresh(t);
+  await fill(ask);
+  await ask({ Update: { ...orders, set: { ratio: 1e308 }, where: null } });
+  for (const fn of ["sum", "avg"]) {
+    const answer = await ask(select({ aggregate: [{ fn, column: "ratio", as: "x" }] }));
+    t.match(answer, { status: 400, body: { code: "number_out_of_range" } }, fn);
+  }
+});
+
+overEach(
+  "whole numbers of more than 64 bits are refused where they would be stored",
+  async (t, fresh) => {
+    const { ask } = await fresh(t);
+    await fill(ask);
+    for (const number of ["9223372036854775808", "-9223372036854775809", "1".repeat(30)]) {
+      const row = `{"id": 9, "code": "z", "qty": ${number}}`;
+      const answer = await ask(
+        `{"Insert": {"database": "main", "table": "orders", "values": [${row}]}}`,
+      );
+      t.match(answer, { status: 400, body: { code: "number_out_of_range" } }, number);
+    }
+  },
+);
+
 overEach("what cannot be summed up or named so is refused with what can", async (t, fresh) => {
   const { ask } = await fresh(t);
   await fill(ask);

@@ -19,8 +19,17 @@ const everyRow = 2n ** 64n - 1n;
 
 const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
 const bigint = kindOf({ ...plain, dataType: "bigint", columnType: "bigint" });
-const double = kindOf({ ...plain, dataType: "double", columnType: "double" });
+const anyDouble = kindOf({ ...plain, dataType: "double", columnType: "double" });
 const decimal = kindOf({ ...plain, dataType: "decimal", columnType: "decimal(65)" });
+
+/** A sum or average of doubles, which MariaDB lets run over to an infinity. */
+const double: MysqlKind = {
+  ...anyDouble,
+  encode(raw) {
+    if (Number.isFinite(Number(raw))) return anyDouble.encode(raw);
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
 
 /** A sum of whole numbers, which MySQL adds up as decimals. */
 const total: MysqlKind = {
@@ -42,7 +51,8 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
     if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
     return { expression: sql`sum(${column})`, kind: total };
   },
-  average: (sum, count) => sql`(cast(${sum} as double) / ${count})`,
+  // A cast would make the largest double of an infinity.
+  average: (sum, count) => sql`((0e0 + ${sum}) / ${count})`,
 };
 
 /** MySQL puts nulls first by itself, and reads all of a table for `(a, b) > (1, 2)`. */

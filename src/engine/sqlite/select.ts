@@ -14,7 +14,14 @@ import { type DatabaseHandle, rows } from "./statements.ts";
 import { keysSql, readTable } from "./tables.ts";
 
 const integer = requireKind("int");
-const double = requireKind("double");
+/** A sum or average of doubles, which SQLite lets run over to an infinity. */
+const double: SqliteKind = {
+  ...requireKind("double"),
+  encode(value) {
+    if (typeof value !== "number" || Number.isFinite(value)) return encodeStored(value);
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
 
 /** A sum of whole numbers; one past 64 bits comes as a double, which tells it. */
 const total: SqliteKind = {
@@ -39,10 +46,7 @@ const aggregates: AggregateDialect<SqliteKind> = {
   count: integer,
   double,
   sum(column, measure) {
-    if (measure === "double") return { expression: sql`sum(${column})`, kind: double };
-    if (measure !== "integer") {
-      return { expression: sql`sum(${column})`, kind: { ...double, encode: encodeStored } };
-    }
+    if (measure !== "integer") return { expression: sql`sum(${column})`, kind: double };
     const lower = sql`sum(${column} & 4294967295)`;
     const upper = sql`(sum(${column} >> 32) + (${lower} >> 32))`;
     const whole = sql`(${upper} << 32) | (${lower} & 4294967295)`;
