@@ -6,8 +6,7 @@ import { isObject, JsonNumber, parseJson } from "./exact-json.ts";
 
 /** The text of the guide. */
 export function readGuide(): string {
-  const text = readFileSync(new URL("../../docs/query.md", import.meta.url), "utf8");
-  return text.split(/^## Another database$/m, 1)[0] ?? "";
+  return readFileSync(new URL("../../docs/query.md", import.meta.url), "utf8");
 }
 
 /** A query that the guide shows, and the answer after it. */

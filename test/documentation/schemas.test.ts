@@ -5,6 +5,8 @@ import t from "tap";
 import { z } from "zod";
 import { passwordHashForm } from "../../src/access/password-hash.ts";
 import { configurationSchema } from "../../src/config/schema.ts";
+import { casesFile } from "../../src/conformance/cases.ts";
+import { casesText } from "../../src/conformance/write.ts";
 import { schemaFiles } from "../../src/schemas/write.ts";
 import { parseToml, TomlSyntaxError } from "../../src/toml/values.ts";
 import { brokenFiles } from "../access/broken-files.ts";
@@ -41,6 +43,11 @@ function valuesOf(text: string): unknown {
 t.test("the schemas are what the readers' own say (npm run docs)", (t) => {
   for (const { file, text } of schemaFiles)
     t.equal(readFileSync(file, "utf8"), text, file.pathname);
+  t.end();
+});
+
+t.test("the cases for databases have the guide's examples as they are (npm run docs)", (t) => {
+  t.equal(readFileSync(casesFile, "utf8"), casesText());
   t.end();
 });
 
