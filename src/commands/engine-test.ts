@@ -1,13 +1,13 @@
 import { randomBytes } from "node:crypto";
 import path from "node:path";
 import { styleText } from "node:util";
-import { Command, InvalidArgumentError, Option } from "commander";
-import { readAuthorizationFile } from "../config/resolve.ts";
+import { Command, Option } from "commander";
+import { readCredential } from "../config/resolve.ts";
 import type { Send } from "../conformance/connection.ts";
 import type { Failure, SectionResult } from "../conformance/run.ts";
 import type { Level } from "../query/kind.ts";
-import { CANCELLED, FAILURE, print, printJson } from "./output.ts";
-import { withHouseStyle } from "./style.ts";
+import { withHouseStyle } from "./options.ts";
+import { Cancelled, FAILURE, print, printJson, UsageError } from "./output.ts";
 
 interface TestOptions {
   readonly url: string;
@@ -16,22 +16,25 @@ interface TestOptions {
   readonly json?: true;
 }
 
-/** @throws InvalidArgumentError for what is no address of a database */
-function readUrl(text: string): string {
+/** Characters of an answer that are printed; `--json` has all. */
+const LONGEST_SHOWN = 4000;
+
+/** @throws UsageError for what is no address of a database; it does not repeat it, since it may hold a password */
+function requireUrl(text: string): void {
   const isSocket = /^unix:\/./.test(text);
   const url = isSocket ? undefined : URL.parse(text);
   const isPlain =
     /^https?:$/.test(url?.protocol ?? "") &&
     `${url?.pathname}${url?.search}${url?.hash}${url?.username}${url?.password}` === "/";
-  if (isSocket || isPlain) return text;
-  throw new InvalidArgumentError("Allowed: http://host:port, https://host:port, unix:/path.");
+  if (isSocket || isPlain) return;
+  throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
 }
 
 function readAuthorization(file: string | undefined): string | undefined {
   if (file === undefined) return undefined;
-  const read = readAuthorizationFile(path.resolve(file), true);
-  if ("refused" in read) throw new Error(`${file}: needed is ${read.refused}`);
-  return read.value;
+  return readCredential(path.resolve(file), true, (allowed) => {
+    return new Error(`${file}: needed is ${allowed}`);
+  });
 }
 
 /** Says what failed to get an answer, beside what the system says of it. */
@@ -46,11 +49,19 @@ function reaching(url: string, send: Send): Send {
   };
 }
 
+/** What a server answered, without what a terminal would obey. */
+function shown(answer: string): string {
+  return answer
+    .trimEnd()
+    .slice(0, LONGEST_SHOWN)
+    .replace(/\p{Cc}+/gu, " ");
+}
+
 function printFailure({ name, sent, expected, got, difference }: Failure): void {
   print(`  ${name}: ${difference}`);
   print(`    sent      ${sent}`);
   print(`    expected  ${expected.status} ${expected.answer}`);
-  print(`    got       ${got.status} ${got.answer.trimEnd()}`);
+  print(`    got       ${got.status} ${shown(got.answer)}`);
 }
 
 function printSection({ name, cases, failures }: SectionResult): void {
@@ -61,6 +72,7 @@ function printSection({ name, cases, failures }: SectionResult): void {
 }
 
 async function run({ url, level, authorizationFile, json }: TestOptions): Promise<void> {
+  requireUrl(url);
   // Loaded here, since no other command has a use for it.
   const { readCases } = await import("../conformance/cases.ts");
   const { connectTo } = await import("../conformance/connection.ts");
@@ -83,8 +95,8 @@ async function run({ url, level, authorizationFile, json }: TestOptions): Promis
   const cases = results.reduce((sum, result) => sum + result.cases, 0);
   if (json) printJson({ url, level, cases, failures });
   else print(`${cases} cases at level ${level}, ${failures.length} failed`);
-  if (isStopped) process.exitCode = CANCELLED;
-  else if (failures.length > 0) process.exitCode = FAILURE;
+  if (isStopped) throw new Cancelled();
+  if (failures.length > 0) process.exitCode = FAILURE;
 }
 
 /** `gatehouse engine test`: the conformance tests of databases that speak the queries. */
@@ -94,9 +106,10 @@ export function engineTestCommand(): Command {
       "send a database that speaks the queries every example, and compare its answers; works in databases of its own, which it makes and drops",
     )
     .addOption(
-      new Option("--url <url>", "where it listens: http://host:port, https://host:port, unix:/path")
-        .argParser(readUrl)
-        .makeOptionMandatory(),
+      new Option(
+        "--url <url>",
+        "where it listens: http://host:port, https://host:port, unix:/path",
+      ).makeOptionMandatory(),
     )
     .addOption(
       new Option("--level <level>", "how much of the queries it speaks")
