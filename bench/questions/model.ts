@@ -1,0 +1,131 @@
+/** Puts the questions to a model: a program that speaks to `/mcp` by itself. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { buffer, text } from "node:stream/consumers";
+import { z } from "zod";
+import { answersOf, type Outcome } from "./measured.ts";
+import { type Ask, fillIn, isSame, type Question } from "./play.ts";
+import type { Setting } from "./setting.ts";
+import type { Scale } from "./shop.ts";
+
+/** Tools that tell what there is: to look around costs nothing of the budget. */
+const telling: ReadonlySet<string> = new Set([
+  ...["whoami", "list_databases", "list_tables", "describe_table"],
+]);
+
+const message = z.object({
+  method: z.literal("tools/call"),
+  params: z.object({ name: z.string(), arguments: z.unknown().optional() }),
+});
+const answered = z.object({
+  result: z.object({ content: z.array(z.object({ text: z.string() })) }),
+});
+
+/** Counts the calls of tools, and the bytes of what a model writes and reads for them. */
+export class Meter {
+  calls = 0;
+  bytes = 0;
+
+  note(request: Buffer, answer: Buffer): void {
+    const call = message.safeParse(parsed(request.toString()));
+    if (!call.success || telling.has(call.data.params.name)) return;
+    this.calls++;
+    this.bytes += Buffer.byteLength(JSON.stringify(call.data.params.arguments ?? {}));
+    const events = answer.toString().matchAll(/^(?:data: ?)?(\{.*\})\r?$/gm);
+    for (const [, json = ""] of events) {
+      const result = answered.safeParse(parsed(json));
+      const [first] = result.success ? result.data.result.content : [];
+      this.bytes += Buffer.byteLength(first?.text ?? "");
+    }
+  }
+
+  reset(): void {
+    this.calls = 0;
+    this.bytes = 0;
+  }
+}
+
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Stands in front of `/mcp` and meters what passes; it ends with the stack. */
+async function meteredUrl(
+  opened: AsyncDisposableStack,
+  url: string,
+  meter: Meter,
+): Promise<string> {
+  const server = createServer(async (request, response) => {
+    const body = await buffer(request);
+    const { host: _, connection: __, ...headers } = request.headers;
+    const passed = Object.entries(headers).map(([name, value]) => [name, String(value)] as const);
+    const { method = "POST" } = request;
+    const answer = await fetch(`${url}/mcp`, {
+      method,
+      headers: Object.fromEntries(passed.filter(([name]) => name !== "content-length")),
+      ...(body.length > 0 ? { body: new Uint8Array(body) } : {}),
+    });
+    const content = Buffer.from(await answer.arrayBuffer());
+    meter.note(body, content);
+    const type = answer.headers.get("content-type");
+    response.writeHead(answer.status, type === null ? {} : { "content-type": type });
+    response.end(content);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  opened.defer(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const address = server.address();
+  return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}/mcp`;
+}
+
+/** Runs the program with a question on its standard input, and takes its last line for the answer. */
+async function answerOf(
+  command: string,
+  question: string,
+  env: NodeJS.ProcessEnv,
+): Promise<unknown> {
+  const child = spawn("sh", ["-c", command], { stdio: ["pipe", "pipe", "inherit"], env });
+  child.stdin.end(question);
+  const [printed] = await Promise.all([text(child.stdout), once(child, "close")]);
+  const last = printed.trim().split("\n").at(-1) ?? "";
+  return parsed(last) ?? last;
+}
+
+/** Where the questions are put, and which. */
+export interface ModelOptions {
+  readonly setting: Setting;
+  /** Calls a tool past the meter, to look what is so afterwards. */
+  readonly ask: Ask;
+  readonly scale: Scale;
+  readonly asked: readonly Question[];
+}
+
+/** Puts each question to the program. */
+export async function* askModel(
+  opened: AsyncDisposableStack,
+  command: string,
+  { setting, ask, scale, asked }: ModelOptions,
+): AsyncGenerator<Outcome> {
+  const meter = new Meter();
+  const GATEHOUSE_MCP_URL = await meteredUrl(opened, setting.url, meter);
+  const env = { ...process.env, GATEHOUSE_MCP_URL, GATEHOUSE_TOKEN: setting.token };
+  const expected = answersOf(scale);
+  for (const { id, question, budget, check } of asked) {
+    meter.reset();
+    const start = performance.now();
+    const answer = await answerOf(command, question, env);
+    const milliseconds = performance.now() - start;
+    const after = check && fillIn(check.answer, [(await ask(check)).result]);
+    const isRight = isSame(answer, expected[id]?.answer) && isSame(after, expected[id]?.after);
+    const { calls, bytes } = meter;
+    const isWithinBudget = calls <= budget.calls && bytes <= budget.bytes;
+    yield { id, isRight, isWithinBudget, calls, bytes, milliseconds, found: [answer, after] };
+  }
+}
