@@ -10,20 +10,18 @@ export interface CertificateMetrics {
   onFailure(): void;
 }
 
+/** A gauge that is set. Of several processes the least counts. */
+export function leastGauge(register: Registry, name: string, help: string): Gauge {
+  return new Gauge({ name, help, aggregator: "min", registers: [register] });
+}
+
 export function registerCertificate(register: Registry): CertificateMetrics {
-  const registers = [register];
-  const expiry = new Gauge({
-    name: "gatehouse_tls_certificate_expiry_seconds",
-    help: "When the TLS certificate in force expires, in seconds since 1970",
-    aggregator: "min",
-    registers,
-  });
-  const isGood = new Gauge({
-    name: "gatehouse_tls_certificate_last_reload_successful",
-    help: "1 if the TLS certificate on disk is the one in force, 0 if the last good one is kept",
-    aggregator: "min",
-    registers,
-  });
+  const prefix = "gatehouse_tls_certificate";
+  const until = "When the TLS certificate in force expires, in seconds since 1970";
+  const expiry = leastGauge(register, `${prefix}_expiry_seconds`, until);
+  const inForce =
+    "1 if the TLS certificate on disk is the one in force, 0 if the last good one is kept";
+  const isGood = leastGauge(register, `${prefix}_last_reload_successful`, inForce);
   return {
     onLoad({ expires }) {
       expiry.set(expires.getTime() / 1000);

@@ -4,6 +4,7 @@ import { AggregatorRegistry, collectDefaultMetrics, Gauge, Registry } from "prom
 import {
   type CertificateMetrics,
   type HashMetrics,
+  leastGauge,
   registerCertificate,
   registerHashing,
   registerTargets,
@@ -76,19 +77,15 @@ export async function serveMetrics(
 }
 
 /** Notes what became of the access file. */
-function registerReloads(registers: Registry[]): Pick<Metrics, "reloaded" | "reloadFailed"> {
-  const isGood = new Gauge({
-    name: "gatehouse_access_file_last_reload_successful",
-    help: "1 if the access file on disk is the one in force, 0 if the last good one is kept",
-    aggregator: "min",
-    registers,
-  });
+function registerReloads(register: Registry): Pick<Metrics, "reloaded" | "reloadFailed"> {
+  const help = "1 if the access file on disk is the one in force, 0 if the last good one is kept";
+  const isGood = leastGauge(register, "gatehouse_access_file_last_reload_successful", help);
   const inForce = new Gauge({
     name: "gatehouse_access_file_info",
     help: "1 for the version of the access file in force",
     labelNames: ["version"],
     aggregator: "max",
-    registers,
+    registers: [register],
   });
   return {
     reloaded(version) {
@@ -96,20 +93,14 @@ function registerReloads(registers: Registry[]): Pick<Metrics, "reloaded" | "rel
       inForce.set({ version }, 1);
       isGood.set(1);
     },
-    reloadFailed() {
-      isGood.set(0);
-    },
+    reloadFailed: () => isGood.set(0),
   };
 }
 
 /** Notes what became of the signing keys. */
-function registerKeys(registers: Registry[]): Pick<Metrics, "keysReloaded"> {
-  const isGood = new Gauge({
-    name: "gatehouse_signing_keys_last_reload_successful",
-    help: "1 if the signing keys on disk are those in force, 0 if the last good ones are kept",
-    aggregator: "min",
-    registers,
-  });
+function registerKeys(register: Registry): Pick<Metrics, "keysReloaded"> {
+  const help = "1 if the signing keys on disk are those in force, 0 if the last good ones are kept";
+  const isGood = leastGauge(register, "gatehouse_signing_keys_last_reload_successful", help);
   return { keysReloaded: (value) => isGood.set(value ? 1 : 0) };
 }
 
@@ -119,8 +110,8 @@ export function createMetrics(): Metrics {
   collectDefaultMetrics({ register: registry });
   const requests = new RequestMetrics(registry);
   return {
-    ...registerReloads([registry]),
-    ...registerKeys([registry]),
+    ...registerReloads(registry),
+    ...registerKeys(registry),
     begin: () => requests.begin(),
     end: () => requests.end(),
     request: (request) => requests.count(request),

@@ -1,6 +1,8 @@
 import { createHash } from "node:crypto";
 import t from "tap";
+import { epochSeconds } from "../../src/clock.ts";
 import { grant } from "../access/kit.ts";
+import { eventually } from "../kit/eventually.ts";
 import { type Page, PlainBrowser } from "./browser.ts";
 import { authorize, obtainTokens, refresh } from "./flow.ts";
 import {
@@ -88,6 +90,8 @@ t.test("the least is chosen beforehand, and what was allowed last time is told",
   t.strictSame(chosenIn(second), ["main", "read", "2"]);
   t.match(second.text, /Last time, on [\d-]+ [\d:]+ UTC, you let it read and change <strong>main</);
   t.match(second.text, "It has called no tool.");
+  const consented = epochSeconds();
+  await eventually("the last consent is the newest", () => epochSeconds() > consented);
   const { accessToken } = await obtainTokens(setting, { browser, clientId: client_id });
   const token = await setting.server.verify(accessToken);
   for (const tool of ["select", "list_tables", "select"]) token.noteCall(tool);
