@@ -2,6 +2,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
 import { engineName } from "../product.ts";
+import { isReadOnly } from "../query/query.ts";
+import { formOf } from "./accept.ts";
 import { answerError, answerHealth } from "./answers.ts";
 import { limitsHeader, readLimits } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
@@ -15,9 +17,7 @@ import {
   scanBody,
 } from "./request.ts";
 import type { Answer, Store } from "./store.ts";
-
-/** A client that takes nothing of its answer for this long is cut off, in milliseconds. */
-const stalledClientTimeout = 60_000;
+import { StreamedAnswer, stalledClientTimeout } from "./streamed-answer.ts";
 
 /** Longer than clients keep idle connections, so that they close them first, in milliseconds. */
 const keepAliveTimeout = 75_000;
@@ -105,7 +105,12 @@ async function answer(
   const limits = readLimits(request.headers[limitsHeader]);
   const body = await readBody(request);
   const query = scanBody(body);
-  await send(response, await store.execute({ body, query, limits }, client.signal));
+  const asked = { body, query, limits };
+  const form = !query.batch && isReadOnly(query) ? formOf(request.headers.accept) : "json";
+  if (form === "json") return send(response, await store.execute(asked, client.signal));
+  const stream = new StreamedAnswer(response, form);
+  await store.stream(asked, stream, client.signal);
+  stream.end();
 }
 
 /** Returns the path of a known route; throws `EngineRefusal` for any other or a wrong method. */

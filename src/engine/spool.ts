@@ -1,4 +1,5 @@
 import { closeSync, writeSync } from "node:fs";
+import type { RowForm, RowOutput } from "./row-output.ts";
 
 /** Text is gathered to chunks of about this many characters before it is encoded. */
 const chunkLength = 64 * 1024;
@@ -11,6 +12,13 @@ export type SpooledAnswer =
   | { readonly kind: "memory"; readonly bytes: Uint8Array }
   | { readonly kind: "file"; readonly byteLength: number };
 
+/** How rows are spooled that are read from the file while others are still to come. */
+export interface SpoolStream {
+  readonly form: RowForm;
+  /** Told how many bytes are in the file. */
+  readonly onSpilled: (byteLength: number) => void;
+}
+
 /**
  * An answer that is gathered whole before its first byte is sent.
  *
@@ -18,16 +26,24 @@ export type SpooledAnswer =
  * slowly holds up no writer and sees one state throughout, and a query that fails half-way
  * still gets its error status. Memory stays bounded: a long answer lies in a file.
  */
-export class Spool {
+export class Spool implements RowOutput {
+  readonly form: RowForm;
+  readonly backlog = undefined;
   readonly #openFile: () => number;
+  readonly #onSpilled: ((byteLength: number) => void) | undefined;
   readonly #chunks: Buffer[] = [];
   #pending = "";
   #byteLength = 0;
   #file: number | undefined;
 
-  /** `openFile` opens the empty file of a long answer, once it is known to be one. */
-  constructor(openFile: () => number) {
+  /**
+   * `openFile` opens the empty file of a long answer, once it is known to be one. With `stream`, an
+   * answer of more than one chunk is long, and how much of it is in the file is told each time.
+   */
+  constructor(openFile: () => number, stream?: SpoolStream) {
     this.#openFile = openFile;
+    this.form = stream?.form ?? "json";
+    this.#onSpilled = stream?.onSpilled;
   }
 
   /** Adds text to the answer. Throws what the file system throws, for example when it is full. */
@@ -41,9 +57,19 @@ export class Spool {
     if (this.#pending === "") return;
     const chunk = Buffer.from(this.#pending);
     this.#pending = "";
+    this.#add(chunk);
+  }
+
+  writeBytes(bytes: Buffer): void {
+    this.flush();
+    this.#add(bytes);
+  }
+
+  #add(chunk: Buffer): void {
     this.#byteLength += chunk.length;
     this.#chunks.push(chunk);
-    if (this.#file !== undefined || this.#byteLength > memoryLimit) this.#spill();
+    const limit = this.#onSpilled === undefined ? memoryLimit : chunkLength - 1;
+    if (this.#file !== undefined || this.#byteLength > limit) this.#spill();
   }
 
   /** The whole answer; nothing is written to it afterwards. */
@@ -70,6 +96,7 @@ export class Spool {
     this.#file ??= this.#openFile();
     for (const chunk of this.#chunks) writeFully(this.#file, chunk);
     this.#chunks.length = 0;
+    this.#onSpilled?.(this.#byteLength);
   }
 }
 

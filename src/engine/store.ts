@@ -1,6 +1,7 @@
 import type { Readable } from "node:stream";
 import type { Query } from "../query/query.ts";
 import type { QueryLimit } from "./limits.ts";
+import type { RowStream } from "./row-output.ts";
 
 /** A query as it came: its bytes, and what the grammar found in them. */
 export interface QueryRequest {
@@ -35,6 +36,11 @@ export interface Store {
    * Throws `EngineRefusal` for what the client can mend and for a query that takes too long.
    */
   execute(request: QueryRequest, signal: AbortSignal): Promise<Answer>;
+  /**
+   * Carries out a Select, whose rows go out while others are still to come. It gives up once `signal`
+   * is aborted. Throws as `execute` does; whether a row has gone out before, `stream` knows.
+   */
+  stream(request: QueryRequest, stream: RowStream, signal: AbortSignal): Promise<void>;
   /** Lists databases, tables or columns. Throws `database_not_found` or `table_not_found`. */
   readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer>;
   /** Resolves if the database answers. Throws `database_unavailable`. */

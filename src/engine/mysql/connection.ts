@@ -49,7 +49,8 @@ export class MysqlConnection implements Connection<MysqlSession> {
       );
       const server = readTraits(row);
       const session = new MysqlSession(opened.client, server);
-      for (const words of settings(server, timeLimit)) await session.command(words);
+      for (const words of settings(server)) await session.command(words);
+      await session.limitTime(timeLimit);
       return new MysqlConnection(address, opened, session);
     } catch (error) {
       opened.socket.destroy();

@@ -49,8 +49,9 @@ const beginnings: Record<Mode, readonly string[]> = {
   serializable: ["set transaction isolation level serializable", "start transaction"],
 };
 
-/** Begins a transaction; how long its statements may take has been said to the connection. */
-export async function begin(session: MysqlSession, mode: Mode): Promise<void> {
+/** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
+export async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {
+  await session.limitTime(timeLimit);
   for (const words of beginnings[mode]) await session.command(words);
 }
 

@@ -3,10 +3,10 @@ import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { withKeys } from "../remote/change.ts";
 import { refused } from "../remote/refused.ts";
-import type { Spool } from "../spool.ts";
+import type { RowOutput } from "../row-output.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
-import { createRowEncoder } from "../sql/encode.ts";
+import { RowWriter } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
 import { unsigned } from "./codecs.ts";
@@ -75,12 +75,12 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
 }
 
 /**
- * Carries out a Select and writes its rows to the spool as one JSON array. Rows are written as they
- * come, so that few of them are held at a time.
+ * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
+ * a time.
  *
  * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
  */
-export async function select(place: MysqlPlace, query: Select, spool: Spool): Promise<void> {
+export async function select(place: MysqlPlace, query: Select, output: RowOutput): Promise<void> {
   const tables: SelectedTable<MysqlKind>[] = [];
   for (const name of tablesOf(query)) {
     const table = await readTable(place, name);
@@ -89,13 +89,12 @@ export async function select(place: MysqlPlace, query: Select, spool: Spool): Pr
   }
   const dialect = dialectOf(place.session.server.collation);
   const { columns, statement } = planSelect(place.schema, tables, query, dialect);
-  const encode = createRowEncoder(columns);
-  let separator = "[";
+  const rows = new RowWriter(columns, output);
   for await (const row of place.session.stream(statement)) {
-    spool.write(separator + encode(row));
-    separator = ",";
+    rows.write(row);
+    if (output.backlog !== undefined) await output.backlog;
   }
-  spool.write(separator === "[" ? "[]" : "]");
+  rows.end();
 }
 
 function countOf(count: number | bigint): unknown {

@@ -6,7 +6,7 @@ import { refused, UnknownOutcome } from "../remote/refused.ts";
 import type { Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { answered, readError } from "./failures.ts";
-import type { ServerTraits } from "./set-up.ts";
+import { type ServerTraits, timeLimitSetting } from "./set-up.ts";
 import { compile } from "./statements.ts";
 
 /** A value other than null, as the driver gives it: 64-bit integers, decimals and times as text. */
@@ -29,6 +29,7 @@ const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);
 export class MysqlSession implements Session {
   readonly server: ServerTraits;
   readonly #connection: Connection;
+  #timeLimit: number | undefined;
 
   constructor(connection: Connection, server: ServerTraits) {
     this.#connection = connection;
@@ -58,6 +59,14 @@ export class MysqlSession implements Session {
 
   async command(words: string): Promise<void> {
     await answered((done) => this.#connection.query(words, done));
+  }
+
+  /** Has the server end a statement after so many milliseconds; 0: never. */
+  async limitTime(timeLimit: number): Promise<void> {
+    if (this.#timeLimit === timeLimit) return;
+    this.#timeLimit = undefined;
+    await this.command(`set session ${timeLimitSetting(this.server, timeLimit)}`);
+    this.#timeLimit = timeLimit;
   }
 
   /** Runs words of our own and returns their rows. */

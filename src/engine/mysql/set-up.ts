@@ -51,16 +51,18 @@ const sqlMode = [
 const idleLimit = 60;
 
 /**
- * The words that are said to each new connection, whatever the server's own settings are. A
- * statement takes `timeLimit` milliseconds at the most; MySQL itself limits reads alone, so writes
- * are ended by the engine.
+ * The setting that ends a statement after so many milliseconds; 0: never. MySQL itself limits reads
+ * alone, so writes are ended by the engine.
  */
-export function settings({ isMariaDb, collation }: ServerTraits, timeLimit: number): string[] {
-  const limit = isMariaDb
+export function timeLimitSetting({ isMariaDb }: ServerTraits, timeLimit: number): string {
+  return isMariaDb
     ? `max_statement_time = ${timeLimit / 1000}`
     : `max_execution_time = ${timeLimit}`;
+}
+
+/** The words that are said to each new connection, whatever the server's own settings are. */
+export function settings({ collation }: ServerTraits): string[] {
   const variables = [
-    limit,
     `sql_mode = '${sqlMode.join(",")}'`,
     "time_zone = '+00:00'",
     "lc_messages = 'en_US'",

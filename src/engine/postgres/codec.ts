@@ -7,6 +7,7 @@ import {
   type PresentValue,
   withoutSpace,
 } from "../sql/cell-text.ts";
+import type { ByteForm } from "./cell-bytes.ts";
 
 /** How the values of a type travel: as JSON on one side, as PostgreSQL's text on the other. */
 export interface Codec {
@@ -14,6 +15,8 @@ export interface Codec {
   write(value: PresentValue): string | undefined;
   /** JSON text of a value that PostgreSQL wrote. */
   read(text: string): string;
+  /** The same without a string, where there is such a way. */
+  readonly bytes?: ByteForm;
 }
 
 /** The values of PostgreSQL's numbers that JSON has no numbers for; they travel as strings. */
@@ -23,22 +26,25 @@ const notNumbers = new Set(["NaN", "Infinity", "-Infinity"]);
 export const integers: Codec = {
   write: (value) => integerOf(value)?.toString(),
   read: (text) => text,
+  bytes: "integer",
 };
 
 /** Decimal numbers of any length, digit for digit. */
-export const decimals: Codec = { write: writeNumber, read: readNumber };
+export const decimals: Codec = { write: writeNumber, read: readNumber, bytes: "decimal" };
 
 /** Doubles; a whole number that one would round is refused. */
 export const doubles: Codec = {
   write: (value) => (isRoundedInteger(value) ? undefined : writeNumber(value)),
   // Digits as JSON writers of doubles put them, whichever database they come from.
   read: (text) => (notNumbers.has(text) ? JSON.stringify(text) : String(Number(text))),
+  bytes: "double",
 };
 
 /** Strings; PostgreSQL has no character U+0000. */
 export const strings: Codec = {
   write: (value) => (typeof value === "string" && !value.includes("\0") ? value : undefined),
   read: (text) => JSON.stringify(text),
+  bytes: "text",
 };
 
 /** Strings of one form, since PostgreSQL takes others too and makes something else of them. */
@@ -46,6 +52,7 @@ export function stringsLike(form: RegExp): Codec {
   return {
     write: (value) => (typeof value === "string" && form.test(value) ? value : undefined),
     read: strings.read,
+    bytes: "text",
   };
 }
 
@@ -56,6 +63,7 @@ export const booleans: Codec = {
     return value === false || value === 0 ? "false" : undefined;
   },
   read: (text) => String(text === "t" || text === "true"),
+  bytes: "boolean",
 };
 
 /** Bytes as base64 text (RFC 4648, section 4). */

@@ -70,7 +70,7 @@ const beginnings: Record<Mode, string> = {
 /** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
 const idleLimit = 60_000;
 
-/** Begins a transaction whose statements take `timeLimit` milliseconds at the most. */
+/** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
 export async function begin(
   session: PostgresSession,
   mode: Mode,

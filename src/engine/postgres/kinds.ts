@@ -3,6 +3,7 @@ import { numberText, type PresentValue, placesOf } from "../sql/cell-text.ts";
 import { type Fragment, foldCase, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
 import { arraysOf } from "./arrays.ts";
+import type { ByteForm } from "./cell-bytes.ts";
 import {
   booleans,
   bytes,
@@ -22,6 +23,8 @@ export interface PostgresKind extends ColumnKind {
   compare(value: PresentValue): Fragment | undefined;
   /** JSON text of a value other than null, from PostgreSQL's own text. */
   encode(text: string): string;
+  /** The same out of the bytes of that text, where there is such a way. */
+  readonly bytes?: ByteForm | undefined;
 }
 
 /** What the catalog says about the type of a column. */
@@ -69,7 +72,8 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const plain = (value: PresentValue): Fragment | undefined =>
     castOf(codec.write(value), type.sqlName);
   const measure = measureOf(codec, type);
-  const kind: PostgresKind = { store: plain, compare: plain, encode: codec.read, like, measure };
+  const { read: encode, bytes } = codec;
+  const kind: PostgresKind = { store: plain, compare: plain, encode, bytes, like, measure };
   if (textTypes.has(type.id)) return { ...kind, like: likeText };
   if (codec === integers) return { ...kind, sum, compare: (value) => compareInteger(plain, value) };
   if (codec === doubles) return { ...kind, sum };

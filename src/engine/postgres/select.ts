@@ -3,22 +3,15 @@ import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { withKeys } from "../remote/change.ts";
 import { refused } from "../remote/refused.ts";
-import type { Spool } from "../spool.ts";
+import type { RowOutput } from "../row-output.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
-import { createRowEncoder } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
+import { RowBytes } from "./row-bytes.ts";
 import type { PostgresPlace } from "./session.ts";
 import { keysSql, readTable } from "./tables.ts";
-
-/** Characters of an answer that are asked for at a time. */
-const chunkLength = 256 * 1024;
-
-/** Rows that are asked for first, before it is known how long they are; and at the most. */
-const firstRows = 16;
-const mostRows = 2000;
 
 const bigint = kindOf({ id: 20, elementId: 0, sqlName: "bigint", scale: undefined });
 const double = kindOf({ id: 701, elementId: 0, sqlName: "double precision", scale: undefined });
@@ -27,6 +20,7 @@ const numeric = kindOf({ id: 1700, elementId: 0, sqlName: "numeric", scale: unde
 /** A sum of whole numbers, which PostgreSQL adds up without bounds. */
 const total: PostgresKind = {
   ...numeric,
+  bytes: undefined,
   encode(text) {
     if (has64Bits(BigInt(text))) return text;
     throw new EngineRefusal(...refused.outOfRange);
@@ -62,12 +56,16 @@ const dialect: SelectDialect<PostgresKind> = {
 };
 
 /**
- * Carries out a Select and writes its rows to the spool as one JSON array. Rows are fetched as
- * they are written, so that few of them are held at a time.
+ * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
+ * a time.
  *
  * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
  */
-export async function select(place: PostgresPlace, query: Select, spool: Spool): Promise<void> {
+export async function select(
+  place: PostgresPlace,
+  query: Select,
+  output: RowOutput,
+): Promise<void> {
   const tables: SelectedTable<PostgresKind>[] = [];
   for (const name of tablesOf(query)) {
     const table = await readTable(place, name);
@@ -75,23 +73,9 @@ export async function select(place: PostgresPlace, query: Select, spool: Spool):
     tables.push(query.after === undefined ? table : await withKeys(place.session, table, keys));
   }
   const { columns, statement } = planSelect(place.schema, tables, query, dialect);
-  const encode = createRowEncoder(columns);
-  const cursor = place.session.open(statement);
-  let separator = "[";
-  let count = firstRows;
-  for (;;) {
-    const rows = await cursor.read(count);
-    let length = 0;
-    for (const row of rows) {
-      const text = separator + encode(row);
-      spool.write(text);
-      length += text.length;
-      separator = ",";
-    }
-    if (rows.length < count) break;
-    count = Math.min(mostRows, Math.max(1, Math.floor((chunkLength * count) / length)));
-  }
-  spool.write(separator === "[" ? "[]" : "]");
+  const rows = new RowBytes(columns, output);
+  await place.session.stream(statement, rows, output);
+  rows.end();
 }
 
 function limitSql(limit: number | undefined): Fragment {

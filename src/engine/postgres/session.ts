@@ -1,10 +1,12 @@
 import { type Client, DatabaseError } from "pg";
-import Cursor from "pg-cursor";
 import { ConnectionLost } from "../remote/connection-lost.ts";
 import type { Place } from "../remote/place.ts";
 import { UnknownOutcome } from "../remote/refused.ts";
 import type { Session } from "../remote/session.ts";
+import type { RowOutput } from "../row-output.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import type { RowBytes } from "./row-bytes.ts";
+import { ConnectionTap, RowMessages } from "./row-messages.ts";
 import { compile } from "./statements.ts";
 
 /** A row, its values PostgreSQL's text, in the order of the columns. */
@@ -13,15 +15,10 @@ export type Row = readonly (string | null)[];
 /** Leaves every value as the text that PostgreSQL wrote. */
 const types = { getTypeParser: () => (text: string) => text };
 
-/** The rows of a statement, as they are asked for. */
-export interface RowCursor {
-  /** The next rows; fewer than `count` when there are no more. */
-  read(count: number): Promise<Row[]>;
-}
-
 /** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
 export class PostgresSession implements Session {
   readonly #client: Client;
+  #tap: ConnectionTap | undefined;
 
   constructor(client: Client) {
     this.#client = client;
@@ -58,11 +55,12 @@ export class PostgresSession implements Session {
     }
   }
 
-  /** Opens a fragment's rows; nothing else is run before they have been read to their end. */
-  open(fragment: Fragment): RowCursor {
-    const { text, values } = compile(fragment);
-    const cursor = this.#client.query(new Cursor<Row>(text, values, { rowMode: "array", types }));
-    return { read: (count) => answered(cursor.read(count)) };
+  /** Writes a fragment's rows to an output as they come; the server waits while it has a backlog. */
+  async stream(fragment: Fragment, rows: RowBytes, output: RowOutput): Promise<void> {
+    this.#tap ??= new ConnectionTap(this.#client.connection);
+    const messages = new RowMessages(this.#tap, compile(fragment), rows, output);
+    await answered(this.#client.query(messages).done);
+    if (messages.failure !== undefined) throw messages.failure;
   }
 }
 

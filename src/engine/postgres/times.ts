@@ -17,10 +17,12 @@ export const times = stringsLike(new RegExp(`^${clock}$`));
 export const instants: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock}${zone}?)?( BC)?|-?infinity)$`)).write,
   read: (text) => strings.read(text.replace(" ", "T").replace(/\+00(?::00)?(?= BC$|$)/, "Z")),
+  bytes: "instant",
 };
 
 /** Dates with a time of day that belong to no zone: `2026-01-02T03:04:05`; an offset is refused. */
 export const localTimes: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock})?( BC)?|-?infinity)$`)).write,
   read: (text) => strings.read(text.replace(" ", "T")),
+  bytes: "local",
 };

@@ -1,7 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { EngineRefusal } from "../refusal.ts";
-import type { Spool } from "../spool.ts";
+import type { RowOutput } from "../row-output.ts";
 import type { TableDescription } from "../sql/description.ts";
 import type { Previewed, RowChangeName } from "../sql/preview.ts";
 import type { Column } from "../sql/scope.ts";
@@ -44,7 +44,7 @@ export interface Dialect<Lent extends Session> {
   readonly name: string;
   readonly failures: Failures;
 
-  /** Begins a transaction whose statements take `timeLimit` milliseconds at the most. */
+  /** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
   begin(session: Lent, mode: Mode, timeLimit: number): Promise<void>;
   /** Refuses a Batch that cannot be one transaction, before anything of it is done. */
   requireAtomic?(operations: readonly TableOperation[]): void;
@@ -66,12 +66,12 @@ export interface Dialect<Lent extends Session> {
   /** Tells what a table looks like now. Throws `database_not_found` or `table_not_found`. */
   describeTable(place: Place<Lent>, table: string): Promise<TableDescription>;
 
-  /** Each reading operation writes its rows to the spool as one JSON array. */
+  /** Each reading operation writes its rows to an output as they come. */
   readonly reads: {
     readonly [Name in ReadingName]: (
       place: Place<Lent>,
       fields: OperationFields[Name],
-      spool: Spool,
+      output: RowOutput,
     ) => Promise<void>;
   };
   readonly changes: Changes<Lent>;

@@ -1,6 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
+import type { RowOutput } from "../row-output.ts";
 import type { Spool } from "../spool.ts";
 import {
   changeTexts,
@@ -75,7 +76,7 @@ async function perform<Lent extends Session>(
   spool: Spool,
   inQuery: PlaceInQuery,
 ): Promise<void> {
-  if (isReading(operation)) return read(dialect, place, operation, spool);
+  if (isReading(operation)) return readIn(dialect, place, operation, spool);
   const changed = await change(dialect, place, operation);
   countChanged(changed, inQuery);
   const isBatch = inQuery.element !== undefined;
@@ -97,13 +98,24 @@ export async function performPreview<Lent extends Session>(
   for (const text of previewTexts(previewed)) spool.write(text);
 }
 
-function read<Lent extends Session, Name extends ReadingName>(
+/** Carries out a reading operation and writes its rows to an output. Throws as `performAll` does. */
+export function read<Lent extends Session>(
+  dialect: Dialect<Lent>,
+  session: Lent,
+  operation: Operation<ReadingName>,
+  output: RowOutput,
+): Promise<void> {
+  const place = placeOf(dialect, session, operation.fields.database);
+  return readIn(dialect, place, operation, output);
+}
+
+function readIn<Lent extends Session, Name extends ReadingName>(
   { reads }: Dialect<Lent>,
   place: Place<Lent>,
   { name, fields }: Operation<Name>,
-  spool: Spool,
+  output: RowOutput,
 ): Promise<void> {
-  return reads[name](place, fields, spool);
+  return reads[name](place, fields, output);
 }
 
 function change<Lent extends Session, Name extends ChangeName>(

@@ -3,13 +3,14 @@ import type { OperationFields } from "../../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { RowStream } from "../row-output.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
 import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import type { Dialect } from "./dialect.ts";
 import { type HealthCheck, Reachability } from "./health-check.ts";
-import { performAll, performPreview, placeOf, type Work } from "./operations.ts";
+import { performAll, performPreview, placeOf, read, type Work } from "./operations.ts";
 import type { ConnectionPool } from "./pool.ts";
 import { refused } from "./refused.ts";
 import type { Session } from "./session.ts";
@@ -33,7 +34,7 @@ export interface RemoteStoreOptions<Lent extends Session> {
 
 /**
  * The databases of one server. Every query is one transaction, whose answer is whole before a byte
- * of it is sent.
+ * of it is sent, unless its rows are streamed.
  */
 export class RemoteStore<Lent extends Session> implements Store {
   readonly #dialect: Dialect<Lent>;
@@ -41,6 +42,8 @@ export class RemoteStore<Lent extends Session> implements Store {
   readonly #check: HealthCheck<Lent>;
   readonly #transactions: Transactions<Lent>;
   readonly #slots: Slots;
+  /** Of them those for rows that go out as they come: a client that reads slowly holds one. */
+  readonly #streamSlots: Slots;
   readonly #reachability: Reachability;
 
   constructor({ dialect, pool, poolSize, check, timeLimit, log }: RemoteStoreOptions<Lent>) {
@@ -49,6 +52,7 @@ export class RemoteStore<Lent extends Session> implements Store {
     this.#check = check;
     this.#transactions = new Transactions(pool, dialect, timeLimit);
     this.#slots = new Slots(poolSize);
+    this.#streamSlots = new Slots(Math.ceil(poolSize / 2));
     this.#reachability = new Reachability(dialect.name, log);
   }
 
@@ -63,6 +67,21 @@ export class RemoteStore<Lent extends Session> implements Store {
       if (first?.name === "DropDatabase") return this.#drop(first.fields.database, signal);
       return this.#perform(work, signal);
     });
+  }
+
+  async stream({ body }: QueryRequest, stream: RowStream, signal: AbortSignal): Promise<void> {
+    const [operation] = parseBodyExactly(body).operations.filter(isReading);
+    if (operation === undefined) throw new Error("Rows were asked for of no Select");
+    const { database } = operation.fields;
+    const conditions = { mode: "read only", database, stream } as const;
+    await this.#streamSlots.hold(signal, () =>
+      this.#hold(signal, () =>
+        this.#transactions.run(conditions, signal, async (session) => {
+          stream.reset();
+          await read(this.#dialect, session, operation, stream);
+        }),
+      ),
+    );
   }
 
   async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
@@ -91,7 +110,7 @@ export class RemoteStore<Lent extends Session> implements Store {
   }
 
   /** Does the work when it is its turn; only refusals, and errors that may be logged, leave it. */
-  async #hold(signal: AbortSignal, work: () => Promise<Answer>): Promise<Answer> {
+  async #hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
     const { refusalOf, withoutWords } = this.#dialect.failures;
     return this.#slots.hold(signal, async () => {
       try {

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { tooSlow } from "../refusal.ts";
+import type { RowStream } from "../row-output.ts";
 import { ConnectionLost } from "./connection-lost.ts";
 import type { Dialect, Mode } from "./dialect.ts";
 import { lend } from "./loan.ts";
@@ -24,6 +25,11 @@ export interface Conditions {
   readonly database?: string | undefined;
   /** How it ends if the work succeeds; a commit if left out. */
   readonly end?: "commit" | "rollback";
+  /**
+   * Where its rows go while others are still to come. It then takes as long as rows move, and is not
+   * run again once any has gone out.
+   */
+  readonly stream?: RowStream;
 }
 
 /** The transactions on one server. */
@@ -55,13 +61,17 @@ export class Transactions<Lent extends Session> {
     work: (session: Lent) => Promise<Result>,
   ): Promise<Result> {
     const limit = new AbortController();
-    const timer = setTimeout(() => limit.abort(tooSlow(this.#timeLimit)), this.#timeLimit);
+    const { stream } = conditions;
+    const timer = setTimeout(() => {
+      if (stream?.hasMoved()) timer.refresh();
+      else limit.abort(tooSlow(this.#timeLimit));
+    }, this.#timeLimit);
     const signal = AbortSignal.any([callerSignal, limit.signal]);
     try {
       const runOnce = () => this.#runOnce(conditions, signal, work);
       return await runOnce().catch((error) => {
-        if (!this.#dialect.failures.isTransient(error)) throw error;
-        return this.#again.hold(signal, () => this.#runAgain(runOnce));
+        if (stream?.hasBegun || !this.#dialect.failures.isTransient(error)) throw error;
+        return this.#again.hold(signal, () => this.#runAgain(runOnce, stream));
       });
     } finally {
       clearTimeout(timer);
@@ -69,13 +79,13 @@ export class Transactions<Lent extends Session> {
   }
 
   /** Runs what has lost once, a few times at the most, each after a longer pause. */
-  async #runAgain<Result>(run: () => Promise<Result>): Promise<Result> {
+  async #runAgain<Result>(run: () => Promise<Result>, stream?: RowStream): Promise<Result> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await run();
       } catch (error) {
         const isFinal = !this.#dialect.failures.isTransient(error) || attempt === attemptLimit;
-        if (isFinal) throw error;
+        if (isFinal || stream?.hasBegun) throw error;
       }
       await delay(Math.random() * firstPause * 2 ** attempt);
     }
@@ -92,7 +102,9 @@ export class Transactions<Lent extends Session> {
       let isBegun = false;
       try {
         return await lend(this.#pool, { database, signal, isSettled }, async (session) => {
-          await this.#dialect.begin(session, mode, this.#timeLimit);
+          // The server would count the time for which the client has not read.
+          const timeLimit = conditions.stream === undefined ? this.#timeLimit : 0;
+          await this.#dialect.begin(session, mode, timeLimit);
           isBegun = true;
           return await this.#finish(session, conditions, work);
         });

@@ -9,7 +9,7 @@ import type { SchemaPlace } from "../store.ts";
 import { describeTable, listTables } from "./catalog.ts";
 import type { Databases, Session } from "./databases.ts";
 import { refusalOf, refusing } from "./failures.ts";
-import { perform, performPreview } from "./operations.ts";
+import { perform, performPreview, read } from "./operations.ts";
 import type { DatabaseHandle } from "./statements.ts";
 
 /**
@@ -33,6 +33,15 @@ export function executeQuery(
     if (first === undefined) throw new Error("A worker was asked to make or drop a database");
     if (query.isBatch) executeBatch(databases, operations, spool, counter);
     else executeOne(databases, first, spool, counter);
+  });
+}
+
+/** Carries out a Select and writes its rows to the spool, alone and in its form. Throws as `executeQuery` does. */
+export function executeSelect(databases: Databases, body: Uint8Array, spool: Spool): void {
+  refusing(() => {
+    const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
+    if (operation === undefined) throw new Error("A worker was asked for the rows of no Select");
+    read(databases.open(operation.fields.database), operation, spool);
   });
 }
 

@@ -1,6 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { LimitCounter } from "../limits.ts";
+import type { RowOutput } from "../row-output.ts";
 import type { Spool } from "../spool.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import {
@@ -19,12 +20,12 @@ import { createTable, dropTable } from "./define.ts";
 import { select } from "./select.ts";
 import type { DatabaseHandle } from "./statements.ts";
 
-/** Each reading operation writes its rows to the spool as one JSON array. */
+/** Each reading operation writes its rows to an output. */
 const reads: {
   [Name in ReadingName]: (
     handle: DatabaseHandle,
     fields: OperationFields[Name],
-    spool: Spool,
+    output: RowOutput,
   ) => void;
 } = { Select: select };
 
@@ -76,12 +77,13 @@ export function performPreview(
   for (const text of previewTexts(previewed)) spool.write(text);
 }
 
-function read<Name extends ReadingName>(
+/** Carries out a reading operation. Throws as `perform` does. */
+export function read<Name extends ReadingName>(
   handle: DatabaseHandle,
   { name, fields }: Operation<Name>,
-  spool: Spool,
+  output: RowOutput,
 ): void {
-  reads[name](handle, fields, spool);
+  reads[name](handle, fields, output);
 }
 
 function change<Name extends ChangeName>(

@@ -2,10 +2,10 @@ import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/refused.ts";
-import type { Spool } from "../spool.ts";
+import type { RowOutput } from "../row-output.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
-import { createRowEncoder } from "../sql/encode.ts";
+import { RowWriter } from "../sql/encode.ts";
 import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
 import { readKeys } from "../sql/target.ts";
 import { take } from "./change.ts";
@@ -71,23 +71,19 @@ const dialect: SelectDialect<SqliteKind> = {
 };
 
 /**
- * Carries out a Select and writes its rows to the spool as one JSON array.
+ * Carries out a Select and writes its rows to an output.
  *
  * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
  */
-export function select(handle: DatabaseHandle, query: Select, spool: Spool): void {
+export function select(handle: DatabaseHandle, query: Select, output: RowOutput): void {
   const tables = tablesOf(query).map((name): SelectedTable<SqliteKind> => {
     const table = readTable(handle, name);
     return query.after === undefined ? table : withKeys(handle, table);
   });
   const { columns, statement } = planSelect(handle.schema, tables, query, dialect);
-  const encode = createRowEncoder(columns);
-  let separator = "[";
-  for (const row of rows(handle.connection, statement)) {
-    spool.write(separator + encode(row));
-    separator = ",";
-  }
-  spool.write(separator === "[" ? "[]" : "]");
+  const writer = new RowWriter(columns, output);
+  for (const row of rows(handle.connection, statement)) writer.write(row);
+  writer.end();
 }
 
 /** What tells the rows of a table apart, and which of its columns hold no null. */

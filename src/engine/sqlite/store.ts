@@ -3,6 +3,7 @@ import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { isReadOnly } from "../../query/query.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { RowStream } from "../row-output.ts";
 import { jsonAnswer, openAnswer } from "../spooled-answer.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { WorkerPool } from "../workers/pool.ts";
@@ -10,6 +11,7 @@ import type { Work } from "../workers/protocol.ts";
 import { DatabaseLocks } from "./database-locks.ts";
 import { refusing } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase, lockDirectory } from "./files.ts";
+import { SpooledRows } from "./spooled-rows.ts";
 
 /** How the names of spool files begin, by which a start finds those that a crash left behind. */
 const spoolFilePrefix = ".answer-";
@@ -63,6 +65,27 @@ class SqliteStore implements Store {
     }
   }
 
+  async stream(
+    { body, query }: QueryRequest,
+    stream: RowStream,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const [name = ""] = query.accesses.map((access) => access.database);
+    const spoolPath = this.#newSpoolPath();
+    const rows = new SpooledRows(spoolPath, stream, signal);
+    const work = { kind: "rows", body, form: stream.form } as const;
+    try {
+      const spooled = await this.#locks.shared(name, async () => {
+        signal.throwIfAborted();
+        return this.#pool.run({ work, spoolPath }, signal, rows.onSpilled);
+      });
+      await rows.finish(spooled);
+    } finally {
+      await rows.close();
+      rmSync(spoolPath, { force: true });
+    }
+  }
+
   async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
     if (place.database === undefined) {
       return jsonAnswer({ status: "success", data: { databases: this.#files.names() } });
@@ -108,12 +131,16 @@ class SqliteStore implements Store {
    */
   async #inWorker(work: Work, signal: AbortSignal): Promise<Answer> {
     signal.throwIfAborted();
-    const spoolPath = join(this.#files.directory, spoolFilePrefix + randomUUID());
+    const spoolPath = this.#newSpoolPath();
     try {
       return openAnswer(await this.#pool.run({ work, spoolPath }, signal), spoolPath);
     } finally {
       rmSync(spoolPath, { force: true });
     }
+  }
+
+  #newSpoolPath(): string {
+    return join(this.#files.directory, spoolFilePrefix + randomUUID());
   }
 }
 

@@ -1,8 +1,13 @@
-import type { NoCalls } from "../../ipc/channel.ts";
 import { ChildProgram, siblingModule } from "../../ipc/child-program.ts";
 import { tooSlow } from "../refusal.ts";
 import type { SpooledAnswer } from "../spool.ts";
-import { type EngineCalls, type Task, type TaskFailure, taskErrors } from "./protocol.ts";
+import {
+  type EngineCalls,
+  type Task,
+  type TaskFailure,
+  taskErrors,
+  type WorkerCalls,
+} from "./protocol.ts";
 
 /** How long an idle worker may take to close its files, in milliseconds. */
 const closeTime = 5000;
@@ -28,11 +33,19 @@ export class WorkerPool {
     this.#idle.push(this.#start());
   }
 
-  /** Carries out a task as soon as a worker is free. Throws what `WorkerProcess.run` throws. */
-  async run(task: Task, signal: AbortSignal): Promise<SpooledAnswer> {
+  /**
+   * Carries out a task as soon as a worker is free. `onSpilled` is told how much of streamed rows is
+   * in the file. Throws what `WorkerProcess.run` throws.
+   */
+  async run(
+    task: Task,
+    signal: AbortSignal,
+    onSpilled: (byteLength: number) => void = () => {},
+  ): Promise<SpooledAnswer> {
     const worker = await this.#take();
     try {
       signal.throwIfAborted();
+      worker.onSpilled = onSpilled;
       return await worker.run(task, this.#timeLimit, signal);
     } finally {
       this.#giveBack(worker);
@@ -87,7 +100,10 @@ const abandonedTime = 500;
  * interrupted from JavaScript: a thread that is terminated goes on until its statement ends,
  * while a process is killed at once, and its journal undoes what it had not committed.
  */
-export class WorkerProcess extends ChildProgram<NoCalls, EngineCalls, TaskFailure> {
+export class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
+  /** Told how much of the answer is in the file of the task that it carries out. */
+  onSpilled: (byteLength: number) => void = () => {};
+
   /** Starts the process over the databases in `directory`. */
   constructor(directory: string) {
     const { GATEHOUSE_ENGINE_AUTHORIZATION: _, GATEHOUSE_ENGINE_URL: __, ...env } = process.env;
@@ -100,7 +116,7 @@ export class WorkerProcess extends ChildProgram<NoCalls, EngineCalls, TaskFailur
         execArgv: ["--disable-warning=ExperimentalWarning"],
         stdio: ["pipe", "ignore", "inherit", "ipc"],
       },
-      handlers: {},
+      handlers: { spilled: (byteLength) => void this.onSpilled(byteLength) },
       errors: taskErrors,
     });
   }

@@ -5,12 +5,21 @@
 
 import { openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
-import { leaveSignalsToParent, type NoCalls, openParentChannel } from "../../ipc/channel.ts";
+import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
 import { Spool, type SpooledAnswer } from "../spool.ts";
 import { Databases } from "../sqlite/databases.ts";
-import { executeQuery, executeSchema } from "../sqlite/execute.ts";
-import { type EngineCalls, type Task, type TaskFailure, taskErrors } from "./protocol.ts";
+import { executeQuery, executeSchema, executeSelect } from "../sqlite/execute.ts";
+import {
+  type EngineCalls,
+  type Task,
+  type TaskFailure,
+  taskErrors,
+  type WorkerCalls,
+} from "./protocol.ts";
+
+/** Bytes of streamed rows after which the engine is told how many there are. */
+const tellingStep = 1024 * 1024;
 
 const [directory] = process.argv.slice(2);
 if (directory === undefined) throw new Error("A worker is started with a directory");
@@ -21,9 +30,11 @@ new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 const databases = new Databases(directory);
 
 function run({ work, spoolPath }: Task): SpooledAnswer {
-  const spool = new Spool(() => openSync(spoolPath, "wx", 0o600));
+  const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillTeller() } : undefined;
+  const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
     if (work.kind === "query") executeQuery(databases, work, spool);
+    else if (work.kind === "rows") executeSelect(databases, work.body, spool);
     else executeSchema(databases, work.place, spool);
     return spool.finish();
   } finally {
@@ -31,11 +42,25 @@ function run({ work, spoolPath }: Task): SpooledAnswer {
   }
 }
 
+/** Tells of the first bytes in the file of a task, and then whenever a good many more are there. */
+function spillTeller(): (byteLength: number) => void {
+  let next = 0;
+  return (byteLength) => {
+    if (byteLength < next) return;
+    next = byteLength + tellingStep;
+    // An engine that is gone needs to be told nothing.
+    engine.ask("spilled", byteLength).catch(() => {});
+  };
+}
+
 function forget(database: string): undefined {
   databases.forget(database);
 }
 
-openParentChannel<EngineCalls, NoCalls, TaskFailure>({ run, forget }, taskErrors);
+const engine = openParentChannel<EngineCalls, WorkerCalls, TaskFailure>(
+  { run, forget },
+  taskErrors,
+);
 
 process.once("disconnect", () => {
   databases.close();

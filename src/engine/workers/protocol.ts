@@ -3,12 +3,17 @@
 import type { Call, ErrorCodec } from "../../ipc/channel.ts";
 import type { QueryLimit } from "../limits.ts";
 import { EngineRefusal, type RefusalCode } from "../refusal.ts";
+import type { RowForm } from "../row-output.ts";
 import type { SpooledAnswer } from "../spool.ts";
 import type { SchemaPlace } from "../store.ts";
 
-/** What there is to do: a query that the grammar allows, or a look at a database's schema. */
+/**
+ * What there is to do: a query that the grammar allows, one whose rows go out while others are still
+ * to come, or a look at a database's schema.
+ */
 export type Work =
   | { readonly kind: "query"; readonly body: Uint8Array; readonly limits: readonly QueryLimit[] }
+  | { readonly kind: "rows"; readonly body: Uint8Array; readonly form: RowForm }
   | { readonly kind: "schema"; readonly place: SchemaPlace };
 
 /** Work for one worker. */
@@ -23,6 +28,12 @@ export type EngineCalls = {
   readonly run: Call<Task, SpooledAnswer>;
   /** Closes a database's file. */
   readonly forget: Call<string, undefined>;
+};
+
+/** What the engine is told by a worker, by name. */
+export type WorkerCalls = {
+  /** So many bytes of the rows are in the file. */
+  readonly spilled: Call<number, undefined>;
 };
 
 /** How a task failed: refused, or by an error as it was thrown. */

@@ -1,0 +1,51 @@
+import type { RowOutput } from "../row-output.ts";
+
+/** Room at first, which is enough for a few rows, and afterwards. */
+const firstRoom = 4 * 1024;
+const usualRoom = 128 * 1024;
+
+/** Gathers bytes for an output. Room is made with `reserve` before anything is put at `at`. */
+export class ByteWriter {
+  bytes: Buffer = Buffer.allocUnsafe(firstRoom);
+  /** Where the next byte goes. */
+  at = 0;
+  readonly #output: RowOutput;
+
+  constructor(output: RowOutput) {
+    this.#output = output;
+  }
+
+  /** Makes room for so many bytes more. */
+  reserve(count: number): void {
+    if (this.at + count <= this.bytes.length) return;
+    const larger = Buffer.allocUnsafeSlow(
+      Math.max(usualRoom, 2 * this.bytes.length, this.at + count),
+    );
+    this.bytes.copy(larger, 0, 0, this.at);
+    this.bytes = larger;
+  }
+
+  /** Copies bytes as they are. */
+  copy(from: Buffer, start: number, end: number): void {
+    const { bytes } = this;
+    let { at } = this;
+    // A call for a few bytes costs more than the bytes.
+    if (end - start > 32) at += from.copy(bytes, at, start, end);
+    else for (let next = start; next < end; next += 1) bytes[at++] = from[next] ?? 0;
+    this.at = at;
+  }
+
+  /** Puts text for which room is made here. */
+  text(text: string): void {
+    this.reserve(text.length < usualRoom ? 3 * text.length : Buffer.byteLength(text));
+    this.at += this.bytes.write(text, this.at);
+  }
+
+  /** Hands over what was gathered. */
+  flush(): void {
+    if (this.at === 0) return;
+    this.#output.writeBytes(this.bytes.subarray(0, this.at));
+    this.bytes = Buffer.allocUnsafeSlow(usualRoom);
+    this.at = 0;
+  }
+}

@@ -1,0 +1,94 @@
+import type { RowOutput } from "../row-output.ts";
+import { layoutOf, type RowLayout } from "../sql/encode.ts";
+import type { Column, ColumnReference } from "../sql/scope.ts";
+import { ByteWriter } from "./byte-writer.ts";
+import { mostGrowth, type PutCell, putCellOf } from "./cell-bytes.ts";
+import type { PostgresKind } from "./kinds.ts";
+
+/** A column of rows that are written as they come. */
+interface Cell {
+  readonly prefix: Buffer;
+  readonly kind: PostgresKind;
+  readonly put: PutCell | undefined;
+}
+
+/** Bytes of a value from which on it is read as a string: room for its worst case would be too much. */
+const longValue = 64 * 1024;
+
+/** Writes rows, out of the messages of PostgreSQL that hold them, to an output in the form it wants. */
+export class RowBytes {
+  readonly #layout: RowLayout;
+  readonly #cells: readonly Cell[];
+  readonly #writer: ByteWriter;
+  readonly #separator: Buffer;
+  readonly #end: Buffer;
+  readonly #absent: Buffer;
+  #hasRows = false;
+
+  constructor(columns: readonly ColumnReference<Column<PostgresKind>>[], output: RowOutput) {
+    this.#layout = layoutOf(columns, output.form);
+    const { prefixes, separator, end, absent } = this.#layout;
+    this.#cells = columns.map(({ column: { kind } }, index) => ({
+      prefix: Buffer.from(prefixes[index] ?? ""),
+      kind,
+      put: kind.bytes === undefined ? undefined : putCellOf(kind.bytes, output.form),
+    }));
+    this.#writer = new ByteWriter(output);
+    this.#separator = Buffer.from(separator);
+    this.#end = Buffer.from(end);
+    this.#absent = Buffer.from(absent);
+  }
+
+  /**
+   * Writes a row: what follows the length of a `DataRow` (PostgreSQL, "Message Formats"), up to `end`.
+   * Throws an `Error` for one that is not as long as it says.
+   */
+  write(message: Buffer, start: number, end: number): void {
+    const writer = this.#writer;
+    if (this.#hasRows) this.#put(this.#separator);
+    else writer.text(this.#layout.head);
+    this.#hasRows = true;
+    if (message.readInt16BE(start) !== this.#cells.length)
+      throw new Error("A row of other columns");
+    let at = start + 2;
+    for (const cell of this.#cells) {
+      const length = message.readInt32BE(at);
+      at += 4;
+      this.#put(cell.prefix);
+      if (length === -1) {
+        this.#put(this.#absent);
+        continue;
+      }
+      if (at + length > end) throw new Error("A value beyond its row");
+      this.#putValue(cell, message, at, at + length);
+      at += length;
+    }
+    this.#put(this.#end);
+  }
+
+  /** Hands over what was written so far. */
+  flush(): void {
+    this.#writer.flush();
+  }
+
+  /** Writes what follows the last row. */
+  end(): void {
+    const { head, tail } = this.#layout;
+    this.#writer.text(this.#hasRows ? tail : head + tail);
+    this.flush();
+  }
+
+  #put(bytes: Buffer): void {
+    this.#writer.reserve(bytes.length);
+    this.#writer.copy(bytes, 0, bytes.length);
+  }
+
+  #putValue({ kind, put }: Cell, message: Buffer, start: number, end: number): void {
+    const length = end - start;
+    if (put !== undefined && length < longValue) {
+      this.#writer.reserve(mostGrowth * length + 2);
+      if (put(message, start, end, this.#writer)) return;
+    }
+    this.#writer.text(this.#layout.cell(kind.encode(message.toString("utf8", start, end))));
+  }
+}

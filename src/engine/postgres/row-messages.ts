@@ -1,0 +1,147 @@
+import type { Connection, Submittable } from "pg";
+import type { RowOutput } from "../row-output.ts";
+import type { RowBytes } from "./row-bytes.ts";
+import type { Statement } from "./statements.ts";
+
+/** The first byte of a row, and the bytes before what a message says (PostgreSQL, "Message Formats"). */
+const dataRow = 0x44;
+const headLength = 5;
+
+/** What comes on a connection, before the driver reads it. */
+export class ConnectionTap {
+  readonly #stream: Connection["stream"];
+  readonly #listener: CallableFunction;
+  /** Who reads in the place of the driver. */
+  #reader: ((chunk: Buffer) => void) | undefined;
+
+  constructor({ stream }: Pick<Connection, "stream">) {
+    const [listener] = stream.listeners("data");
+    if (listener === undefined) throw new Error("The driver does not listen");
+    this.#stream = stream;
+    this.#listener = listener;
+    stream.removeAllListeners("data");
+    stream.on("data", (chunk: Buffer) => {
+      if (this.#reader === undefined) this.feed(chunk);
+      else this.#reader(chunk);
+    });
+  }
+
+  /** Has the driver read something. */
+  feed(bytes: Buffer): void {
+    Reflect.apply(this.#listener, this.#stream, [bytes]);
+  }
+
+  /** Whose turn it is to read; undefined: the driver's. */
+  giveTo(reader: ((chunk: Buffer) => void) | undefined): void {
+    this.#reader = reader;
+  }
+
+  /** Leaves what comes with the server for so long. */
+  pauseUntil(end: Promise<void>): void {
+    this.#stream.pause();
+    void end.then(() => this.#stream.resume());
+  }
+}
+
+/**
+ * A statement whose rows go past the driver, from the bytes of the connection to the output: the
+ * driver would make a string of each value. All else that comes is left to it. The connection is not
+ * read while the output has a backlog, so that the server waits.
+ */
+export class RowMessages implements Submittable {
+  /** Resolves at the end. Rejects with the server's error, or that of the connection. */
+  readonly done: Promise<void>;
+  /** Why a row could not be written, if so; those behind it were dropped. */
+  failure: unknown;
+  readonly #statement: Statement;
+  readonly #rows: RowBytes;
+  readonly #output: RowOutput;
+  readonly #tap: ConnectionTap;
+  readonly #ending = Promise.withResolvers<void>();
+  #isOver = false;
+  /** What has come of a message that is not complete, and how long it is to be. */
+  #parts: Buffer[] = [];
+  #length = 0;
+  #needed = 0;
+
+  constructor(tap: ConnectionTap, statement: Statement, rows: RowBytes, output: RowOutput) {
+    this.#tap = tap;
+    this.#statement = statement;
+    this.#rows = rows;
+    this.#output = output;
+    this.done = this.#ending.promise;
+  }
+
+  /** Called by the driver when it is this statement's turn, as are those below. */
+  submit(connection: Connection): void {
+    const { text, values } = this.#statement;
+    this.#tap.giveTo(this.#onData);
+    connection.stream.cork();
+    connection.parse({ name: "", text, types: [] }, true);
+    connection.bind({ values }, true);
+    connection.execute(null, true);
+    connection.sync();
+    connection.stream.uncork();
+  }
+
+  handleCommandComplete(): void {}
+
+  handleReadyForQuery(): void {
+    this.#leave();
+    this.#ending.resolve();
+  }
+
+  handleError(error: unknown): void {
+    this.#leave();
+    this.#ending.reject(error);
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    this.#parts.push(chunk);
+    this.#length += chunk.length;
+    if (this.#length < this.#needed) return;
+    const bytes = this.#parts.length === 1 ? chunk : Buffer.concat(this.#parts, this.#length);
+    const rest = bytes.subarray(this.#read(bytes));
+    this.#attempt(() => this.#rows.flush());
+    if (this.#isOver) {
+      if (rest.length > 0) this.#tap.feed(rest);
+      return;
+    }
+    this.#parts = rest.length === 0 ? [] : [rest];
+    this.#length = rest.length;
+    this.#needed = rest.length < headLength ? headLength : 1 + rest.readUInt32BE(1);
+    const { backlog } = this.#output;
+    if (backlog !== undefined) this.#tap.pauseUntil(backlog);
+  };
+
+  /** Reads whole messages, as long as they are this statement's. Returns where the rest begins. */
+  #read(bytes: Buffer): number {
+    let at = 0;
+    while (!this.#isOver && at + headLength <= bytes.length) {
+      const end = at + 1 + bytes.readUInt32BE(at + 1);
+      if (end > bytes.length) break;
+      if (bytes[at] === dataRow) {
+        const start = at + headLength;
+        this.#attempt(() => this.#rows.write(bytes, start, end));
+      } else this.#tap.feed(bytes.subarray(at, end));
+      at = end;
+    }
+    return at;
+  }
+
+  /** Whatever is thrown to the connection would end the process. */
+  #attempt(work: () => void): void {
+    if (this.failure !== undefined) return;
+    try {
+      work();
+    } catch (error) {
+      this.failure = error;
+    }
+  }
+
+  /** Gives the connection back to the driver. */
+  #leave(): void {
+    this.#isOver = true;
+    this.#tap.giveTo(undefined);
+  }
+}

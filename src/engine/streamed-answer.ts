@@ -1,0 +1,107 @@
+import type { ServerResponse } from "node:http";
+import type { RowForm, RowStream } from "./row-output.ts";
+
+/** Text is gathered to chunks of about this many characters before it is sent. */
+const chunkLength = 64 * 1024;
+
+/** Bytes that a client may be behind before the database waits for it. */
+const mostBehind = 256 * 1024;
+
+/** A client that takes nothing of its answer for this long is cut off, in milliseconds. */
+export const stalledClientTimeout = 60_000;
+
+const mediaTypes: Readonly<Record<RowForm, string>> = {
+  json: "application/json",
+  ndjson: "application/x-ndjson",
+  csv: "text/csv; charset=utf-8; header=present",
+};
+
+/**
+ * An answer that goes out while its rows are found. Its head goes out with the first row, so that
+ * what fails before it is answered as an error; what fails later has to cut the connection.
+ */
+export class StreamedAnswer implements RowStream {
+  readonly form: RowForm;
+  readonly #response: ServerResponse;
+  #pending = "";
+  #soon: NodeJS.Immediate | undefined;
+  #backlog: Promise<void> | undefined;
+  #hasMoved = false;
+
+  constructor(response: ServerResponse, form: RowForm) {
+    this.#response = response;
+    this.form = form;
+  }
+
+  get hasBegun(): boolean {
+    return this.#response.headersSent;
+  }
+
+  get backlog(): Promise<void> | undefined {
+    return this.#backlog;
+  }
+
+  hasMoved(): boolean {
+    const hasMoved = this.#hasMoved || this.#backlog !== undefined;
+    this.#hasMoved = false;
+    return hasMoved;
+  }
+
+  reset(): void {
+    this.#take();
+  }
+
+  write(text: string): void {
+    this.#pending += text;
+    if (this.#pending.length >= chunkLength) this.#flush();
+    else this.#soon ??= setImmediate(() => this.#flush());
+  }
+
+  writeBytes(bytes: Buffer): void {
+    this.#flush();
+    this.#send(bytes);
+  }
+
+  /** Ends the answer. */
+  end(): void {
+    const last = Buffer.from(this.#take());
+    if (!this.hasBegun) {
+      const length = { "Content-Length": last.length };
+      this.#response.writeHead(200, { "Content-Type": mediaTypes[this.form], ...length });
+    }
+    this.#response.end(last);
+  }
+
+  #take(): string {
+    clearImmediate(this.#soon);
+    this.#soon = undefined;
+    const text = this.#pending;
+    this.#pending = "";
+    return text;
+  }
+
+  #flush(): void {
+    const text = this.#take();
+    if (text !== "") this.#send(Buffer.from(text));
+  }
+
+  #send(bytes: Buffer): void {
+    const response = this.#response;
+    if (response.destroyed) return;
+    if (!this.hasBegun) response.writeHead(200, { "Content-Type": mediaTypes[this.form] });
+    this.#hasMoved = true;
+    const isTaken = response.write(bytes);
+    if (!isTaken && response.writableLength > mostBehind) this.#backlog ??= this.#untilTaken();
+  }
+
+  async #untilTaken(): Promise<void> {
+    const response = this.#response;
+    response.setTimeout(stalledClientTimeout, () => response.destroy());
+    const { promise, resolve } = Promise.withResolvers<void>();
+    response.once("drain", resolve).once("close", resolve);
+    await promise;
+    response.off("drain", resolve).off("close", resolve);
+    response.setTimeout(0);
+    this.#backlog = undefined;
+  }
+}

@@ -1,0 +1,54 @@
+import t from "tap";
+import { startGateway } from "../kit/gateway.ts";
+
+const place = { database: "main", table: "t" };
+const columns = [
+  { name: "id", type: "bigint", primary_key: true },
+  { name: "text", type: "text" },
+];
+const select = {
+  Select: { database: "main", from: "t", columns: ["*"], order_by: { column: "id" } },
+};
+const filler = "x".repeat(100);
+const rowCount = 20_000;
+
+t.test("rows are streamed through the gateway in the form that is asked for", async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  await gateway.query({ CreateDatabase: { database: "main" } }, token);
+  await gateway.query({ CreateTable: { ...place, columns } }, token);
+  const values = Array.from({ length: rowCount }, (_, id) => ({ id, text: `${id},${filler}` }));
+  t.equal((await gateway.query({ Insert: { ...place, values } }, token)).status, 200);
+  const ask = (accept: string, body: object, bearer = token) => {
+    const headers = {
+      "content-type": "application/json",
+      authorization: `Bearer ${bearer}`,
+      accept,
+    };
+    return gateway.request("/query", { method: "POST", headers, body: JSON.stringify(body) });
+  };
+
+  const lines = await ask("application/x-ndjson", select);
+  t.equal(lines.headers.get("content-type"), "application/x-ndjson");
+  t.equal(lines.headers.get("x-gatehouse-decision"), "allow");
+  t.equal(lines.text, values.map((row) => `${JSON.stringify(row)}\n`).join(""));
+
+  const csv = await ask("text/csv;q=0.9, application/json;q=0.1", select);
+  t.equal(csv.headers.get("content-type"), "text/csv; charset=utf-8; header=present");
+  t.equal(csv.text, `id,text\r\n${values.map(({ id, text }) => `${id},"${text}"\r\n`).join("")}`);
+
+  const json = "application/json";
+  const nothing = { Select: { ...select.Select, from: "nothing" } };
+  const missing = await ask("text/csv", nothing);
+  t.match(missing, { status: 404, body: { code: "table_not_found" } });
+  t.equal(missing.headers.get("content-type"), json);
+  const none = { ...place, where: { column: "id", cmp: "<", value: 0 } };
+  t.match(await ask("text/csv", { Delete: none }), { status: 200, body: { affected: 0 } });
+  const stranger = await gateway.addUser("stranger", "ReadOnly", "elsewhere");
+  t.match(await ask("text/csv", select, stranger), { status: 403, body: { code: "no_grant" } });
+
+  const audit = await gateway.service.logged(
+    ({ status, bytes }) => status === 200 && Number(bytes) > lines.text.length,
+  );
+  t.match(audit, { decision: "allow", user: "admin", operations: [{ operation: "Select" }] });
+});
