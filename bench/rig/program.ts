@@ -79,11 +79,15 @@ export class Program {
   }
 }
 
-/** Seconds of processor time that a process has used so far, user and system together. */
-export function cpuSecondsOf(pid: number): number {
+/**
+ * Seconds of processor time that a process has used so far, user and system together; if wanted, with
+ * those of its children that have ended.
+ */
+export function cpuSecondsOf(pid: number, withEnded = false): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+  const ticks = fields.slice(11, withEnded ? 15 : 13);
+  return ticks.reduce((sum, count) => sum + Number(count), 0) / TICKS_PER_SECOND;
 }
 
 async function accepts(port: number): Promise<boolean> {

@@ -5,8 +5,8 @@ export type RowForm = "json" | "ndjson" | "csv";
 export interface RowOutput {
   readonly form: RowForm;
   write(text: string): void;
-  /** Writes text in UTF-8; the bytes are not to be changed afterwards. */
-  writeBytes(bytes: Buffer): void;
+  /** Writes text in UTF-8. The bytes are not to be changed before `release` is called. */
+  writeBytes(bytes: Buffer, release?: () => void): void;
   /** Set while whoever takes the rows is behind: resolves once he has caught up or is gone. */
   readonly backlog: Promise<void> | undefined;
 }

@@ -60,9 +60,10 @@ export class Spool implements RowOutput {
     this.#add(chunk);
   }
 
-  writeBytes(bytes: Buffer): void {
+  writeBytes(bytes: Buffer, release?: () => void): void {
     this.flush();
-    this.#add(bytes);
+    this.#add(Buffer.from(bytes));
+    release?.();
   }
 
   #add(chunk: Buffer): void {

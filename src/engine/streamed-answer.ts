@@ -57,9 +57,9 @@ export class StreamedAnswer implements RowStream {
     else this.#soon ??= setImmediate(() => this.#flush());
   }
 
-  writeBytes(bytes: Buffer): void {
+  writeBytes(bytes: Buffer, release?: () => void): void {
     this.#flush();
-    this.#send(bytes);
+    this.#send(bytes, release);
   }
 
   /** Ends the answer. */
@@ -85,12 +85,15 @@ export class StreamedAnswer implements RowStream {
     if (text !== "") this.#send(Buffer.from(text));
   }
 
-  #send(bytes: Buffer): void {
+  #send(bytes: Buffer, release: () => void = () => {}): void {
     const response = this.#response;
-    if (response.destroyed) return;
+    if (response.destroyed) {
+      release();
+      return;
+    }
     if (!this.hasBegun) response.writeHead(200, { "Content-Type": mediaTypes[this.form] });
     this.#hasMoved = true;
-    const isTaken = response.write(bytes);
+    const isTaken = response.write(bytes, release);
     if (!isTaken && response.writableLength > mostBehind) this.#backlog ??= this.#untilTaken();
   }
 

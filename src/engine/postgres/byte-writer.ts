@@ -4,12 +4,20 @@ import type { RowOutput } from "../row-output.ts";
 const firstRoom = 4 * 1024;
 const usualRoom = 128 * 1024;
 
-/** Gathers bytes for an output. Room is made with `reserve` before anything is put at `at`. */
+/** Buffers that are kept to be used again. */
+const spareBuffers = 4;
+
+/**
+ * Gathers bytes for an output, whose memory is used again once the output has no use for it: new memory
+ * for each piece would have the collector go through the heap all the time. Room is made with `reserve`
+ * before anything is put at `at`.
+ */
 export class ByteWriter {
   bytes: Buffer = Buffer.allocUnsafe(firstRoom);
   /** Where the next byte goes. */
   at = 0;
   readonly #output: RowOutput;
+  readonly #spare: Buffer[] = [];
 
   constructor(output: RowOutput) {
     this.#output = output;
@@ -44,8 +52,12 @@ export class ByteWriter {
   /** Hands over what was gathered. */
   flush(): void {
     if (this.at === 0) return;
-    this.#output.writeBytes(this.bytes.subarray(0, this.at));
-    this.bytes = Buffer.allocUnsafeSlow(usualRoom);
+    const { bytes } = this;
+    this.#output.writeBytes(bytes.subarray(0, this.at), () => {
+      const isUsual = bytes.length === usualRoom;
+      if (isUsual && this.#spare.length < spareBuffers) this.#spare.push(bytes);
+    });
+    this.bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(usualRoom);
     this.at = 0;
   }
 }

@@ -98,7 +98,7 @@ function putMoment(zone: "Z" | "", around: '"' | ""): PutCell {
     const last = end - offset;
     if (last - start < 19 || from[start + 10] !== space || !isDigit(from[last - 1] ?? 0))
       return false;
-    if (offset > 0 && from.toString("latin1", last, end) !== "+00") return false;
+    if (offset > 0 && !endsInUtc(from, last)) return false;
     if (around !== "") to.bytes[to.at++] = quote;
     const at = to.at;
     to.copy(from, start, last);
@@ -107,6 +107,10 @@ function putMoment(zone: "Z" | "", around: '"' | ""): PutCell {
     if (around !== "") to.bytes[to.at++] = quote;
     return true;
   };
+}
+
+function endsInUtc(from: Buffer, at: number): boolean {
+  return from[at] === 0x2b && from[at + 1] === zero && from[at + 2] === zero;
 }
 
 /** As `JSON.stringify` writes it. */

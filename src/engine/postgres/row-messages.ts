@@ -7,6 +7,10 @@ import type { Statement } from "./statements.ts";
 const dataRow = 0x44;
 const headLength = 5;
 
+/** Bytes of rows that are handed over together, and how long they wait for others, in milliseconds. */
+const pieceLength = 64 * 1024;
+const gatheringTime = 5;
+
 /** What comes on a connection, before the driver reads it. */
 export class ConnectionTap {
   readonly #stream: Connection["stream"];
@@ -59,6 +63,7 @@ export class RowMessages implements Submittable {
   readonly #tap: ConnectionTap;
   readonly #ending = Promise.withResolvers<void>();
   #isOver = false;
+  #soon: NodeJS.Timeout | undefined;
   /** What has come of a message that is not complete, and how long it is to be. */
   #parts: Buffer[] = [];
   #length = 0;
@@ -102,7 +107,6 @@ export class RowMessages implements Submittable {
     if (this.#length < this.#needed) return;
     const bytes = this.#parts.length === 1 ? chunk : Buffer.concat(this.#parts, this.#length);
     const rest = bytes.subarray(this.#read(bytes));
-    this.#attempt(() => this.#rows.flush());
     if (this.#isOver) {
       if (rest.length > 0) this.#tap.feed(rest);
       return;
@@ -110,6 +114,15 @@ export class RowMessages implements Submittable {
     this.#parts = rest.length === 0 ? [] : [rest];
     this.#length = rest.length;
     this.#needed = rest.length < headLength ? headLength : 1 + rest.readUInt32BE(1);
+    // Over a Unix socket rows come in pieces of 8 KiB, each of which would cost a write.
+    if (this.#rows.length >= pieceLength) this.#flush();
+    else this.#soon ??= setTimeout(this.#flush, gatheringTime);
+  };
+
+  readonly #flush = (): void => {
+    clearTimeout(this.#soon);
+    this.#soon = undefined;
+    this.#attempt(() => this.#rows.flush());
     const { backlog } = this.#output;
     if (backlog !== undefined) this.#tap.pauseUntil(backlog);
   };
@@ -142,6 +155,7 @@ export class RowMessages implements Submittable {
   /** Gives the connection back to the driver. */
   #leave(): void {
     this.#isOver = true;
+    clearTimeout(this.#soon);
     this.#tap.giveTo(undefined);
   }
 }

@@ -89,11 +89,14 @@ export class PostgresServer {
     await this.stop();
   }
 
+  /** The id of the process that has started all others. */
+  mainProcess(): number {
+    return Number(readFileSync(path.join(this.#data, "postmaster.pid"), "utf8").split("\n")[0]);
+  }
+
   /** Sends a signal to the server and all of its processes; returns their ids. */
   signal(signal: NodeJS.Signals): number[] {
-    const main = Number(
-      readFileSync(path.join(this.#data, "postmaster.pid"), "utf8").split("\n")[0],
-    );
+    const main = this.mainProcess();
     const all = [main, ...childrenOf(main)];
     for (const pid of all) process.kill(pid, signal);
     return all;

@@ -1,0 +1,176 @@
+/**
+ * What a million rows of PostgreSQL cost as CSV and as lines of JSON: processor time of the engine, of
+ * engine and gateway together, and of `psql --csv`, which writes to `/dev/null`. What PostgreSQL itself
+ * takes stands beside it.
+ *
+ * `node bench/export.ts [--rows 1000000] [--rounds 5] [--json]`
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, globSync, mkdtempSync, rmSync } from "node:fs";
+import { request } from "node:http";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { parseArgs } from "node:util";
+import { target } from "../test/engine/kit.ts";
+import { startPostgres } from "../test/engine/postgres/server.ts";
+import { childrenOf } from "../test/kit/process-info.ts";
+import { startAdapter, startFront } from "./rig/engine.ts";
+import { describeMachine } from "./rig/machine.ts";
+import { cpuSecondsOf } from "./rig/program.ts";
+import { type Summary, summarize } from "./rig/statistics.ts";
+import { markdownTable } from "./rig/table.ts";
+
+const { values: flags } = parseArgs({
+  options: {
+    rows: { type: "string", default: "1000000" },
+    rounds: { type: "string", default: "5" },
+    json: { type: "boolean", default: false },
+  },
+});
+const rowCount = Number(flags.rows);
+const select = JSON.stringify({ Select: { database: "main", from: "orders", columns: ["*"] } });
+
+await using opened = new AsyncDisposableStack();
+const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
+opened.defer(() => rmSync(directory, { recursive: true, force: true }));
+const server = await startPostgres({
+  teardown: (work) => opened.defer(async () => void (await work())),
+});
+await server.sql(`create schema main;
+  create table main.orders (id bigint primary key, customer int not null, total numeric(10,2),
+    placed timestamptz not null, paid boolean, note text);
+  insert into main.orders select i, (i * 7919::bigint) % 50000, ((i * 37::bigint) % 100000) / 100.0,
+    timestamptz '2026-01-01 00:00:00Z' + i * interval '17 seconds', i % 3 = 0,
+    case when i % 5 = 0 then null else 'order ' || i || ', packed' end
+    from generate_series(1, ${rowCount}) as i`);
+await server.sql("vacuum analyze main.orders");
+
+const engine = await startAdapter(server.socketUrl("postgres"), directory);
+opened.defer(() => engine.program.end());
+const front = await startFront(engine.address, directory);
+opened.defer(() => front.program.end());
+
+/** Bytes and processor seconds of one way to get the rows. */
+interface Cost {
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
+/** PostgreSQL's own processor time so far, that of backends which have ended included. */
+function serverSeconds(): number {
+  const main = server.mainProcess();
+  const all = [main, ...childrenOf(main)].map((pid) => cpuSecondsOf(pid, pid === main));
+  return all.reduce((sum, seconds) => sum + seconds, 0);
+}
+
+/** Debian's `psql` is a script that looks for the program; this is the program. */
+function findPsql(): string | undefined {
+  const found = globSync("/usr/lib/postgresql/*/bin/psql").toSorted().at(-1);
+  return (
+    found ??
+    (process.env.PATH ?? "")
+      .split(":")
+      .map((at) => path.join(at, "psql"))
+      .find(existsSync)
+  );
+}
+
+async function runPsql(program: string, options: readonly string[]): Promise<Cost> {
+  const words = ["sh", program, "-X", "-q", server.socketUrl("postgres"), ...options];
+  const child = spawn("sh", ["-c", '"$@" > /dev/null; times', ...words], {
+    stdio: ["ignore", "pipe", "inherit"],
+    env: { ...process.env, PGOPTIONS: "-c timezone=UTC" },
+  });
+  const [printed, [code]] = await Promise.all([text(child.stdout), once(child, "exit")]);
+  if (code !== 0) throw new Error("psql failed");
+  const [, ofChildren = ""] = printed.split("\n");
+  const seconds = Array.from(ofChildren.matchAll(/(\d+)m([\d.]+)s/g), ([, minutes, rest]) => {
+    return Number(minutes) * 60 + Number(rest);
+  });
+  return { bytes: 0, seconds: seconds.reduce((sum, part) => sum + part, 0) };
+}
+
+async function fetchRows(
+  {
+    url,
+    token,
+    programs,
+  }: { url: string; token?: string; programs: readonly { cpuSeconds(): number }[] },
+  accept: string,
+): Promise<Cost> {
+  const used = () => programs.reduce((sum, program) => sum + program.cpuSeconds(), 0);
+  const before = used();
+  const headers = {
+    ...{ "content-type": "application/json", accept },
+    ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+  };
+  const options = { ...target(url), path: "/query", method: "POST", headers, agent: false };
+  const outgoing = request(options).end(select);
+  const [response] = await once(outgoing, "response");
+  if (response.statusCode !== 200)
+    throw new Error(`${response.statusCode}: ${await text(response)}`);
+  let bytes = 0;
+  for await (const chunk of response) bytes += chunk.length;
+  return { bytes, seconds: used() - before };
+}
+
+const csv = "text/csv";
+const ndjson = "application/x-ndjson";
+const alone = { url: engine.address, programs: [engine.program] };
+const both = { url: front.url, token: front.token, programs: [engine.program, front.program] };
+const psql = findPsql();
+if (psql === undefined) throw new Error("There is no psql: install the package postgresql-client");
+const copy = "copy main.orders to stdout with (format csv, header)";
+const rows = "select * from main.orders";
+const ways: readonly (readonly [name: string, run: () => Promise<Cost>])[] = [
+  ["psql --csv", () => runPsql(psql, ["--csv", "-c", rows])],
+  ["psql --csv, by a cursor", () => runPsql(psql, ["--csv", "-v", "FETCH_COUNT=1000", "-c", rows])],
+  ["psql, COPY", () => runPsql(psql, ["-c", copy])],
+  ["engine, CSV", () => fetchRows(alone, csv)],
+  ["engine, lines of JSON", () => fetchRows(alone, ndjson)],
+  ["engine, one JSON answer", () => fetchRows(alone, "application/json")],
+  ["engine and gateway, CSV", () => fetchRows(both, csv)],
+  ["engine and gateway, lines of JSON", () => fetchRows(both, ndjson)],
+];
+const measured = ways.map(([name, run]) => {
+  return {
+    name,
+    run,
+    cpu: [] as number[],
+    ofServer: [] as number[],
+    wall: [] as number[],
+    bytes: 0,
+  };
+});
+for (let round = 0; round <= Number(flags.rounds); round += 1) {
+  for (const way of measured) {
+    const [startedAt, serverBefore] = [performance.now(), serverSeconds()];
+    const { bytes, seconds } = await way.run();
+    way.bytes = bytes;
+    // The first round warms up.
+    if (round === 0) continue;
+    way.cpu.push(seconds);
+    way.ofServer.push(serverSeconds() - serverBefore);
+    way.wall.push((performance.now() - startedAt) / 1000);
+  }
+}
+
+const found = measured.map(({ name, cpu, ofServer, wall, bytes }) => {
+  return { name, cpu: summarize(cpu), server: summarize(ofServer), wall: summarize(wall), bytes };
+});
+if (flags.json)
+  console.log(JSON.stringify({ machine: describeMachine(), rowCount, found }, undefined, 2));
+else {
+  const [first] = found;
+  const range = ({ least, most }: Summary) => `${least.toFixed(2)} to ${most.toFixed(2)}`;
+  const head = ["", "s of CPU", "range", "of psql --csv", "PostgreSQL, s of CPU", "s in all", "MB"];
+  const lines = found.map(({ name, cpu, server: ofServer, wall, bytes }) => [
+    ...[name, cpu.median.toFixed(2), range(cpu)],
+    (cpu.median / (first?.cpu.median ?? Number.NaN)).toFixed(2),
+    ...[ofServer.median.toFixed(2), wall.median.toFixed(2)],
+    bytes === 0 ? "" : (bytes / 1e6).toFixed(0),
+  ]);
+  console.log(`${describeMachine().join("; ")}\n\n${markdownTable(head, lines)}`);
+}
