@@ -55,9 +55,11 @@ export class FailureLimit {
   /** Gives the place back, or makes it a failure. */
   async leave(key: string, outcome: Outcome): Promise<void> {
     await this.#inTurn(async () => {
-      if (outcome === "failed") await this.#counts.add(key);
-      const underWay = this.#underWay.get(key);
-      if (underWay !== undefined) this.#end(key, underWay);
+      try {
+        if (outcome === "failed") await this.#counts.add(key);
+      } finally {
+        this.#end(key);
+      }
     });
   }
 
@@ -80,14 +82,16 @@ export class FailureLimit {
     throw new Refusal("too_many_attempts", { retryAfter });
   }
 
-  #end(key: string, underWay: UnderWay): void {
+  #end(key: string): void {
+    const underWay = this.#underWay.get(key);
+    if (underWay === undefined) return;
     underWay.count--;
     if (underWay.count === 0) this.#underWay.delete(key);
     underWay.next.resolve();
     underWay.next = Promise.withResolvers();
   }
 
-  /** The counts answer later; taking turns keeps its count and that of the attempts in step. */
+  /** The counts answer later; taking turns keeps their count and that of the attempts consistent. */
   async #inTurn<T>(task: () => Promise<T>): Promise<T> {
     const turn = this.#turn.then(task);
     this.#turn = turn.catch(() => undefined);

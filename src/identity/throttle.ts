@@ -31,7 +31,10 @@ export interface LoginThrottle {
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;
 }
 
-/** Failures of keys, wherever they are counted: memory is one such place (`failure-limit.ts`). */
+/**
+ * Failures of keys, wherever they are counted: memory is one such place (`failure-limit.ts`). All
+ * attempts are judged by them one after the other, so they had better answer at once.
+ */
 export interface FailureCounts {
   /** Seconds after its first failure at which those of a key are forgotten. */
   window: number;

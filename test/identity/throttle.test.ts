@@ -207,6 +207,19 @@ t.test("one address does not take every place for waiting", async (t) => {
   t.equal(codes.filter((code) => code === "login_busy").length, 6);
 });
 
+t.test("a failure that cannot be counted leaves no place behind", async (t) => {
+  class OutOfReach extends MemoryFailureCounts {
+    override async add(): Promise<void> {
+      throw new Error("out of reach");
+    }
+  }
+  const limit = new FailureLimit(1, new OutOfReach(60));
+  await limit.enter("key");
+  const waiting = limit.enter("key");
+  await t.rejects(limit.leave("key", "failed"), { message: "out of reach" });
+  await t.resolves(waiting, "the next attempt has its turn");
+});
+
 t.test("a client that has gone takes no place", async (t) => {
   const limit = new FailureLimit(1, new MemoryFailureCounts(60));
   const gone = new AbortController();
