@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { boundaryName } from "./boundaries.ts";
 import type { Grant } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { outranks } from "./roles.ts";
@@ -19,8 +20,9 @@ export interface AccessDiff {
   grantsLowered: string[];
   /** Of the same role, but with other columns, filters, limits or another expiry. */
   grantsChanged: string[];
-  /** True if the boundaries are others. */
-  boundariesChanged: boolean;
+  /** A boundary reads as `boundaryName` has it. One that changed is removed and added. */
+  boundariesAdded: string[];
+  boundariesRemoved: string[];
 }
 
 function isSameRecord(one: User, other: User): boolean {
@@ -71,6 +73,13 @@ function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): St
   });
 }
 
+/** The boundaries of one state that the other has not. */
+function boundariesMissing(from: Snapshot, { boundaries }: Snapshot): string[] {
+  if (from.boundaries === boundaries) return [];
+  const known = new Set(from.boundaries.map((boundary) => JSON.stringify(boundary)));
+  return boundaries.filter((one) => !known.has(JSON.stringify(one))).map(boundaryName);
+}
+
 /** Finds in steps what changed from `before` to `after`. */
 export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff> {
   const diff: AccessDiff = {
@@ -82,7 +91,8 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
     grantsRaised: [],
     grantsLowered: [],
     grantsChanged: [],
-    boundariesChanged: !isDeepStrictEqual(before.boundaries, after.boundaries),
+    boundariesAdded: boundariesMissing(before, after),
+    boundariesRemoved: boundariesMissing(after, before),
   };
   yield* compareUsers(before, after, diff);
   yield* compareGrants(before, after, diff);

@@ -12,7 +12,8 @@ const none = {
   grantsRaised: [],
   grantsLowered: [],
   grantsChanged: [],
-  boundariesChanged: false,
+  boundariesAdded: [],
+  boundariesRemoved: [],
 };
 
 function diff(before: string, after: string) {
@@ -66,7 +67,7 @@ t.test("an entry of the same role that says something else has changed", (t) => 
   );
   t.match(diffSnapshots(before, after), {
     grantsChanged: ["alice main ReadOnly"],
-    boundariesChanged: true,
+    boundariesAdded: ["mcp"],
   });
   t.end();
 });
