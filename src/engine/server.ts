@@ -17,10 +17,10 @@ import {
   scanBody,
 } from "./request.ts";
 import type { Answer, Store } from "./store.ts";
-import { StreamedAnswer, stalledClientTimeout } from "./streamed-answer.ts";
+import { STALLED_CLIENT_TIMEOUT_MS, StreamedAnswer } from "./streamed-answer.ts";
 
 /** Longer than clients keep idle connections, so that they close them first, in milliseconds. */
-const keepAliveTimeout = 75_000;
+const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 
 const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET", "/schema": "GET" };
 
@@ -46,7 +46,7 @@ export function createEngineServer(options: ServerOptions): EngineServer {
   const underWay = new Set<Promise<void>>();
   let closing = false;
 
-  const server = createServer({ keepAliveTimeout }, (request, response) => {
+  const server = createServer({ keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS }, (request, response) => {
     if (closing) {
       response.setHeader("Connection", "close");
       answerError(response, new EngineRefusal("closing", "The engine is closing"), options.log);
@@ -127,7 +127,7 @@ function route(request: IncomingMessage, response: ServerResponse): string {
 /** Sends a whole answer; rejects if the client goes away or takes nothing of it for too long. */
 async function send(response: ServerResponse, answer: Answer): Promise<void> {
   try {
-    response.setTimeout(stalledClientTimeout, () => response.destroy());
+    response.setTimeout(STALLED_CLIENT_TIMEOUT_MS, () => response.destroy());
     response.writeHead(200, {
       "Content-Type": "application/json",
       "Content-Length": answer.byteLength,

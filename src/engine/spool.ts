@@ -2,10 +2,10 @@ import { closeSync, writeSync } from "node:fs";
 import type { RowForm, RowOutput } from "./row-output.ts";
 
 /** Text is gathered to chunks of about this many characters before it is encoded. */
-const chunkLength = 64 * 1024;
+const CHUNK_LENGTH = 64 * 1024;
 
 /** Bytes of an answer that are kept in memory; what is longer goes to a file. */
-const memoryLimit = 4 * 1024 * 1024;
+const MEMORY_LIMIT = 4 * 1024 * 1024;
 
 /** A finished answer: its bytes, or the length of the file that holds them. */
 export type SpooledAnswer =
@@ -46,13 +46,13 @@ export class Spool implements RowOutput {
     this.#onSpilled = stream?.onSpilled;
   }
 
-  /** Adds text to the answer. Throws what the file system throws, for example when it is full. */
+  /** Adds text to the answer. @throws what the file system throws, for example when it is full */
   write(text: string): void {
     this.#pending += text;
-    if (this.#pending.length >= chunkLength) this.flush();
+    if (this.#pending.length >= CHUNK_LENGTH) this.flush();
   }
 
-  /** Puts what was written where it stays. Throws what the file system throws. */
+  /** Puts what was written where it stays. @throws what the file system throws */
   flush(): void {
     if (this.#pending === "") return;
     const chunk = Buffer.from(this.#pending);
@@ -69,7 +69,7 @@ export class Spool implements RowOutput {
   #add(chunk: Buffer): void {
     this.#byteLength += chunk.length;
     this.#chunks.push(chunk);
-    const limit = this.#onSpilled === undefined ? memoryLimit : chunkLength - 1;
+    const limit = this.#onSpilled === undefined ? MEMORY_LIMIT : CHUNK_LENGTH - 1;
     if (this.#file !== undefined || this.#byteLength > limit) this.#spill();
   }
 

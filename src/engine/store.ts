@@ -33,17 +33,17 @@ export interface Store {
    * Carries out a query. When it resolves, what was written is durable; when it rejects, nothing
    * of the query stays. It gives up once `signal` is aborted.
    *
-   * Throws `EngineRefusal` for what the client can mend and for a query that takes too long.
+   * @throws EngineRefusal for what the client can mend and for a query that takes too long
    */
   execute(request: QueryRequest, signal: AbortSignal): Promise<Answer>;
   /**
    * Carries out a Select, whose rows go out while others are still to come. It gives up once `signal`
-   * is aborted. Throws as `execute` does; whether a row has gone out before, `stream` knows.
+   * is aborted. @throws as `execute` does; whether a row has gone out before, `stream` knows
    */
   stream(request: QueryRequest, stream: RowStream, signal: AbortSignal): Promise<void>;
-  /** Lists databases, tables or columns. Throws `database_not_found` or `table_not_found`. */
+  /** Lists databases, tables or columns. @throws EngineRefusal `database_not_found` or `table_not_found` */
   readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer>;
-  /** Resolves if the database answers. Throws `database_unavailable`. */
+  /** Resolves if the database answers. @throws EngineRefusal `database_unavailable` */
   check(): Promise<void>;
   /** Waits for the queries that are under way and closes the database. */
   close(): Promise<void>;

@@ -2,13 +2,13 @@ import type { ServerResponse } from "node:http";
 import type { RowForm, RowStream } from "./row-output.ts";
 
 /** Text is gathered to chunks of about this many characters before it is sent. */
-const chunkLength = 64 * 1024;
+const CHUNK_LENGTH = 64 * 1024;
 
 /** Bytes that a client may be behind before the database waits for it. */
-const mostBehind = 256 * 1024;
+const MOST_BEHIND = 256 * 1024;
 
 /** A client that takes nothing of its answer for this long is cut off, in milliseconds. */
-export const stalledClientTimeout = 60_000;
+export const STALLED_CLIENT_TIMEOUT_MS = 60_000;
 
 const mediaTypes: Readonly<Record<RowForm, string>> = {
   json: "application/json",
@@ -53,7 +53,7 @@ export class StreamedAnswer implements RowStream {
 
   write(text: string): void {
     this.#pending += text;
-    if (this.#pending.length >= chunkLength) this.#flush();
+    if (this.#pending.length >= CHUNK_LENGTH) this.#flush();
     else this.#soon ??= setImmediate(() => this.#flush());
   }
 
@@ -94,12 +94,12 @@ export class StreamedAnswer implements RowStream {
     if (!this.hasBegun) response.writeHead(200, { "Content-Type": mediaTypes[this.form] });
     this.#hasMoved = true;
     const isTaken = response.write(bytes, release);
-    if (!isTaken && response.writableLength > mostBehind) this.#backlog ??= this.#untilTaken();
+    if (!isTaken && response.writableLength > MOST_BEHIND) this.#backlog ??= this.#untilTaken();
   }
 
   async #untilTaken(): Promise<void> {
     const response = this.#response;
-    response.setTimeout(stalledClientTimeout, () => response.destroy());
+    response.setTimeout(STALLED_CLIENT_TIMEOUT_MS, () => response.destroy());
     const { promise, resolve } = Promise.withResolvers<void>();
     response.once("drain", resolve).once("close", resolve);
     await promise;

@@ -5,17 +5,17 @@ import {
   createConnection,
   type RowDataPacket,
 } from "mysql2";
-import type { Connection } from "../remote/connection.ts";
+import type { Connection } from "../remote/session.ts";
 import type { ServerAddress } from "./address.ts";
 import { answered } from "./failures.ts";
 import { MysqlSession } from "./session.ts";
 import { readTraits, settings, traitsQuestion } from "./set-up.ts";
 
 /** How long the server may take to take a connection and to hear its settings, in milliseconds. */
-const connectTimeout = 5000;
+const CONNECT_TIMEOUT_MS = 5000;
 
 /** How long the server may take to take a request to end a statement, in milliseconds. */
-const patience = 2000;
+const PATIENCE_MS = 2000;
 
 /** A connection to MySQL. */
 export class MysqlConnection implements Connection<MysqlSession> {
@@ -38,10 +38,10 @@ export class MysqlConnection implements Connection<MysqlSession> {
   /**
    * Makes a connection whose statements take `timeLimit` milliseconds at the most.
    *
-   * Throws `ConnectionLost`, or the server's error if it refuses the connection.
+   * @throws ConnectionLost, or the server's error if it refuses the connection
    */
   static async open(address: ServerAddress, timeLimit: number): Promise<MysqlConnection> {
-    const opened = open(address, connectTimeout);
+    const opened = open(address, CONNECT_TIMEOUT_MS);
     try {
       await opened.ready;
       const [row = []] = await answered<RowDataPacket[][]>((done) =>
@@ -67,7 +67,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
   /** By its number, on a connection of its own; what was begun is taken back with it. */
   async cancel(): Promise<void> {
     if (this.#isBroken) return;
-    const { client, socket, ready, stopTimer } = open(this.#address, patience);
+    const { client, socket, ready, stopTimer } = open(this.#address, PATIENCE_MS);
     try {
       await ready;
       await answered((done) => client.query(`kill ${this.#client.threadId}`, done));
@@ -94,7 +94,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
 }
 
 /** Statements that one connection keeps prepared; the server keeps 16,382 for all of its clients. */
-const preparedStatements = 32;
+const PREPARED_STATEMENTS = 32;
 
 /** A connection that has been begun. */
 export interface Opened {
@@ -134,7 +134,7 @@ function optionsOf({ host, socketPath, user, password, ssl }: ServerAddress): Co
     multipleStatements: false,
     enableCleartextPlugin: false,
     connectAttributes: { program_name: "gatehouse" },
-    maxPreparedStatements: preparedStatements,
+    maxPreparedStatements: PREPARED_STATEMENTS,
     disableEval: true,
     rowsAsArray: true,
     supportBigNumbers: true,

@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { databaseNotFound, refused } from "../remote/refused.ts";
+import { databaseNotFound, refused } from "../remote/failures.ts";
 import { foldCase } from "../sql/fragment.ts";
 import type { MysqlSession } from "./session.ts";
 

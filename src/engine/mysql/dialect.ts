@@ -59,7 +59,7 @@ export async function begin(session: MysqlSession, mode: Mode, timeLimit: number
  * Refuses a Batch that makes or drops a table and does something else too: MySQL commits what came
  * before a definition, so nobody could take it back.
  *
- * Throws `batch_not_atomic`.
+ * @throws EngineRefusal `batch_not_atomic`
  */
 export function requireAtomic(operations: readonly TableOperation[]): void {
   const index = operations.findIndex(({ name }) => name === "CreateTable" || name === "DropTable");
@@ -74,7 +74,7 @@ export function requireAtomic(operations: readonly TableOperation[]): void {
  * Opens the MySQL or MariaDB server that a URL names. A server that is not there yet is waited for
  * by answering 503.
  *
- * Throws an `Error` that says why the server refuses the engine, without the password.
+ * @throws Error that says why the server refuses the engine, without the password
  */
 export async function openMysqlStore(url: string, options: RemoteOptions): Promise<Store> {
   const address = parseAddress(url);

@@ -1,6 +1,5 @@
-import { ConnectionLost } from "../remote/connection-lost.ts";
-import { failuresOf } from "../remote/failures.ts";
-import { type Refused, refused, violations } from "../remote/refused.ts";
+import { failuresOf, type Refused, refused, violations } from "../remote/failures.ts";
+import { ConnectionLost } from "../remote/session.ts";
 
 /** What to say of the numbers of errors that MySQL and MariaDB share, and of those of one of them. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([

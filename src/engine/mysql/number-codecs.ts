@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
-import { refused } from "../remote/refused.ts";
+import { refused } from "../remote/failures.ts";
 import {
   integerOf,
   isRoundedInteger,

@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { withKeys } from "../remote/change.ts";
-import { refused } from "../remote/refused.ts";
+import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../row-output.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
@@ -15,7 +15,7 @@ import type { MysqlPlace } from "./session.ts";
 import { keysSql, readTable } from "./tables.ts";
 
 /** MySQL has no offset without a limit; this is its word for none. */
-const everyRow = 2n ** 64n - 1n;
+const EVERY_ROW = 2n ** 64n - 1n;
 
 const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
 const bigint = kindOf({ ...plain, dataType: "bigint", columnType: "bigint" });
@@ -70,7 +70,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
     comparesRows: false,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
     limit: (limit, offset) =>
-      sql`limit ${countOf(limit ?? everyRow)} offset ${countOf(offset ?? 0)}`,
+      sql`limit ${countOf(limit ?? EVERY_ROW)} offset ${countOf(offset ?? 0)}`,
   };
 }
 
@@ -78,7 +78,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
  * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
  * a time.
  *
- * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
  */
 export async function select(place: MysqlPlace, query: Select, output: RowOutput): Promise<void> {
   const tables: SelectedTable<MysqlKind>[] = [];

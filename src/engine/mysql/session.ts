@@ -1,9 +1,7 @@
 import type { Connection, ExecuteValues, Query, ResultSetHeader, RowDataPacket } from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
-import { ConnectionLost } from "../remote/connection-lost.ts";
-import type { Place } from "../remote/place.ts";
-import { refused, UnknownOutcome } from "../remote/refused.ts";
-import type { Session } from "../remote/session.ts";
+import { refused, UnknownOutcome } from "../remote/failures.ts";
+import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { answered, readError } from "./failures.ts";
 import { type ServerTraits, timeLimitSetting } from "./set-up.ts";
@@ -16,7 +14,7 @@ export type Raw = string | number | Buffer | object;
 export type Row = readonly (Raw | null)[];
 
 /** Rows that the driver reads ahead while others are written. */
-const rowsAhead = 256;
+const ROWS_AHEAD = 256;
 
 /** Warnings that a value was stored as something else, which strictness does not make errors. */
 const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);
@@ -75,8 +73,8 @@ export class MysqlSession implements Session {
   }
 
   /**
-   * Runs a definition, which is committed by itself. Throws `database_unavailable` if nobody can
-   * say whether it was.
+   * Runs a definition, which is committed by itself. @throws EngineRefusal `database_unavailable` if nobody can
+   * say whether it was
    */
   async define(fragment: Fragment): Promise<void> {
     const { sql } = compile(fragment, this.server.largestPacket);
@@ -90,7 +88,7 @@ export class MysqlSession implements Session {
   /** A fragment's rows as they come; nothing else is run before they have been read. */
   async *stream(fragment: Fragment): AsyncGenerator<Row> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
-    const stream = this.#execute(sql, values).stream({ highWaterMark: rowsAhead });
+    const stream = this.#execute(sql, values).stream({ highWaterMark: ROWS_AHEAD });
     // A statement without a callback does not hear of a connection that breaks.
     const onError = (error: Error): void => void stream.destroy(error);
     this.#connection.on("error", onError);

@@ -17,7 +17,7 @@ export const traitsQuestion = `select @@version, @@lower_case_table_names, @@max
   (select collation_name from information_schema.collations
     where collation_name in (${collations.map((name) => `'${name}'`).join(", ")}) limit 1)`;
 
-/** Reads the answer. Throws an `Error` for a server that is too old. */
+/** Reads the answer. @throws Error for a server that is too old */
 export function readTraits(row: readonly unknown[]): ServerTraits {
   const [version, folding, packet, collation] = row.map(String);
   const known = collations.find((name) => name === collation);
@@ -48,7 +48,7 @@ const sqlMode = [
 ];
 
 /** A server that hears nothing of us for so long gives the connection up, in seconds. */
-const idleLimit = 60;
+const IDLE_LIMIT_S = 60;
 
 /**
  * The setting that ends a statement after so many milliseconds; 0: never. MySQL itself limits reads
@@ -74,7 +74,7 @@ export function settings({ collation }: ServerTraits): string[] {
     "sql_big_selects = 1",
     "sql_select_limit = 18446744073709551615",
     "sql_notes = 1",
-    `wait_timeout = ${idleLimit}`,
+    `wait_timeout = ${IDLE_LIMIT_S}`,
   ];
   return [
     `set names utf8mb4 collate ${collation}`,

@@ -1,11 +1,11 @@
 import type { RowOutput } from "../row-output.ts";
 
 /** Room at first, which is enough for a few rows, and afterwards. */
-const firstRoom = 4 * 1024;
-const usualRoom = 128 * 1024;
+const FIRST_ROOM = 4 * 1024;
+const USUAL_ROOM = 128 * 1024;
 
 /** Buffers that are kept to be used again. */
-const spareBuffers = 4;
+const SPARE_BUFFERS = 4;
 
 /**
  * Gathers bytes for an output, whose memory is used again once the output has no use for it: new memory
@@ -13,7 +13,7 @@ const spareBuffers = 4;
  * before anything is put at `at`.
  */
 export class ByteWriter {
-  bytes: Buffer = Buffer.allocUnsafe(firstRoom);
+  bytes: Buffer = Buffer.allocUnsafe(FIRST_ROOM);
   /** Where the next byte goes. */
   at = 0;
   readonly #output: RowOutput;
@@ -27,7 +27,7 @@ export class ByteWriter {
   reserve(count: number): void {
     if (this.at + count <= this.bytes.length) return;
     const larger = Buffer.allocUnsafeSlow(
-      Math.max(usualRoom, 2 * this.bytes.length, this.at + count),
+      Math.max(USUAL_ROOM, 2 * this.bytes.length, this.at + count),
     );
     this.bytes.copy(larger, 0, 0, this.at);
     this.bytes = larger;
@@ -45,7 +45,7 @@ export class ByteWriter {
 
   /** Puts text for which room is made here. */
   text(text: string): void {
-    this.reserve(text.length < usualRoom ? 3 * text.length : Buffer.byteLength(text));
+    this.reserve(text.length < USUAL_ROOM ? 3 * text.length : Buffer.byteLength(text));
     this.at += this.bytes.write(text, this.at);
   }
 
@@ -54,10 +54,10 @@ export class ByteWriter {
     if (this.at === 0) return;
     const { bytes } = this;
     this.#output.writeBytes(bytes.subarray(0, this.at), () => {
-      const isUsual = bytes.length === usualRoom;
-      if (isUsual && this.#spare.length < spareBuffers) this.#spare.push(bytes);
+      const isUsual = bytes.length === USUAL_ROOM;
+      if (isUsual && this.#spare.length < SPARE_BUFFERS) this.#spare.push(bytes);
     });
-    this.bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(usualRoom);
+    this.bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(USUAL_ROOM);
     this.at = 0;
   }
 }

@@ -2,8 +2,7 @@ import { once } from "node:events";
 import { connect as connectSocket, isIP, Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { Client, DatabaseError } from "pg";
-import type { Connection } from "../remote/connection.ts";
-import { ConnectionLost } from "../remote/connection-lost.ts";
+import { type Connection, ConnectionLost } from "../remote/session.ts";
 import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { PostgresSession } from "./session.ts";
 

@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import { DatabaseError } from "pg";
 import { isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { databaseNotFound, refused } from "../remote/refused.ts";
+import { databaseNotFound, refused } from "../remote/failures.ts";
 import { foldCase } from "../sql/fragment.ts";
 import type { ServerAddress } from "./address.ts";
 import { PostgresConnection } from "./connection.ts";

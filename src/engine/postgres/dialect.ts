@@ -68,7 +68,7 @@ const beginnings: Record<Mode, string> = {
 };
 
 /** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
-const idleLimit = 60_000;
+const IDLE_LIMIT_MS = 60_000;
 
 /** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
 export async function begin(
@@ -86,7 +86,7 @@ export async function begin(
 function settings(timeLimit: number): string[] {
   return [
     `set local statement_timeout = ${timeLimit}`,
-    `set local idle_in_transaction_session_timeout = ${idleLimit}`,
+    `set local idle_in_transaction_session_timeout = ${IDLE_LIMIT_MS}`,
     "set local timezone = 'UTC'",
     "set local datestyle = 'ISO, YMD'",
     "set local bytea_output = 'hex'",
@@ -98,7 +98,7 @@ function settings(timeLimit: number): string[] {
  * Refuses a Batch over several databases: PostgreSQL commits in each by itself, so nobody could take
  * back what is done in one if another fails.
  *
- * Throws `batch_not_atomic`.
+ * @throws EngineRefusal `batch_not_atomic`
  */
 export function requireOneDatabase(operations: readonly TableOperation[]): void {
   const [first, ...others] = operations.map(({ fields }) => fields.database);
@@ -122,7 +122,7 @@ export interface PostgresOptions extends RemoteOptions {
  * Opens the PostgreSQL database that a URL names, or the server's databases by it. A server that is
  * not there yet is waited for by answering 503.
  *
- * Throws an `Error` that says why the server refuses the engine, without the password.
+ * @throws Error that says why the server refuses the engine, without the password
  */
 export async function openPostgresStore(url: string, options: PostgresOptions): Promise<Store> {
   const address = parseAddress(url);

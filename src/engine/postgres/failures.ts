@@ -1,6 +1,5 @@
 import { DatabaseError } from "pg";
-import { failuresOf } from "../remote/failures.ts";
-import { type Refused, refused, violations } from "../remote/refused.ts";
+import { failuresOf, type Refused, refused, violations } from "../remote/failures.ts";
 import { PasswordMissing } from "./address.ts";
 
 /** What to say of PostgreSQL's error codes; of those of one class by its first two characters. */

@@ -2,20 +2,23 @@ import { sql } from "kysely";
 import { numberText, type PresentValue, placesOf } from "../sql/cell-text.ts";
 import { type Fragment, foldCase, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
-import { arraysOf } from "./arrays.ts";
 import type { ByteForm } from "./cell-bytes.ts";
 import {
+  arraysOf,
   booleans,
   bytes,
   type Codec,
+  dates,
   decimals,
   documents,
   doubles,
+  instants,
   integers,
+  localTimes,
   strings,
   stringsLike,
-} from "./codec.ts";
-import { dates, instants, localTimes, times } from "./times.ts";
+  times,
+} from "./codecs.ts";
 
 /** How the values of a column are stored, compared and written. */
 export interface PostgresKind extends ColumnKind {
@@ -39,7 +42,7 @@ export interface TypeDescription {
   readonly scale: number | undefined;
 }
 
-const uuid = 2950;
+const UUID = 2950;
 
 /** The numbers of PostgreSQL's own types, which servers of its protocol share. */
 const codecs: ReadonlyMap<number, Codec> = new Map([
@@ -57,7 +60,7 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
   [1114, localTimes],
   [1184, instants],
   [1700, decimals],
-  [uuid, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)],
+  [UUID, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)],
   [3802, documents],
 ]);
 
@@ -140,7 +143,7 @@ function measureOf(codec: Codec, { id }: TypeDescription): Measure | undefined {
   if (codec === integers) return "integer";
   if (codec === decimals) return "decimal";
   if (codec === doubles) return "double";
-  if (textTypes.has(id) || id === uuid) return "text";
+  if (textTypes.has(id) || id === UUID) return "text";
   return moments.has(codec) ? "moment" : undefined;
 }
 

@@ -2,7 +2,7 @@ import type { RowOutput } from "../row-output.ts";
 import { layoutOf, type RowLayout } from "../sql/encode.ts";
 import type { Column, ColumnReference } from "../sql/scope.ts";
 import { ByteWriter } from "./byte-writer.ts";
-import { mostGrowth, type PutCell, putCellOf } from "./cell-bytes.ts";
+import { MOST_GROWTH, type PutCell, putCellOf } from "./cell-bytes.ts";
 import type { PostgresKind } from "./kinds.ts";
 
 /** A column of rows that are written as they come. */
@@ -19,7 +19,7 @@ function lengthAt(bytes: Buffer, at: number): number {
 }
 
 /** Bytes of a value from which on it is read as a string: room for its worst case would be too much. */
-const longValue = 64 * 1024;
+const LONG_VALUE = 64 * 1024;
 
 /** Writes rows, out of the messages of PostgreSQL that hold them, to an output in the form it wants. */
 export class RowBytes {
@@ -47,7 +47,7 @@ export class RowBytes {
 
   /**
    * Writes a row: what follows the length of a `DataRow` (PostgreSQL, "Message Formats"), up to `end`.
-   * Throws an `Error` for one that is not as long as it says.
+   * @throws Error for one that is not as long as it says
    */
   write(message: Buffer, start: number, end: number): void {
     const writer = this.#writer;
@@ -96,8 +96,8 @@ export class RowBytes {
 
   #putValue({ kind, put }: Cell, message: Buffer, start: number, end: number): void {
     const length = end - start;
-    if (put !== undefined && length < longValue) {
-      this.#writer.reserve(mostGrowth * length + 2);
+    if (put !== undefined && length < LONG_VALUE) {
+      this.#writer.reserve(MOST_GROWTH * length + 2);
       if (put(message, start, end, this.#writer)) return;
     }
     this.#writer.text(this.#layout.cell(kind.encode(message.toString("utf8", start, end))));

@@ -1,15 +1,15 @@
 import type { Connection, Submittable } from "pg";
 import type { RowOutput } from "../row-output.ts";
 import type { RowBytes } from "./row-bytes.ts";
-import type { Statement } from "./statements.ts";
+import type { Statement } from "./session.ts";
 
 /** The first byte of a row, and the bytes before what a message says (PostgreSQL, "Message Formats"). */
-const dataRow = 0x44;
-const headLength = 5;
+const DATA_ROW = 0x44;
+const HEAD_LENGTH = 5;
 
 /** Bytes of rows that are handed over together, and how long they wait for others, in milliseconds. */
-const pieceLength = 64 * 1024;
-const gatheringTime = 5;
+const PIECE_LENGTH = 64 * 1024;
+const GATHERING_TIME = 5;
 
 /** What comes on a connection, before the driver reads it. */
 export class ConnectionTap {
@@ -113,10 +113,10 @@ export class RowMessages implements Submittable {
     }
     this.#parts = rest.length === 0 ? [] : [rest];
     this.#length = rest.length;
-    this.#needed = rest.length < headLength ? headLength : 1 + rest.readUInt32BE(1);
+    this.#needed = rest.length < HEAD_LENGTH ? HEAD_LENGTH : 1 + rest.readUInt32BE(1);
     // Over a Unix socket rows come in pieces of 8 KiB, each of which would cost a write.
-    if (this.#rows.length >= pieceLength) this.#flush();
-    else this.#soon ??= setTimeout(this.#flush, gatheringTime);
+    if (this.#rows.length >= PIECE_LENGTH) this.#flush();
+    else this.#soon ??= setTimeout(this.#flush, GATHERING_TIME);
   };
 
   readonly #flush = (): void => {
@@ -130,11 +130,11 @@ export class RowMessages implements Submittable {
   /** Reads whole messages, as long as they are this statement's. Returns where the rest begins. */
   #read(bytes: Buffer): number {
     let at = 0;
-    while (!this.#isOver && at + headLength <= bytes.length) {
+    while (!this.#isOver && at + HEAD_LENGTH <= bytes.length) {
       const end = at + 1 + bytes.readUInt32BE(at + 1);
       if (end > bytes.length) break;
-      if (bytes[at] === dataRow) {
-        const start = at + headLength;
+      if (bytes[at] === DATA_ROW) {
+        const start = at + HEAD_LENGTH;
         this.#attempt(() => this.#rows.write(bytes, start, end));
       } else this.#tap.feed(bytes.subarray(at, end));
       at = end;

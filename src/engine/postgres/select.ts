@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { withKeys } from "../remote/change.ts";
-import { refused } from "../remote/refused.ts";
+import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../row-output.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
@@ -59,7 +59,7 @@ const dialect: SelectDialect<PostgresKind> = {
  * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
  * a time.
  *
- * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
  */
 export async function select(
   place: PostgresPlace,

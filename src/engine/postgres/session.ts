@@ -1,13 +1,18 @@
+import {
+  DummyDriver,
+  Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+} from "kysely";
 import { type Client, DatabaseError } from "pg";
-import { ConnectionLost } from "../remote/connection-lost.ts";
-import type { Place } from "../remote/place.ts";
-import { UnknownOutcome } from "../remote/refused.ts";
-import type { Session } from "../remote/session.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { UnknownOutcome } from "../remote/failures.ts";
+import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../row-output.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import type { RowBytes } from "./row-bytes.ts";
 import { ConnectionTap, RowMessages } from "./row-messages.ts";
-import { compile } from "./statements.ts";
 
 /** A row, its values PostgreSQL's text, in the order of the columns. */
 export type Row = readonly (string | null)[];
@@ -43,8 +48,8 @@ export class PostgresSession implements Session {
   }
 
   /**
-   * Ends the transaction and runs a definition that PostgreSQL takes outside of one alone. Throws
-   * `database_unavailable` if nobody can say whether it was carried out.
+   * Ends the transaction and runs a definition that PostgreSQL takes outside of one alone. @throws
+   * EngineRefusal `database_unavailable` if nobody can say whether it was carried out
    */
   async define(fragment: Fragment): Promise<void> {
     await this.command("commit");
@@ -74,3 +79,48 @@ async function answered<Result>(result: Promise<Result>): Promise<Result> {
 
 /** A schema of PostgreSQL as statements reach it. */
 export type PostgresPlace = Place<PostgresSession>;
+
+/** The protocol counts the parameters of a statement with 16 bits. */
+const PARAMETER_LIMIT = 65_535;
+
+/** A statement as the driver takes it, its values PostgreSQL's text. */
+export interface Statement {
+  readonly text: string;
+  readonly values: (string | null)[];
+}
+
+/** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
+const builder = new Kysely<Record<string, never>>({
+  dialect: {
+    createAdapter: () => new PostgresAdapter(),
+    createDriver: () => new DummyDriver(),
+    createIntrospector: (database) => new PostgresIntrospector(database),
+    createQueryCompiler: () => new PostgresQueryCompiler(),
+  },
+});
+
+/** @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries */
+export function compile(fragment: Fragment): Statement {
+  const { sql, parameters } = fragment.compile(builder);
+  if (parameters.length > PARAMETER_LIMIT) {
+    throw new EngineRefusal(
+      "query_too_complex",
+      `The database refuses it: more than ${PARAMETER_LIMIT} values in one statement`,
+    );
+  }
+  return { text: sql, values: parameters.map(asText) };
+}
+
+/** The server is told the type of each value by a cast, so that all of them travel as text. */
+function asText(value: unknown): string | null {
+  switch (typeof value) {
+    case "string":
+      return value;
+    case "number":
+    case "bigint":
+      return String(value);
+    default:
+      if (value === null) return null;
+      throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
+  }
+}

@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import type { RemoteColumn } from "../remote/dialect.ts";
+import { databaseNotFound } from "../remote/failures.ts";
 import type { InsertColumn } from "../remote/insert.ts";
-import { databaseNotFound } from "../remote/refused.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";

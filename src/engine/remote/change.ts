@@ -10,8 +10,7 @@ import { awaitSteps, type Reply, type Statement, type Steps } from "../sql/steps
 import { comparedValue } from "../sql/stored-values.ts";
 import { readKeys, type Target, type TargetColumn } from "../sql/target.ts";
 import type { Changes, RemoteColumn } from "./dialect.ts";
-import type { Place } from "./place.ts";
-import type { Session } from "./session.ts";
+import type { Place, Session } from "./session.ts";
 
 /** A session whose rows come as `Raw` values. */
 interface Answering<Raw> extends Session {
@@ -19,8 +18,8 @@ interface Answering<Raw> extends Session {
 }
 
 /** Finds a table that is changed. */
-type TargetOf<Lent extends Session, Raw> = (
-  place: Place<Lent>,
+type TargetOf<Leased extends Session, Raw> = (
+  place: Place<Leased>,
   table: string,
 ) => Promise<Target<Raw>>;
 
@@ -28,13 +27,13 @@ type TargetOf<Lent extends Session, Raw> = (
  * The changes of rows, in tables as `targetOf` finds them. They throw `EngineRefusal` for an
  * unknown column and for unfit values.
  */
-export function changesOfRows<Lent extends Answering<Raw>, Raw>(
-  targetOf: TargetOf<Lent, Raw>,
-): Pick<Changes<Lent>, RowChangeName> & {
-  preview(place: Place<Lent>, operation: Operation<RowChangeName>): Promise<Previewed>;
+export function changesOfRows<Leased extends Answering<Raw>, Raw>(
+  targetOf: TargetOf<Leased, Raw>,
+): Pick<Changes<Leased>, RowChangeName> & {
+  preview(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<Previewed>;
 } {
   async function take<Result>(
-    place: Place<Lent>,
+    place: Place<Leased>,
     table: string,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
   ): Promise<Result> {

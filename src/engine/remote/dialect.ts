@@ -6,8 +6,7 @@ import type { TableDescription } from "../sql/description.ts";
 import type { Previewed, RowChangeName } from "../sql/preview.ts";
 import type { Column } from "../sql/scope.ts";
 import type { Changed } from "../sql/target.ts";
-import type { Place } from "./place.ts";
-import type { Session } from "./session.ts";
+import type { Place, Session } from "./session.ts";
 
 /** How a transaction sees the others that run beside it. */
 export type Mode = "read only" | "read committed" | "snapshot, read only" | "serializable";
@@ -39,52 +38,52 @@ export interface RemoteColumn extends Column {
 }
 
 /** What one kind of server does in its own way. All methods throw `EngineRefusal` and what the session throws. */
-export interface Dialect<Lent extends Session> {
+export interface Dialect<Leased extends Session> {
   /** The server's name, for the log and for messages. */
   readonly name: string;
   readonly failures: Failures;
 
   /** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
-  begin(session: Lent, mode: Mode, timeLimit: number): Promise<void>;
+  begin(session: Leased, mode: Mode, timeLimit: number): Promise<void>;
   /** Refuses a Batch that cannot be one transaction, before anything of it is done. */
   requireAtomic?(operations: readonly TableOperation[]): void;
 
-  /** The schema of a database's name. Throws `database_not_found` for one of the server's own. */
+  /** The schema of a database's name. @throws EngineRefusal `database_not_found` for one of the server's own */
   visibleSchema(database: string): string;
   /** The databases that a query can name, sorted. */
-  listDatabases(session: Lent): Promise<string[]>;
-  createDatabase(session: Lent, database: string): Promise<void>;
-  dropDatabase(session: Lent, database: string): Promise<void>;
+  listDatabases(session: Leased): Promise<string[]>;
+  createDatabase(session: Leased, database: string): Promise<void>;
+  dropDatabase(session: Leased, database: string): Promise<void>;
   /**
    * Where a connection leads to one database alone: refuses to drop the one that it leads to, for
    * what is in it.
    */
-  requireDroppable?(session: Lent): Promise<void>;
+  requireDroppable?(session: Leased): Promise<void>;
 
   /** The tables and views that a query can name, sorted. */
-  listTables(place: Place<Lent>): Promise<string[]>;
-  /** Tells what a table looks like now. Throws `database_not_found` or `table_not_found`. */
-  describeTable(place: Place<Lent>, table: string): Promise<TableDescription>;
+  listTables(place: Place<Leased>): Promise<string[]>;
+  /** Tells what a table looks like now. @throws EngineRefusal `database_not_found` or `table_not_found` */
+  describeTable(place: Place<Leased>, table: string): Promise<TableDescription>;
 
   /** Each reading operation writes its rows to an output as they come. */
   readonly reads: {
     readonly [Name in ReadingName]: (
-      place: Place<Lent>,
+      place: Place<Leased>,
       fields: OperationFields[Name],
       output: RowOutput,
     ) => Promise<void>;
   };
-  readonly changes: Changes<Lent>;
+  readonly changes: Changes<Leased>;
   /** Carries out a change that is to be taken back, and tells the rows that it touches. */
-  preview(place: Place<Lent>, operation: Operation<RowChangeName>): Promise<Previewed>;
+  preview(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<Previewed>;
   /** True if changed rows are read behind the change, between which nothing may happen. */
   readonly readsBehind: boolean;
 }
 
 /** What each change does. */
-export type Changes<Lent extends Session> = {
+export type Changes<Leased extends Session> = {
   readonly [Name in ChangeName]: (
-    place: Place<Lent>,
+    place: Place<Leased>,
     fields: OperationFields[Name],
   ) => Promise<Changed>;
 };

@@ -1,7 +1,7 @@
-import { EngineRefusal } from "../refusal.ts";
-import { ConnectionLost } from "./connection-lost.ts";
+import { EngineRefusal, type RefusalCode } from "../refusal.ts";
+import { isStorageError } from "../spool.ts";
 import type { Failures } from "./dialect.ts";
-import { type Refused, refusalOfDisk, refused, UnknownOutcome } from "./refused.ts";
+import { ConnectionLost } from "./session.ts";
 
 /** How the errors of one kind of server are read. */
 export interface ErrorReader<ServerError> {
@@ -55,3 +55,72 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
     },
   };
 }
+
+/** A code and the sentence that goes with it. */
+export type Refused = readonly [RefusalCode, string];
+
+/** What is said of a server's errors, whichever server it is. */
+export const refused = {
+  unfit: ["invalid_value", "A value is not one that its column takes or compares with"],
+  tooLong: ["invalid_value", "A text is longer than its column takes"],
+  computed: ["invalid_value", "A column takes no values, since the database computes it"],
+  outOfRange: ["number_out_of_range", "A number is out of its column's range"],
+  tooComplex: ["query_too_complex", "The database refuses it: its limits are passed"],
+  inUse: ["busy", "Other queries are in the way of this one; it may be sent again"],
+  storage: ["storage_failed", "The database cannot be written: its disk is full or fails"],
+  readOnly: ["storage_failed", "The database takes no changes: it can only be read"],
+  depended: ["constraint_violation", "Something else in the database depends on it"],
+  lastNumber: ["constraint_violation", "A column that numbers itself has come to its last number"],
+  byTrigger: ["constraint_violation", "A trigger of the database refuses it"],
+  byView: ["constraint_violation", "A view of the database does not allow such a row"],
+  ofView: ["permission_denied", "The database does not allow this on a view"],
+  forbidden: ["permission_denied", "The engine's own user may not do this in the database"],
+  unavailable: ["database_unavailable", "The database cannot be reached"],
+  tooSlow: ["query_timeout", "The query was ended because it took too long"],
+  noDatabase: ["database_not_found", "The database is not there any more"],
+  noTable: ["table_not_found", "A table is not there any more"],
+  noColumn: ["unknown_column", "A column is not there any more"],
+  twoColumns: ["duplicate_column", "Two columns have one name"],
+  notForKeys: ["invalid_type", "A column of this type cannot be a key or unique"],
+  databaseExists: ["database_exists", "A database of this name exists already"],
+  tableExists: ["table_exists", "A table, index or sequence of this name exists already"],
+} as const satisfies Record<string, Refused>;
+
+/** The refusal for an error of the engine's own disk; undefined for any other. */
+export function refusalOfDisk(error: unknown): EngineRefusal | undefined {
+  if (!isStorageError(error)) return undefined;
+  return new EngineRefusal(
+    "storage_failed",
+    "There is no room for the answer on the engine's disk",
+  );
+}
+
+/** The refusal of a database that is not there. */
+export function databaseNotFound(name: string): EngineRefusal {
+  return new EngineRefusal("database_not_found", `There is no database ${name}`);
+}
+
+/** The refusal to drop a view by the word for tables. */
+export function isNoTable(name: string, database: string): EngineRefusal {
+  return new EngineRefusal("table_not_found", `${name} in ${database} is a view, no table`);
+}
+
+/** The refusal when the connection broke at the moment that decides. */
+export class UnknownOutcome extends EngineRefusal {
+  constructor() {
+    super(
+      "database_unavailable",
+      "The connection to the database was lost at the end of the query; whether it was carried out is not known",
+    );
+  }
+}
+
+/** The three ways in which a row breaks a rule; names are the schema's, never values. */
+export const violations = {
+  required: (place: string, column: string) => `${place} takes no null in column "${column}"`,
+  reference: (place: string, named: string) =>
+    `${place} and another one would no longer fit together${named}`,
+  unique: (place: string, named: string) =>
+    `${place} has such a value already where it may stand once${named}`,
+  other: (place: string, named: string) => `${place} does not allow such a row${named}`,
+};

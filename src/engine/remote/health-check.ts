@@ -1,23 +1,22 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "pino";
-import { ConnectionLost } from "./connection-lost.ts";
 import type { Dialect } from "./dialect.ts";
 import { ConnectionPool, type ConnectionSource } from "./pool.ts";
-import type { Session } from "./session.ts";
+import { ConnectionLost, type Session } from "./session.ts";
 import { Transactions } from "./transaction.ts";
 
 /**
  * Finds out whether a server answers, by an empty transaction on a connection of its own: it waits
  * behind no query.
  */
-export class HealthCheck<Lent extends Session> {
-  readonly #pool: ConnectionPool<Lent>;
-  readonly #transactions: Transactions<Lent>;
+export class HealthCheck<Leased extends Session> {
+  readonly #pool: ConnectionPool<Leased>;
+  readonly #transactions: Transactions<Leased>;
   readonly #closing = new AbortController();
   #asking: Promise<void> | undefined;
 
   /** @param timeLimit how long the server may take over the transaction, in milliseconds */
-  constructor(source: ConnectionSource<Lent>, dialect: Dialect<Lent>, timeLimit: number) {
+  constructor(source: ConnectionSource<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
     this.#pool = new ConnectionPool(source, 1);
     this.#transactions = new Transactions(this.#pool, dialect, timeLimit);
   }

@@ -19,9 +19,9 @@ export interface RemoteOptions {
 }
 
 /** A server, and how it is spoken to. */
-export interface Server<Lent extends Session> {
-  readonly dialect: Dialect<Lent>;
-  readonly connections: ConnectionSource<Lent>;
+export interface Server<Leased extends Session> {
+  readonly dialect: Dialect<Leased>;
+  readonly connections: ConnectionSource<Leased>;
   readonly host: string;
   readonly port: number;
   /** Whom or what the server is asked for, for the message of a refusal. */
@@ -33,8 +33,8 @@ export interface Server<Lent extends Session> {
  *
  * @throws Error that says why the server refuses the engine, without the password
  */
-export async function openRemoteStore<Lent extends Session>(
-  server: Server<Lent>,
+export async function openRemoteStore<Leased extends Session>(
+  server: Server<Leased>,
   options: RemoteOptions,
 ): Promise<Store> {
   const { dialect, connections, host, port, wanted } = server;

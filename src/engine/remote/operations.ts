@@ -14,8 +14,7 @@ import {
 } from "../sql/operations.ts";
 import type { Changed } from "../sql/target.ts";
 import type { Dialect } from "./dialect.ts";
-import type { Place } from "./place.ts";
-import type { Session } from "./session.ts";
+import type { Place, Session } from "./session.ts";
 
 /** What one transaction does, and how its answer looks. */
 export interface Work {
@@ -27,12 +26,12 @@ export interface Work {
 /**
  * Carries out the operations in their order and writes the JSON answer to the spool.
  *
- * Throws `EngineRefusal`, which names the element of a Batch that it is about, or the server's
- * error.
+ * @throws EngineRefusal, which names the element of a Batch that it is about, or the server's
+ * error
  */
-export async function performAll<Lent extends Session>(
-  dialect: Dialect<Lent>,
-  session: Lent,
+export async function performAll<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
   { isBatch, operations, limits }: Work,
   spool: Spool,
 ): Promise<void> {
@@ -60,18 +59,18 @@ export async function performAll<Lent extends Session>(
   spool.write(isBatch ? "]}" : "}");
 }
 
-/** A database in a session. Throws `database_not_found` for one that no query can name. */
-export function placeOf<Lent extends Session>(
-  dialect: Dialect<Lent>,
-  session: Lent,
+/** A database in a session. @throws EngineRefusal `database_not_found` for one that no query can name */
+export function placeOf<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
   database: string,
-): Place<Lent> {
+): Place<Leased> {
   return { session, database, schema: dialect.visibleSchema(database) };
 }
 
-async function perform<Lent extends Session>(
-  dialect: Dialect<Lent>,
-  place: Place<Lent>,
+async function perform<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  place: Place<Leased>,
   operation: TableOperation,
   spool: Spool,
   inQuery: PlaceInQuery,
@@ -83,10 +82,10 @@ async function perform<Lent extends Session>(
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
 
-/** Writes the answer of a Preview, whose change is to be taken back. Throws as `performAll` does. */
-export async function performPreview<Lent extends Session>(
-  dialect: Dialect<Lent>,
-  session: Lent,
+/** Writes the answer of a Preview, whose change is to be taken back. @throws as `performAll` does */
+export async function performPreview<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
   fields: OperationFields["Preview"],
   spool: Spool,
   counter: LimitCounter,
@@ -98,10 +97,10 @@ export async function performPreview<Lent extends Session>(
   for (const text of previewTexts(previewed)) spool.write(text);
 }
 
-/** Carries out a reading operation and writes its rows to an output. Throws as `performAll` does. */
-export function read<Lent extends Session>(
-  dialect: Dialect<Lent>,
-  session: Lent,
+/** Carries out a reading operation and writes its rows to an output. @throws as `performAll` does */
+export function read<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
   operation: Operation<ReadingName>,
   output: RowOutput,
 ): Promise<void> {
@@ -109,18 +108,18 @@ export function read<Lent extends Session>(
   return readIn(dialect, place, operation, output);
 }
 
-function readIn<Lent extends Session, Name extends ReadingName>(
-  { reads }: Dialect<Lent>,
-  place: Place<Lent>,
+function readIn<Leased extends Session, Name extends ReadingName>(
+  { reads }: Dialect<Leased>,
+  place: Place<Leased>,
   { name, fields }: Operation<Name>,
   output: RowOutput,
 ): Promise<void> {
   return reads[name](place, fields, output);
 }
 
-function change<Lent extends Session, Name extends ChangeName>(
-  { changes }: Dialect<Lent>,
-  place: Place<Lent>,
+function change<Leased extends Session, Name extends ChangeName>(
+  { changes }: Dialect<Leased>,
+  place: Place<Leased>,
   { name, fields }: Operation<Name>,
 ): Promise<Changed> {
   return changes[name](place, fields);

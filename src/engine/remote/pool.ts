@@ -1,10 +1,10 @@
-import type { Connection } from "./connection.ts";
+import type { Connection } from "./session.ts";
 
 /** How long a connection is kept without work, in milliseconds. */
 const IDLE_TIMEOUT_MS = 30_000;
 
 /** Where the connections of a pool come from. */
-export interface ConnectionSource<Lent> {
+export interface ConnectionSource<Leased> {
   /**
    * Where a connection has to lead for a query on `database`, or for what is about no database.
    * One that leads to all of them is always at the same place.
@@ -13,7 +13,7 @@ export interface ConnectionSource<Lent> {
    */
   targetOf(database: string | undefined): string;
   /** @throws ConnectionLost, or the server's error if it refuses the connection */
-  open(target: string): Promise<Connection<Lent>>;
+  open(target: string): Promise<Connection<Leased>>;
 }
 
 /** A connection that has no work. */
@@ -24,13 +24,13 @@ interface Idle {
 }
 
 /** The connections to one server, those to each of its databases apart. */
-export class ConnectionPool<Lent> {
-  readonly #source: ConnectionSource<Lent>;
+export class ConnectionPool<Leased> {
+  readonly #source: ConnectionSource<Leased>;
   readonly #limit: number;
   /** Those that are taken out, with where they lead. */
-  readonly #lent = new Map<Connection<Lent>, string>();
+  readonly #leased = new Map<Connection<Leased>, string>();
   /** Those without work; who has had none for the longest comes first. */
-  readonly #idle = new Map<Connection<Lent>, Idle>();
+  readonly #idle = new Map<Connection<Leased>, Idle>();
   readonly #ending = new Set<Promise<void>>();
   /** Where no connection is kept without work. */
   readonly #unwanted = new Set<string>();
@@ -38,7 +38,7 @@ export class ConnectionPool<Lent> {
   #isClosed = false;
 
   /** Opens no connection yet, and never more than `limit`, if no more are taken out at a time. */
-  constructor(source: ConnectionSource<Lent>, limit: number) {
+  constructor(source: ConnectionSource<Leased>, limit: number) {
     this.#source = source;
     this.#limit = limit;
   }
@@ -49,18 +49,18 @@ export class ConnectionPool<Lent> {
    *
    * @throws what the source throws
    */
-  async connect(database: string | undefined): Promise<Connection<Lent>> {
+  async connect(database: string | undefined): Promise<Connection<Leased>> {
     const target = this.#source.targetOf(database);
     const idle = this.#takeIdle(target);
     if (idle === undefined) return this.#open(target);
-    this.#lent.set(idle, target);
+    this.#leased.set(idle, target);
     return idle;
   }
 
   /** Puts a connection back, or breaks it. */
-  release(connection: Connection<Lent>, isBroken: boolean): void {
-    const target = this.#lent.get(connection);
-    this.#lent.delete(connection);
+  release(connection: Connection<Leased>, isBroken: boolean): void {
+    const target = this.#leased.get(connection);
+    this.#leased.delete(connection);
     if (isBroken) connection.cut();
     else if (target !== undefined && connection.isUsable) this.#keep(connection, target);
   }
@@ -85,7 +85,7 @@ export class ConnectionPool<Lent> {
   }
 
   /** The last one that was put back is the first to be taken. */
-  #takeIdle(target: string): Connection<Lent> | undefined {
+  #takeIdle(target: string): Connection<Leased> | undefined {
     for (const [connection, idle] of [...this.#idle].reverse()) {
       if (connection.isUsable && idle.target !== target) continue;
       this.#forget(connection);
@@ -94,40 +94,40 @@ export class ConnectionPool<Lent> {
     return undefined;
   }
 
-  async #open(target: string): Promise<Connection<Lent>> {
+  async #open(target: string): Promise<Connection<Leased>> {
     while (this.#count >= this.#limit) await this.#nextEnd();
     this.#opening += 1;
     try {
       const connection = await this.#source.open(target);
-      this.#lent.set(connection, target);
+      this.#leased.set(connection, target);
       return connection;
     } finally {
       this.#opening -= 1;
     }
   }
 
-  /** There is one without work, or on its way out, as long as not all that there may be are lent. */
+  /** There is one without work, or on its way out, as long as not all that there may be are leased. */
   async #nextEnd(): Promise<void> {
     const [oldest] = this.#idle.keys();
     await (oldest === undefined ? Promise.race(this.#ending) : this.#end(oldest));
   }
 
   get #count(): number {
-    return this.#lent.size + this.#opening + this.#idle.size + this.#ending.size;
+    return this.#leased.size + this.#opening + this.#idle.size + this.#ending.size;
   }
 
-  #keep(connection: Connection<Lent>, target: string): void {
+  #keep(connection: Connection<Leased>, target: string): void {
     const timer = setTimeout(() => void this.#end(connection), IDLE_TIMEOUT_MS).unref();
     this.#idle.set(connection, { target, timer });
     if (this.#isClosed || this.#unwanted.has(target)) void this.#end(connection);
   }
 
-  #forget(connection: Connection<Lent>): void {
+  #forget(connection: Connection<Leased>): void {
     clearTimeout(this.#idle.get(connection)?.timer);
     this.#idle.delete(connection);
   }
 
-  async #end(connection: Connection<Lent>): Promise<void> {
+  async #end(connection: Connection<Leased>): Promise<void> {
     this.#forget(connection);
     const ending = connection.end();
     this.#ending.add(ending);

@@ -1,7 +1,7 @@
 import type { Fragment } from "../sql/fragment.ts";
 
 /**
- * A connection that is lent for one transaction. Its methods throw the server's error as the
+ * A connection that is leased for one transaction. Its methods throw the server's error as the
  * driver gives it, and `ConnectionLost` for whatever else happens on the way there.
  */
 export interface Session {
@@ -9,4 +9,33 @@ export interface Session {
   run(fragment: Fragment): Promise<number>;
   /** Runs words of our own, which hold no values. */
   command(words: string): Promise<void>;
+}
+
+/** A connection to a server, on which one transaction after another is run. */
+export interface Connection<Leased> {
+  readonly session: Leased;
+  /** False once the server or the network has ended it. */
+  readonly isUsable: boolean;
+  /** Asks the server, by another connection, to end what it does for this one. Never rejects. */
+  cancel(): Promise<void>;
+  /** Breaks off whatever is under way, at once. */
+  cut(): void;
+  /** Takes leave of the server; nothing is under way. Never rejects. */
+  end(): Promise<void>;
+}
+
+/** A database of queries as statements reach it: a schema, in a session. */
+export interface Place<Leased extends Session = Session> {
+  readonly session: Leased;
+  /** The database by the name that queries have for it. */
+  readonly database: string;
+  readonly schema: string;
+}
+
+/** The connection broke, or there is none to be had. */
+export class ConnectionLost extends Error {
+  constructor(cause: unknown) {
+    super("The connection to the database was lost", { cause });
+    this.name = "ConnectionLost";
+  }
 }

@@ -8,25 +8,25 @@ import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
 import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
+import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
 import type { Dialect } from "./dialect.ts";
+import { refused } from "./failures.ts";
 import { type HealthCheck, Reachability } from "./health-check.ts";
 import { performAll, performPreview, placeOf, read, type Work } from "./operations.ts";
 import type { ConnectionPool } from "./pool.ts";
-import { refused } from "./refused.ts";
 import type { Session } from "./session.ts";
-import { Slots } from "./slots.ts";
 import { type Conditions, Transactions } from "./transaction.ts";
 
 /** How long the server may take to answer a health check, in milliseconds. */
-const checkPatience = 1500;
+const CHECK_PATIENCE_MS = 1500;
 
 /** What a store over a server is made of. */
-export interface RemoteStoreOptions<Lent extends Session> {
-  readonly dialect: Dialect<Lent>;
-  readonly pool: ConnectionPool<Lent>;
+export interface RemoteStoreOptions<Leased extends Session> {
+  readonly dialect: Dialect<Leased>;
+  readonly pool: ConnectionPool<Leased>;
   /** How many queries are carried out at a time, each on a connection; the others wait in turn. */
   readonly poolSize: number;
-  readonly check: HealthCheck<Lent>;
+  readonly check: HealthCheck<Leased>;
   /** How long a query may take in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
@@ -36,23 +36,23 @@ export interface RemoteStoreOptions<Lent extends Session> {
  * The databases of one server. Every query is one transaction, whose answer is whole before a byte
  * of it is sent, unless its rows are streamed.
  */
-export class RemoteStore<Lent extends Session> implements Store {
-  readonly #dialect: Dialect<Lent>;
-  readonly #pool: ConnectionPool<Lent>;
-  readonly #check: HealthCheck<Lent>;
-  readonly #transactions: Transactions<Lent>;
-  readonly #slots: Slots;
+export class RemoteStore<Leased extends Session> implements Store {
+  readonly #dialect: Dialect<Leased>;
+  readonly #pool: ConnectionPool<Leased>;
+  readonly #check: HealthCheck<Leased>;
+  readonly #transactions: Transactions<Leased>;
+  readonly #slots: ConcurrencyLimiter;
   /** Of them those for rows that go out as they come: a client that reads slowly holds one. */
-  readonly #streamSlots: Slots;
+  readonly #streamSlots: ConcurrencyLimiter;
   readonly #reachability: Reachability;
 
-  constructor({ dialect, pool, poolSize, check, timeLimit, log }: RemoteStoreOptions<Lent>) {
+  constructor({ dialect, pool, poolSize, check, timeLimit, log }: RemoteStoreOptions<Leased>) {
     this.#dialect = dialect;
     this.#pool = pool;
     this.#check = check;
     this.#transactions = new Transactions(pool, dialect, timeLimit);
-    this.#slots = new Slots(poolSize);
-    this.#streamSlots = new Slots(Math.ceil(poolSize / 2));
+    this.#slots = new ConcurrencyLimiter(poolSize);
+    this.#streamSlots = new ConcurrencyLimiter(Math.ceil(poolSize / 2));
     this.#reachability = new Reachability(dialect.name, log);
   }
 
@@ -97,7 +97,7 @@ export class RemoteStore<Lent extends Session> implements Store {
   async check(): Promise<void> {
     if (this.#reachability.hasJustAnswered) return;
     try {
-      await this.#check.run(checkPatience);
+      await this.#check.run(CHECK_PATIENCE_MS);
       this.#reachability.noteSuccess();
     } catch (error) {
       this.#reachability.noteFailure(error);
@@ -169,7 +169,7 @@ export class RemoteStore<Lent extends Session> implements Store {
   async #spool(
     conditions: Conditions,
     signal: AbortSignal,
-    work: (session: Lent, spool: Spool) => Promise<void>,
+    work: (session: Leased, spool: Spool) => Promise<void>,
   ): Promise<Answer> {
     let spool = new Spool(openUnnamedFile);
     try {
@@ -199,7 +199,7 @@ export class RemoteStore<Lent extends Session> implements Store {
     return { mode: readsBehind ? "serializable" : "read committed", database };
   }
 
-  async #describe(session: Lent, { database, table }: SchemaPlace): Promise<object> {
+  async #describe(session: Leased, { database, table }: SchemaPlace): Promise<object> {
     if (database === undefined) return { databases: await this.#dialect.listDatabases(session) };
     const place = placeOf(this.#dialect, session, database);
     if (table === undefined) return { tables: await this.#dialect.listTables(place) };

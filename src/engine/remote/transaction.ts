@@ -1,22 +1,21 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { tooSlow } from "../refusal.ts";
 import type { RowStream } from "../row-output.ts";
-import { ConnectionLost } from "./connection-lost.ts";
+import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
 import type { Dialect, Mode } from "./dialect.ts";
-import { lend } from "./loan.ts";
+import { UnknownOutcome } from "./failures.ts";
+import { withLease } from "./lease.ts";
 import type { ConnectionPool } from "./pool.ts";
-import { UnknownOutcome } from "./refused.ts";
-import type { Session } from "./session.ts";
-import { Slots } from "./slots.ts";
+import { ConnectionLost, type Session } from "./session.ts";
 
 /** How often a transaction that has lost against another one is run again at the most. */
-const attemptLimit = 5;
+const ATTEMPT_LIMIT = 5;
 
 /** How long the first pause before another attempt is at the most, in milliseconds. */
-const firstPause = 10;
+const FIRST_PAUSE_MS = 10;
 
 /** How often a connection is asked for that turns out to have been closed by the server. */
-const connectionLimit = 3;
+const CONNECTION_LIMIT = 3;
 
 /** What a transaction is to be. */
 export interface Conditions {
@@ -33,15 +32,15 @@ export interface Conditions {
 }
 
 /** The transactions on one server. */
-export class Transactions<Lent extends Session> {
-  readonly #pool: ConnectionPool<Lent>;
-  readonly #dialect: Dialect<Lent>;
+export class Transactions<Leased extends Session> {
+  readonly #pool: ConnectionPool<Leased>;
+  readonly #dialect: Dialect<Leased>;
   readonly #timeLimit: number;
   /** The place of the one transaction that is run again, so that such ones meet no other such. */
-  readonly #again = new Slots(1);
+  readonly #again = new ConcurrencyLimiter(1);
 
   /** `timeLimit` is how long a transaction may take over all attempts, in milliseconds. */
-  constructor(pool: ConnectionPool<Lent>, dialect: Dialect<Lent>, timeLimit: number) {
+  constructor(pool: ConnectionPool<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
     this.#pool = pool;
     this.#dialect = dialect;
     this.#timeLimit = timeLimit;
@@ -52,13 +51,13 @@ export class Transactions<Lent extends Session> {
    * when it rejects. It is run again if it lost against another transaction, and only then, so
    * nothing is done twice.
    *
-   * Throws `query_timeout` after the time limit, the reason of `signal`, `database_unavailable` if
-   * nobody can say whether it was committed, or what the work throws.
+   * @throws EngineRefusal `query_timeout` after the time limit, the reason of `signal`, `database_unavailable` if
+   * nobody can say whether it was committed, or what the work throws
    */
   async run<Result>(
     conditions: Conditions,
     callerSignal: AbortSignal,
-    work: (session: Lent) => Promise<Result>,
+    work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const limit = new AbortController();
     const { stream } = conditions;
@@ -84,24 +83,24 @@ export class Transactions<Lent extends Session> {
       try {
         return await run();
       } catch (error) {
-        const isFinal = !this.#dialect.failures.isTransient(error) || attempt === attemptLimit;
+        const isFinal = !this.#dialect.failures.isTransient(error) || attempt === ATTEMPT_LIMIT;
         if (isFinal || stream?.hasBegun) throw error;
       }
-      await delay(Math.random() * firstPause * 2 ** attempt);
+      await delay(Math.random() * FIRST_PAUSE_MS * 2 ** attempt);
     }
   }
 
   async #runOnce<Result>(
     conditions: Conditions,
     signal: AbortSignal,
-    work: (session: Lent) => Promise<Result>,
+    work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled } = this.#dialect.failures;
     const { mode, database } = conditions;
     for (let attempt = 1; ; attempt += 1) {
       let isBegun = false;
       try {
-        return await lend(this.#pool, { database, signal, isSettled }, async (session) => {
+        return await withLease(this.#pool, { database, signal, isSettled }, async (session) => {
           // The server would count the time for which the client has not read.
           const timeLimit = conditions.stream === undefined ? this.#timeLimit : 0;
           await this.#dialect.begin(session, mode, timeLimit);
@@ -111,15 +110,15 @@ export class Transactions<Lent extends Session> {
       } catch (error) {
         // The server may have closed the connection while it was idle: then nothing was done.
         const isStale = error instanceof ConnectionLost && !isBegun;
-        if (!isStale || attempt === connectionLimit) throw error;
+        if (!isStale || attempt === CONNECTION_LIMIT) throw error;
       }
     }
   }
 
   async #finish<Result>(
-    session: Lent,
+    session: Leased,
     { mode, end = "commit" }: Conditions,
-    work: (session: Lent) => Promise<Result>,
+    work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled, concernsStatement, isTransient } = this.#dialect.failures;
     let result: Result;

@@ -16,7 +16,7 @@ import type { DatabaseHandle } from "./statements.ts";
  * Carries out a query on tables and writes the JSON answer to the spool. When it returns, what
  * was written is durable; when it throws, nothing of the query stays.
  *
- * Throws `EngineRefusal` for what the client can mend.
+ * @throws EngineRefusal for what the client can mend
  */
 export function executeQuery(
   databases: Databases,
@@ -36,7 +36,7 @@ export function executeQuery(
   });
 }
 
-/** Carries out a Select and writes its rows to the spool, alone and in its form. Throws as `executeQuery` does. */
+/** Carries out a Select and writes its rows to the spool, alone and in its form. @throws as `executeQuery` does */
 export function executeSelect(databases: Databases, body: Uint8Array, spool: Spool): void {
   refusing(() => {
     const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
@@ -48,7 +48,7 @@ export function executeSelect(databases: Databases, body: Uint8Array, spool: Spo
 /**
  * Writes a database's tables or a table's columns to the spool, as a JSON answer.
  *
- * Throws `database_not_found` or `table_not_found`.
+ * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
 export function executeSchema(databases: Databases, place: SchemaPlace, spool: Spool): void {
   const { database = "", table } = place;
@@ -93,7 +93,7 @@ function executePreview(
  * Carries out a Batch as one transaction over all its databases and writes the JSON answer to
  * the spool.
  *
- * Throws `EngineRefusal`, which names the element that it is about.
+ * @throws EngineRefusal, which names the element that it is about
  */
 export function executeBatch(
   databases: Databases,

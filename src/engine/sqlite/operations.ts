@@ -45,7 +45,7 @@ const changes: {
  * Carries out one operation and writes its result to the spool: rows as one JSON array; what a
  * change did, which in a Batch is one value too, and else some members of the answer.
  *
- * Throws `EngineRefusal`, or SQLite's error.
+ * @throws EngineRefusal, or SQLite's error
  */
 export function perform(
   handle: DatabaseHandle,
@@ -63,7 +63,7 @@ export function perform(
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
 
-/** Writes the answer of a Preview, whose change is to be taken back. Throws as `perform` does. */
+/** Writes the answer of a Preview, whose change is to be taken back. @throws as `perform` does */
 export function performPreview(
   handle: DatabaseHandle,
   fields: OperationFields["Preview"],
@@ -77,7 +77,7 @@ export function performPreview(
   for (const text of previewTexts(previewed)) spool.write(text);
 }
 
-/** Carries out a reading operation. Throws as `perform` does. */
+/** Carries out a reading operation. @throws as `perform` does */
 export function read<Name extends ReadingName>(
   handle: DatabaseHandle,
   { name, fields }: Operation<Name>,

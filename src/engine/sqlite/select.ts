@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { refused } from "../remote/refused.ts";
+import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../row-output.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
@@ -73,7 +73,7 @@ const dialect: SelectDialect<SqliteKind> = {
 /**
  * Carries out a Select and writes its rows to an output.
  *
- * Throws `EngineRefusal` for unknown tables and columns and for unfit values.
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
  */
 export function select(handle: DatabaseHandle, query: Select, output: RowOutput): void {
   const tables = tablesOf(query).map((name): SelectedTable<SqliteKind> => {

@@ -3,7 +3,7 @@ import type { RowStream } from "../row-output.ts";
 import type { SpooledAnswer } from "../spool.ts";
 
 /** Bytes that are read at a time. */
-const pieceLength = 64 * 1024;
+const PIECE_LENGTH = 64 * 1024;
 
 /**
  * Rows on their way from the file that a worker puts them to. The worker does not wait for the client:
@@ -34,7 +34,7 @@ export class SpooledRows {
     });
   };
 
-  /** Sends the rest of a whole answer. Throws what the file system throws, and the signal's reason. */
+  /** Sends the rest of a whole answer. @throws what the file system throws, and the signal's reason */
   async finish(spooled: SpooledAnswer): Promise<void> {
     if (spooled.kind === "memory") {
       this.#stream.writeBytes(Buffer.from(spooled.bytes));
@@ -55,7 +55,7 @@ export class SpooledRows {
     this.#file ??= await open(this.#path);
     while (this.#sent < this.#known) {
       this.#signal.throwIfAborted();
-      const piece = Buffer.allocUnsafe(Math.min(pieceLength, this.#known - this.#sent));
+      const piece = Buffer.allocUnsafe(Math.min(PIECE_LENGTH, this.#known - this.#sent));
       const { bytesRead } = await this.#file.read(piece, 0, piece.length, this.#sent);
       if (bytesRead === 0) throw new Error("The file of an answer is shorter than was told");
       this.#sent += bytesRead;

@@ -21,7 +21,7 @@ const spoolFilePrefix = ".answer-";
  * (mode 0700) if needed, and so is the database `main`. A query may take `queryTimeLimit`
  * milliseconds.
  *
- * Throws `DirectoryInUseError`, or the file system's error if the directory cannot be used.
+ * @throws DirectoryInUseError, or the file system's error if the directory cannot be used
  */
 export async function openSqliteStore(directory: string, queryTimeLimit: number): Promise<Store> {
   const files = new DatabaseFiles(directory);

@@ -10,10 +10,10 @@ import {
 } from "./protocol.ts";
 
 /** How long an idle worker may take to close its files, in milliseconds. */
-const closeTime = 5000;
+const CLOSE_TIME_MS = 5000;
 
 /** How many workers there are at most; more of them than one database is read by at a time. */
-const workerLimit = 6;
+const WORKER_LIMIT = 6;
 
 /**
  * The workers over one directory. They are started as they are needed, kept, and replaced when
@@ -35,7 +35,7 @@ export class WorkerPool {
 
   /**
    * Carries out a task as soon as a worker is free. `onSpilled` is told how much of streamed rows is
-   * in the file. Throws what `WorkerProcess.run` throws.
+   * in the file. @throws what `WorkerProcess.run` throws
    */
   async run(
     task: Task,
@@ -59,14 +59,14 @@ export class WorkerPool {
 
   /** Ends all workers, which must be idle. */
   async close(): Promise<void> {
-    await Promise.all(Array.from(this.#workers, (worker) => worker.close(closeTime)));
+    await Promise.all(Array.from(this.#workers, (worker) => worker.close(CLOSE_TIME_MS)));
   }
 
   /** The worker that was used last is taken first: its files are open and its memory is warm. */
   async #take(): Promise<WorkerProcess> {
     const idle = this.#idle.pop();
     if (idle !== undefined) return idle;
-    if (this.#workers.size < workerLimit) return this.#start();
+    if (this.#workers.size < WORKER_LIMIT) return this.#start();
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
@@ -91,7 +91,7 @@ export class WorkerPool {
 }
 
 /** How long a task whose client is gone may go on before its worker is killed, in milliseconds. */
-const abandonedTime = 500;
+const ABANDONED_TIME_MS = 500;
 
 /**
  * A process that carries out tasks, one at a time.
@@ -125,13 +125,13 @@ export class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFa
    * Carries out one task within `timeLimit` milliseconds. When it rejects, the worker is idle
    * again or gone.
    *
-   * Throws `EngineRefusal`, `query_timeout` among them, the reason of `signal` once that is
-   * aborted, or the error that the task failed with.
+   * @throws EngineRefusal, `query_timeout` among them, the reason of `signal` once that is
+   * aborted, or the error that the task failed with
    */
   async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<SpooledAnswer> {
     let abandoned: NodeJS.Timeout | undefined;
     const abandon = (): void => {
-      abandoned = setTimeout(() => void this.kill(signal.reason), abandonedTime);
+      abandoned = setTimeout(() => void this.kill(signal.reason), ABANDONED_TIME_MS);
     };
     signal.addEventListener("abort", abandon);
     try {

@@ -19,7 +19,7 @@ import {
 } from "./protocol.ts";
 
 /** Bytes of streamed rows after which the engine is told how many there are. */
-const tellingStep = 1024 * 1024;
+const TELLING_STEP = 1024 * 1024;
 
 const [directory] = process.argv.slice(2);
 if (directory === undefined) throw new Error("A worker is started with a directory");
@@ -47,7 +47,7 @@ function spillTeller(): (byteLength: number) => void {
   let next = 0;
   return (byteLength) => {
     if (byteLength < next) return;
-    next = byteLength + tellingStep;
+    next = byteLength + TELLING_STEP;
     // An engine that is gone needs to be told nothing.
     engine.ask("spilled", byteLength).catch(() => {});
   };

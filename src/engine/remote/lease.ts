@@ -1,11 +1,11 @@
 import { EngineRefusal } from "../refusal.ts";
-import type { Connection } from "./connection.ts";
 import type { ConnectionPool } from "./pool.ts";
+import type { Connection } from "./session.ts";
 
 /** How long a statement may take to end once it is cancelled, in milliseconds. */
 const CANCEL_TIME_MS = 1000;
 
-/** What is lent, and until when. */
+/** What is leased, and until when. */
 export interface Terms {
   /** The database of the query; undefined for what is about none. */
   readonly database: string | undefined;
@@ -15,34 +15,34 @@ export interface Terms {
 }
 
 /**
- * Lends a connection for the work. Once `signal` is aborted, what the server does for it is
+ * Leases a connection of the pool to the work. Once `signal` is aborted, what the server does for it is
  * cancelled and the connection given up; so it is after an error that is not settled, which may
  * have come in the middle of an answer.
  *
  * @throws the reason of `signal`, what `connect` throws, or what the work throws
  */
-export async function lend<Lent, Result>(
-  pool: ConnectionPool<Lent>,
+export async function withLease<Leased, Result>(
+  pool: ConnectionPool<Leased>,
   { database, signal, isSettled }: Terms,
-  work: (session: Lent) => Promise<Result>,
+  work: (session: Leased) => Promise<Result>,
 ): Promise<Result> {
   const connection = await pool.connect(database);
-  const loan = new Loan(connection);
-  signal.addEventListener("abort", loan.interrupt);
+  const lease = new Lease(connection);
+  signal.addEventListener("abort", lease.interrupt);
   try {
     signal.throwIfAborted();
     return await work(connection.session);
   } catch (error) {
-    if (!isSettled(error)) loan.giveUp();
+    if (!isSettled(error)) lease.giveUp();
     throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
   } finally {
-    signal.removeEventListener("abort", loan.interrupt);
-    pool.release(connection, await loan.end());
+    signal.removeEventListener("abort", lease.interrupt);
+    pool.release(connection, await lease.end());
   }
 }
 
-/** A connection while it is lent. */
-class Loan {
+/** A connection while it is leased. */
+class Lease {
   readonly #connection: Connection<unknown>;
   #cancelling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;

@@ -1,3 +1,4 @@
+import type { CellValue } from "../../query/operation-types.ts";
 import {
   cellText,
   decodeBase64,
@@ -87,4 +88,73 @@ function writeNumber(value: PresentValue): string | undefined {
 
 function readNumber(text: string): string {
   return notNumbers.has(text) ? JSON.stringify(text) : text;
+}
+
+const day = String.raw`\d{4,6}-\d\d-\d\d`;
+const clock = String.raw`\d\d:\d\d(:\d\d(\.\d{1,6})?)?`;
+const zone = String.raw`(Z|[+-]\d\d(:?\d\d)?)`;
+
+/** `2026-01-02`, the days before year 1 with ` BC` after them, and the ends of time. */
+export const dates = stringsLike(new RegExp(`^(${day}( BC)?|-?infinity)$`));
+
+/** `03:04:05` with up to six places of a second. */
+export const times = stringsLike(new RegExp(`^${clock}$`));
+
+/**
+ * Instants, written in UTC (ISO 8601): `2026-01-02T03:04:05Z`. They are taken with any offset;
+ * without one they are in UTC.
+ */
+export const instants: Codec = {
+  write: stringsLike(new RegExp(`^(${day}([T ]${clock}${zone}?)?( BC)?|-?infinity)$`)).write,
+  read: (text) => strings.read(text.replace(" ", "T").replace(/\+00(?::00)?(?= BC$|$)/, "Z")),
+  bytes: "instant",
+};
+
+/** Dates with a time of day that belong to no zone: `2026-01-02T03:04:05`; an offset is refused. */
+export const localTimes: Codec = {
+  write: stringsLike(new RegExp(`^(${day}([T ]${clock})?( BC)?|-?infinity)$`)).write,
+  read: (text) => strings.read(text.replace(" ", "T")),
+  bytes: "local",
+};
+
+/** Arrays, of any depth, of what `element` takes; null stands for no element. */
+export function arraysOf(element: Codec): Codec {
+  return {
+    write: (value) => (Array.isArray(value) ? writeArray(element, value) : undefined),
+    read: (text) => readArray(element, text),
+  };
+}
+
+function writeArray(element: Codec, values: readonly CellValue[]): string | undefined {
+  const parts: string[] = [];
+  for (const value of values) {
+    const part = writeElement(element, value);
+    if (part === undefined) return undefined;
+    parts.push(part);
+  }
+  return `{${parts.join(",")}}`;
+}
+
+function writeElement(element: Codec, value: CellValue): string | undefined {
+  if (value === null) return "NULL";
+  if (Array.isArray(value)) return writeArray(element, value);
+  const text = element.write(value);
+  return text === undefined ? undefined : `"${text.replace(/["\\]/g, "\\$&")}"`;
+}
+
+/** A quoted element, a bare one, or a sign of the structure. */
+const token = /"((?:[^"\\]|\\.)*)"|[^{},"]+|[{},]/gs;
+
+/** Reads `{1,NULL,"a b"}`, which bounds may stand before: `[0:2]={...}`. */
+function readArray(element: Codec, text: string): string {
+  const start = text.startsWith("[") ? text.indexOf("=") + 1 : 0;
+  let json = "";
+  for (const [sign, quoted] of text.slice(start).matchAll(token)) {
+    if (quoted !== undefined) json += element.read(quoted.replace(/\\(.)/gs, "$1"));
+    else if (sign === "{") json += "[";
+    else if (sign === "}") json += "]";
+    else if (sign === ",") json += ",";
+    else json += sign === "NULL" ? "null" : element.read(sign);
+  }
+  return json;
 }

@@ -1,5 +1,5 @@
-/** Places for a limited number of tasks; who finds none waits in turn. */
-export class Slots {
+/** A concurrency limiter: slots for a limited number of tasks; who finds none waits in turn. */
+export class ConcurrencyLimiter {
   #free: number;
   readonly #waiting = new Set<() => void>();
 
@@ -7,7 +7,7 @@ export class Slots {
     this.#free = count;
   }
 
-  /** Does the work in a place. @throws the reason of `signal` if that is aborted while it waits */
+  /** Does the work in a slot. @throws the reason of `signal` if that is aborted while it waits */
   async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
     await this.#take(signal);
     try {
