@@ -1,3 +1,5 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import path from "node:path";
@@ -15,7 +17,7 @@ import {
 } from "../engine/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { listening } from "../kit/listening.ts";
-import { runCommand } from "../kit/process.ts";
+import { cleanEnvironment, gatehouseCommand, runCommand } from "../kit/process.ts";
 
 type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
@@ -136,6 +138,26 @@ t.test("a server that knows no queries fails each section at once", async (t) =>
   t.equal(code, 1);
   t.match(stdout, /the section's database is made: the status is 404, not 200/);
   t.ok(asked < 50, `${asked} questions`);
+});
+
+t.test("a Ctrl-C ends the run after the section, whose databases are dropped", async (t) => {
+  const child = Promise.withResolvers<ChildProcess>();
+  const { engine, directory } = await freshEngine(t);
+  const url = await serve(t, async (request, response) => {
+    const body = await text(request);
+    if (/CreateTable.*"things"/.test(body)) (await child.promise).kill("SIGINT");
+    const answer = await query(engine.address, body);
+    response.writeHead(answer.status, { "content-type": "application/json" }).end(answer.text);
+  });
+  const command = gatehouseCommand(["engine", "test", "--url", url]);
+  const process = spawn(...command, { env: cleanEnvironment(temporaryDirectory(t)) });
+  child.resolve(process);
+  const printed = text(process.stdout);
+  const [code] = await once(process, "exit");
+  t.equal(code, 130);
+  t.match(await printed, /^ok {4}Conditions/m);
+  t.notMatch(await printed, /Joins/);
+  t.strictSame(databaseFiles(directory), ["main.sqlite"]);
 });
 
 t.test("no answer at all is exit status 1, and says why", async (t) => {

@@ -39,6 +39,12 @@ t.test("every query of the guide gets the answer that the guide shows", async (t
   }
 });
 
+t.test("the tasks are read in ten minutes", async (t) => {
+  const [tasks = ""] = session.split(/^# Reference$/m);
+  const words = tasks.split(/\s+/).length;
+  t.ok(words > 1000 && words < 2300, `${words} words, examples among them, at 230 a minute`);
+});
+
 t.test("every operation of the guide is shown at work", async (t) => {
   const operations = shown.map(({ body }) => Object.keys(JSON.parse(body))[0]);
   for (const operation of [...operationNames, "Batch"]) {
