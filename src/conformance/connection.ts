@@ -5,8 +5,8 @@ import { hostAndPort, parseTarget } from "../upstream/target.ts";
 import type { Received } from "./difference.ts";
 import { parseJson } from "./exact-json.ts";
 
-/** How long an answer may take, in milliseconds. */
-const patience = 60_000;
+/** How long an answer may take. */
+const ANSWER_TIMEOUT_MS = 60_000;
 
 /** Sends a body to `POST /query`. Rejects if no answer comes. */
 export type Send = (body: string) => Promise<Received>;
@@ -32,7 +32,7 @@ export function connectTo(url: string, authorization: string | undefined): Send 
       method: "POST",
       path: "/query",
       headers: { ...headers, "content-length": length },
-      signal: AbortSignal.timeout(patience),
+      signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
     });
     const response = await answered(sent.end(body));
     const answer = await text(response);

@@ -27,7 +27,7 @@ export function isObject(value: unknown): value is JsonObject {
   );
 }
 
-/** Parses JSON. Throws `SyntaxError`. */
+/** Parses JSON. @throws SyntaxError */
 export function parseJson(text: string): Json {
   return JSON.parse(text, (_key, value: unknown, context?: { source: string }) =>
     typeof value === "number" ? new JsonNumber(context?.source ?? "") : value,

@@ -31,7 +31,7 @@ export function blocksOf(text: string, language: string): string[] {
     .map(({ block }) => block);
 }
 
-/** The queries of the guide in their order. Throws if one has no answer. */
+/** The queries of the guide in their order. @throws Error if one has no answer */
 export function examplesOf(guide: string): Example[] {
   return guide.split(/^(?=##+ )/m).flatMap((part) => {
     const heading = /^#+ (.*)$/m.exec(part)?.[1] ?? "";

@@ -1,5 +1,9 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
 import { temporaryDirectory } from "../engine/kit.ts";
 import { overEach } from "../engine/over-each.ts";
+import { startGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 
 overEach("the engine answers every case as it should be answered", async (t, fresh) => {
@@ -9,4 +13,14 @@ overEach("the engine answers every case as it should be answered", async (t, fre
   const { code, stdout, stderr } = await runCommand(home, flags);
   t.equal(code, 0, stdout + stderr);
   t.match(stdout, /^\d+ cases at level full, 0 failed$/m);
+});
+
+t.test("so it does through the gateway, by an administrator's token", async (t) => {
+  const gateway = await startGateway(t);
+  const home = temporaryDirectory(t);
+  const file = path.join(home, "authorization");
+  writeFileSync(file, `Bearer ${await gateway.login()}`, { mode: 0o600 });
+  const flags = ["engine", "test", "--url", gateway.url, "--authorization-file", file];
+  const { code, stdout, stderr } = await runCommand(home, [...flags, "--level", "full"]);
+  t.equal(code, 0, stdout + stderr);
 });
