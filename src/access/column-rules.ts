@@ -123,6 +123,7 @@ export function judgeColumns(
   detail: OperationDetail,
   tables: readonly DecidedTable[],
   own: number,
+  now: number,
 ): Objection | undefined {
   const operated = tables.slice(0, own);
   const partial = own > 1 ? operated.find(({ entry }) => isPartial(entry.grant)) : undefined;
@@ -140,7 +141,7 @@ export function judgeColumns(
     }
     const meant = table === undefined ? operated : tables.filter((one) => one.table === table);
     for (const decided of meant) {
-      const fitting = fittingEntries(grants, database, decided.table);
+      const fitting = fittingEntries(grants, database, decided.table, now);
       const objection = judgeColumn(named, decided, fitting);
       if (objection !== undefined) return objection;
     }

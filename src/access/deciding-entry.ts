@@ -12,14 +12,18 @@ export interface DecidingEntry {
   readonly isLapsed: boolean;
 }
 
+function isOver({ expires }: Grant, now: number): boolean {
+  return expires !== undefined && expires <= now;
+}
+
 /** The entry of a place that is in force; what has lapsed is in force as `None` if it is alone. */
 function entryAt(
   { lasting, temporary }: Place,
   name: string,
   now: number,
 ): DecidingEntry | undefined {
-  const isOver = temporary?.expires !== undefined && temporary.expires <= now;
-  if (temporary !== undefined && !isOver) return { grant: temporary, name, isLapsed: false };
+  if (temporary !== undefined && !isOver(temporary, now))
+    return { grant: temporary, name, isLapsed: false };
   if (lasting !== undefined) return { grant: lasting, name, isLapsed: false };
   return temporary && { grant: temporary, name, isLapsed: true };
 }
@@ -90,10 +94,16 @@ export function otherSpellingOf(
   return undefined;
 }
 
-function* entriesAt(place: Place | undefined, name: string): Generator<DecidingEntry, undefined> {
-  for (const grant of [place?.lasting, place?.temporary]) {
-    if (grant !== undefined) yield { grant, name, isLapsed: false };
-  }
+/** The entries of a place, but for one that has lapsed and given way. */
+function* entriesAt(
+  { lasting, temporary }: Place,
+  name: string,
+  now: number,
+): Generator<DecidingEntry, undefined> {
+  if (lasting !== undefined) yield { grant: lasting, name, isLapsed: false };
+  if (temporary === undefined) return;
+  const isLapsed = isOver(temporary, now);
+  if (!isLapsed || lasting === undefined) yield { grant: temporary, name, isLapsed };
 }
 
 /** Every entry of the user that fits a table, for this database or for `*`, whichever decides. */
@@ -101,6 +111,7 @@ export function* fittingEntries(
   grants: UserGrants,
   database: string,
   table: string,
+  now: number,
 ): Generator<DecidingEntry, undefined> {
   for (const place of new Set([database, EVERY_DATABASE])) {
     const held = grants.get(place);
@@ -109,12 +120,12 @@ export function* fittingEntries(
       yield { grant: held, name: place, isLapsed: false };
       continue;
     }
+    const named = held.tables.get(table);
+    if (named !== undefined) yield* entriesAt(named, `${place}.${table}`, now);
     const prefix = held.patterns.fitting(table);
-    yield* entriesAt(held.tables.get(table), `${place}.${table}`);
-    if (prefix !== undefined) {
-      yield* entriesAt(held.patterns.places.get(prefix), `${place}.${prefix}*`);
-    }
-    yield* entriesAt(held.whole, place);
+    const fitting = prefix === undefined ? undefined : held.patterns.places.get(prefix);
+    if (fitting !== undefined) yield* entriesAt(fitting, `${place}.${prefix}*`, now);
+    yield* entriesAt(held.whole, place, now);
   }
 }
 

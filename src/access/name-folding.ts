@@ -32,7 +32,8 @@ export class FoldedNames {
     if (folded === name) return;
     const known = this.#odd.get(folded);
     if (known === undefined) this.#odd.set(folded, [name]);
-    else known.push(name);
+    // In an order of their own, whatever the order in which they come.
+    else known.splice(0, Number.POSITIVE_INFINITY, ...[...known, name].sort());
   }
 
   /** One of the names that differs from `name` by case or Unicode form alone. */

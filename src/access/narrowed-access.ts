@@ -2,7 +2,6 @@
 
 import type { Operation } from "../query/operation-types.ts";
 import { isOperationName } from "../query/operations.ts";
-import type { PermissionClass } from "../query/permissions.ts";
 import type { Access } from "../query/query.ts";
 import { boundaryName } from "./boundaries.ts";
 import { type DecidedTable, judgeColumns } from "./column-rules.ts";
@@ -11,27 +10,18 @@ import { type DecidingEntry, entriesInForce } from "./deciding-entry.ts";
 import type { DecisionContext, Objection } from "./decision.ts";
 import { type Boundary, isNarrowing } from "./grant.ts";
 import { extentOf, judgePins, type Limiter, type LimitTally } from "./query-limits.ts";
+import type { GivenRights } from "./rights.ts";
 import { conditionText, isDemanded, judgeRows, judgeUpdate, resolveFilter } from "./row-filter.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
-/** A table of an access, the rights needed on it, and the entry that decides there. */
-export interface RightOnTable {
-  /** Undefined for an operation on no table. */
-  readonly table: string | undefined;
-  readonly permissions: readonly PermissionClass[];
-  readonly entry: DecidingEntry;
-}
-
 /** An access with all that it is judged by. */
-export interface JudgedAccess {
+export interface JudgedAccess extends GivenRights {
   readonly snapshot: Snapshot;
   readonly username: string;
   readonly context: DecisionContext;
   readonly access: Access;
   /** Its place in a Batch. */
   readonly element: number;
-  readonly rights: readonly RightOnTable[];
-  readonly boundaries: readonly Boundary[];
   readonly tally: LimitTally;
 }
 
@@ -61,9 +51,10 @@ export function narrowingOn(
   now: number,
 ): Pick<Objection, "entry" | "boundary"> | undefined {
   const grants = grantsOf(snapshot, username);
-  const entry = entriesInForce(grants, database, now).find(
-    ({ grant: { requireApproval, ...grant }, isLapsed }) => isLapsed || isNarrowing(grant),
-  );
+  const [entry] = entriesInForce(grants, database, now)
+    .filter(({ grant: { requireApproval, ...grant }, isLapsed }) => isLapsed || isNarrowing(grant))
+    .toArray()
+    .sort((one, other) => (one.name < other.name ? -1 : 1));
   if (entry !== undefined) return { entry };
   const boundary = boundaries.find(
     ({ maxRows, maxChanges }) => maxRows !== undefined || maxChanges !== undefined,
@@ -224,7 +215,8 @@ function judgeRowFilters(
 
 /** Judges an access of which each right is given, by all that narrows it. */
 export function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
-  const { snapshot, username, access, rights } = judged;
+  const { snapshot, username, access, rights, context } = judged;
+  const grants = grantsOf(snapshot, username);
   const { detail, database } = access;
   const kind = judgeKind(judged);
   if (kind !== undefined) return kind;
@@ -236,7 +228,7 @@ export function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   const operation = detail?.fields();
   if (detail === undefined || operation === undefined || first === undefined) return noFilters;
   const filtered =
-    judgeColumns(grantsOf(snapshot, username), database, detail, decided, own.length) ??
+    judgeColumns(grants, database, detail, decided, own.length, context.now) ??
     judgeShown(judged, own, decided.slice(own.length)) ??
     judgeAliases(judged, own, operation) ??
     judgeRowFilters(judged, operation, own);

@@ -1,28 +1,13 @@
 /** Judges queries of callers who may be narrowed by entries or boundaries. */
 
-import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
-import { boundariesFor, boundaryName } from "./boundaries.ts";
-import { type DecidingEntry, decidingEntry, otherSpellingOf } from "./deciding-entry.ts";
-import type {
-  ApprovalRule,
-  Decision,
-  DecisionContext,
-  Objection,
-  QueryDecision,
-} from "./decision.ts";
-import type { Boundary, EntryRole } from "./grant.ts";
-import { judgeNarrowed, type RightOnTable } from "./narrowed-access.ts";
+import { boundaryName } from "./boundaries.ts";
+import type { ApprovalRule, Decision, DecisionContext, QueryDecision } from "./decision.ts";
+import { judgeNarrowed } from "./narrowed-access.ts";
 import { LimitTally } from "./query-limits.ts";
-import { outranks, roleAllows } from "./roles.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
-import { judgeName, type Subject } from "./subject.ts";
-
-/** A table, and the rights that are needed on it; on the database itself without one. */
-interface WantedRight {
-  readonly table: string | undefined;
-  readonly permissions: readonly PermissionClass[];
-}
+import { denied, type GivenRights, granted, judgeRights, type WantedRight } from "./rights.ts";
+import type { Snapshot } from "./snapshot.ts";
+import type { Subject } from "./subject.ts";
 
 /** What an access needs where: a new table refers to others, which have to be readable alone. */
 function wantedRights({ permissions, tables, detail }: Access): readonly WantedRight[] {
@@ -38,109 +23,10 @@ function wantedRights({ permissions, tables, detail }: Access): readonly WantedR
   ];
 }
 
-function insufficient(permission: PermissionClass, where: string, role: EntryRole): Objection {
-  const message = `${permission} is not among the rights of ${role} on ${where}`;
-  return { reason: "role_insufficient", message };
-}
-
-/** The entry that decides on a table, in force and in this spelling, or why there is none. */
-function findEntry(
-  snapshot: Snapshot,
-  username: string,
-  database: string,
-  table: string | undefined,
-  now: number,
-): DecidingEntry | Objection {
-  const grants = grantsOf(snapshot, username);
-  const other = table === undefined ? undefined : otherSpellingOf(grants, database, table, now);
-  if (other !== undefined) {
-    const { spelling, entry } = other;
-    const message = `The table ${table} differs by case alone from ${spelling}: write it so`;
-    return { reason: "name_case_mismatch", message, entry };
-  }
-  const entry = decidingEntry(snapshot, username, database, table, now);
-  if (entry === undefined) {
-    const where = table === undefined ? database : `${database}.${table}`;
-    return { reason: "no_grant", message: `There is no grant for ${where}` };
-  }
-  if (!entry.isLapsed) return entry;
-  const message = `The grant for ${entry.name} has expired: ask for a new one`;
-  return { reason: "grant_expired", message, entry };
-}
-
-/** What is wrong with the use of some rights by a role and within boundaries, if anything is. */
-function judgeRoles(
-  permissions: readonly PermissionClass[],
-  entry: DecidingEntry,
-  boundaries: readonly Boundary[],
-): Objection | undefined {
-  const { role } = entry.grant;
-  const lacking = permissions.find((permission) => !roleAllows(role, permission));
-  if (lacking !== undefined) return { ...insufficient(lacking, entry.name, role), entry };
-  for (const boundary of boundaries) {
-    const most = boundary.role;
-    if (most === undefined) continue;
-    const beyond = permissions.find((permission) => !roleAllows(most, permission));
-    if (beyond === undefined) continue;
-    const name = boundaryName(boundary);
-    return { ...insufficient(beyond, `what comes by ${name}`, most), entry, boundary: name };
-  }
-  return undefined;
-}
-
-function denied({ reason, message, entry, boundary }: Objection): Decision {
-  return {
-    allowed: false,
-    reason,
-    role: entry?.isLapsed ? "None" : entry?.grant.role,
-    entry: entry?.name,
-    message,
-    ...(boundary === undefined ? {} : { boundary }),
-  };
-}
-
-/** The rights of an access and the boundaries around it, or the decision that denies it. */
-function judgeRights(
-  snapshot: Snapshot,
-  subject: Subject,
-  access: Access,
-  context: DecisionContext,
-): { rights: RightOnTable[]; boundaries: readonly Boundary[] } | Decision {
-  const { permissions, database } = access;
-  const { username } = subject;
-  const reason = permissions
-    .values()
-    .map((permission) => judgeName(snapshot, subject, permission, database))
-    .find((refused) => refused !== undefined);
-  if (reason !== undefined) return { allowed: false, reason, role: undefined, entry: undefined };
-  const boundaries = boundariesFor(snapshot, username, database, context);
-  const rights: RightOnTable[] = [];
-  for (const { table, permissions: wanted } of wantedRights(access)) {
-    const entry = findEntry(snapshot, username, database, table, context.now);
-    if ("reason" in entry) return denied(entry);
-    const objection = judgeRoles(wanted, entry, boundaries);
-    if (objection !== undefined) return denied(objection);
-    rights.push({ table, permissions: wanted, entry });
-  }
-  return { rights, boundaries };
-}
-
-/** The narrowest of the roles that count. */
-function narrowestRole(rights: readonly RightOnTable[], boundaries: readonly Boundary[]) {
-  const roles = [
-    ...rights.map(({ entry }) => entry.grant.role),
-    ...boundaries.map(({ role }) => role),
-  ];
-  return roles
-    .filter((role) => role !== undefined)
-    .reduce((narrowest, role) => (outranks(narrowest, role) ? role : narrowest));
-}
-
 /** The rules that ask for an approval of what is used. */
 function* approvalsOf(
   database: string,
-  rights: readonly RightOnTable[],
-  boundaries: readonly Boundary[],
+  { rights, boundaries }: GivenRights,
 ): Generator<ApprovalRule, undefined> {
   const used = [...new Set(rights.flatMap(({ permissions }) => permissions))];
   const asked = [
@@ -187,21 +73,15 @@ export function decideNarrowedQuery(
     return { allowed: false, reason: decision.reason, decisions, limits: [], approvals: [] };
   };
   for (const [element, access] of accesses.entries()) {
-    const given = judgeRights(snapshot, subject, access, context);
+    const { database } = access;
+    const given = judgeRights(snapshot, subject, database, wantedRights(access), context);
     if ("reason" in given) return deny(given);
-    const { rights, boundaries } = given;
-    const judged = { snapshot, username, context, access, element, rights, boundaries, tally };
+    const judged = { snapshot, username, context, access, element, tally, ...given };
     const narrowed = judgeNarrowed(judged);
-    if ("reason" in narrowed) return deny(denied({ entry: rights[0]?.entry, ...narrowed }));
-    const { filters, additions } = narrowed;
-    approvals.push(...approvalsOf(access.database, rights, boundaries));
-    decisions.push({
-      allowed: true,
-      reason: "allowed",
-      role: narrowestRole(rights, boundaries),
-      entry: [...new Set(rights.map(({ entry }) => entry.name))].join(", "),
-      ...(filters.length === 0 ? {} : { filters, additions }),
-    });
+    if ("reason" in narrowed) return deny(denied({ entry: given.rights[0]?.entry, ...narrowed }));
+    approvals.push(...approvalsOf(database, given));
+    const { filters } = narrowed;
+    decisions.push({ ...granted(given), ...(filters.length === 0 ? {} : narrowed) });
   }
   const isPending = approvals.length > 0 && context.isApproved !== true;
   const reason = decisions.length === 0 ? "no_grant" : isPending ? "approval_required" : "allowed";

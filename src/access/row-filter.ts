@@ -160,10 +160,13 @@ export function judgeRows(
     for (const condition of conditions) {
       const { column } = condition;
       if (!Object.hasOwn(row, column)) {
-        return denied(condition, `values[${index}] leaves out ${quoteName(column)}`);
+        return denied(condition, `The row values[${index}] leaves out ${quoteName(column)}`);
       }
       if (!isSatisfied(condition, row[column] ?? null)) {
-        return denied(condition, `values[${index}] is not within the rows that may be written`);
+        return denied(
+          condition,
+          `The row values[${index}] is not within the rows that may be written`,
+        );
       }
     }
   }
@@ -178,10 +181,10 @@ export function judgeUpdate(
   for (const condition of conditions) {
     const { column } = condition;
     if (Object.hasOwn(add, column)) {
-      return denied(condition, `${quoteName(column)} cannot be added to`);
+      return denied(condition, `The column ${quoteName(column)} cannot be added to`);
     }
     if (Object.hasOwn(set, column) && !isSatisfied(condition, set[column] ?? null)) {
-      return denied(condition, `set ${quoteName(column)} to another value`);
+      return denied(condition, `Set ${quoteName(column)} to another value`);
     }
   }
   return undefined;

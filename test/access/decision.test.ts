@@ -1,17 +1,14 @@
+import assert from "node:assert/strict";
+import fc from "fast-check";
 import t from "tap";
-import type { QueryDecision } from "../../src/access/decision.ts";
+import { boundaryName } from "../../src/access/boundaries.ts";
+import type { Decision, QueryDecision } from "../../src/access/decision.ts";
+import type { Grant } from "../../src/access/grant.ts";
 import { decideQuery } from "../../src/access/policy.ts";
-import {
-  type Asked,
-  askedOf,
-  scanned,
-  seeded,
-  snapshotOf,
-  username,
-  type World,
-  worldOf,
-} from "./decision-cases.ts";
+import { type Choose, seeded } from "./decision-choices.ts";
+import { type Asked, askedOf, scanned } from "./decision-queries.ts";
 import { opinionsOn } from "./decision-reference.ts";
+import { boundaryOf, now, snapshotOf, username, type World, worldOf } from "./decision-worlds.ts";
 
 const subject = { username, tokenDatabase: "*" };
 
@@ -70,4 +67,145 @@ t.test("a second reading of the contract agrees on 100,000 cases", async (t) => 
   t.ok((outcomes.get("allowed") ?? 0) > 10_000, "many are allowed");
   const met = [...outcomes.keys()].filter((reason) => (outcomes.get(reason) ?? 0) > 50);
   t.strictSame(met.sort(), [...reasons].sort(), "and every rule is met, again and again");
+});
+
+/** Asks for a decision, and counts the queries that are of the grammar. */
+function decideOn(world: World, asked: Asked): QueryDecision | undefined {
+  const query = scanned(asked);
+  return query && decideQuery(snapshotOf(world), subject, query, asked.context);
+}
+
+/** What matters of a decision. */
+function gist({ allowed, reason, decisions, limits }: QueryDecision) {
+  const last = decisions.at(-1);
+  const { entry, boundary } = last ?? {};
+  return { allowed, reason, at: decisions.length, entry, boundary, limits };
+}
+
+/** A case that fast-check makes, and makes smaller. */
+const cases = fc.gen().map((take) => {
+  const choose: Choose = (options) => {
+    const at = take(fc.nat, { max: options.length - 1 });
+    const [option] = options.slice(at, at + 1);
+    if (option === undefined) throw new Error("nothing to choose from");
+    return option;
+  };
+  return { choose, world: worldOf(choose), asked: askedOf(choose) };
+});
+
+function withGrant(world: World, at: number, change: (grant: Grant) => Grant): World {
+  return { ...world, grants: world.grants.map((grant, n) => (n === at ? change(grant) : grant)) };
+}
+
+/** Each takes something away from what an entry gives, whatever it has. */
+const narrowings: readonly ((grant: Grant) => Grant)[] = [
+  (grant) => ({ ...grant, role: grant.role === "ReadWrite" ? "ReadOnly" : "None" }),
+  (grant) => ({ ...grant, role: "None" }),
+  (grant) => ({ ...grant, columns: grant.columns?.slice(1) ?? ["id", "tenant"] }),
+  (grant) => ({ ...grant, writableColumns: grant.writableColumns?.slice(1) ?? ["status"] }),
+  (grant) => ({
+    ...grant,
+    rowFilter: [...(grant.rowFilter ?? []), { column: "tenant", cmp: "=", value: "@tenant" }],
+  }),
+  (grant) => ({ ...grant, maxRows: Math.min(grant.maxRows ?? 2, 1) }),
+  (grant) => ({ ...grant, maxChanges: Math.min(grant.maxChanges ?? 2, 1) }),
+  (grant) => ({ ...grant, requireApproval: ["SELECT", "INSERT", "UPDATE", "DELETE"] }),
+];
+/** This one vouches for the database's key too, so it narrows where the engine counts. */
+const pinning = (grant: Grant): Grant => ({
+  ...grant,
+  requireWhere: [...(grant.requireWhere ?? []), "total"],
+});
+
+t.test("narrowing an entry never allows more", async () => {
+  fc.assert(
+    fc.property(cases, ({ choose, world, asked }) => {
+      const before = decideOn(world, asked);
+      if (before === undefined || before.allowed || world.grants.length === 0) return;
+      // A column that no entry names any more is none that another one differs from.
+      if (before.reason === "name_case_mismatch") return;
+      const at = choose([...world.grants.keys()]);
+      const possible = asked.context.isEngine ? [...narrowings, pinning] : narrowings;
+      for (const narrow of possible) {
+        const after = decideOn(withGrant(world, at, narrow), asked);
+        if (after?.allowed !== false) throw new Error(`allowed by ${narrow}`);
+      }
+    }),
+    { numRuns: 20000 },
+  );
+});
+
+t.test("adding a boundary never allows more", async () => {
+  fc.assert(
+    fc.property(cases, ({ choose, world, asked }) => {
+      const before = decideOn(world, asked);
+      if (before === undefined || before.allowed) return;
+      const boundary = boundaryOf(choose);
+      const after = decideOn({ ...world, boundaries: [boundary, ...world.boundaries] }, asked);
+      if (after?.allowed !== false) throw new Error(`allowed by ${JSON.stringify(boundary)}`);
+    }),
+    { numRuns: 20000 },
+  );
+});
+
+t.test("the order of entries never matters", async () => {
+  fc.assert(
+    fc.property(cases, ({ world, asked }) => {
+      const before = decideOn(world, asked);
+      const turn = (grant: Grant) =>
+        grant.tables === undefined ? grant : { ...grant, tables: grant.tables.toReversed() };
+      const grants = world.grants.toReversed().map(turn);
+      const after = decideOn({ ...world, grants }, asked);
+      if (before === undefined || after === undefined) return;
+      assert.deepEqual(gist(after), gist(before));
+    }),
+    { numRuns: 20000 },
+  );
+});
+
+/** The entries at the place that a decision names. */
+function isNamed({ database, tables }: Grant, entry: string | undefined): boolean {
+  return (tables ?? [undefined]).some(
+    (table) => entry === (table === undefined ? database : `${database}.${table}`),
+  );
+}
+
+/** The rules without the one that a refusal names. */
+function lift(world: World, { reason, entry, boundary }: Decision): World {
+  if (boundary !== undefined) {
+    const others = world.boundaries.filter((one) => boundaryName(one) !== boundary);
+    return { ...world, boundaries: others };
+  }
+  if (reason === "no_grant" || reason === "database_case_mismatch") {
+    return { ...world, boundaries: [], grants: [{ username, database: "*", role: "Owner" }] };
+  }
+  return {
+    ...world,
+    grants: world.grants.flatMap((grant) => {
+      if (!isNamed(grant, entry)) return [grant];
+      if (reason === "role_insufficient") return [{ ...grant, role: "Owner" as const }];
+      if (reason === "grant_expired") return [{ ...grant, expires: now + 1 }];
+      if (reason === "name_case_mismatch" || reason === "not_narrowable") return [];
+      const { username: user, database, role, tables, expires } = grant;
+      const place = tables === undefined ? {} : { tables };
+      const time = expires === undefined ? {} : { expires };
+      return [{ username: user, database, role, ...place, ...time }];
+    }),
+  };
+}
+
+t.test("each refusal names a rule without which it would be another decision", async () => {
+  fc.assert(
+    fc.property(cases, ({ world, asked }) => {
+      const before = decideOn(world, asked);
+      const refusal = before?.decisions.at(-1);
+      if (before === undefined || refusal === undefined || refusal.allowed) return;
+      const after = decideOn(lift(world, refusal), asked);
+      assert.notDeepEqual(after && gist(after), gist(before));
+      const { message } = refusal;
+      if (message !== undefined)
+        assert.match(message, /^[A-Z].{10,}/, "a sentence says what to do");
+    }),
+    { numRuns: 20000 },
+  );
 });

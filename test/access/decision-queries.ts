@@ -1,28 +1,11 @@
-/** Random grants, boundaries and queries for the decision, small enough that they meet each other. */
+/** Random queries about the tables and columns of the random entries. */
 import type { DecisionContext } from "../../src/access/decision.ts";
-import type {
-  AttributeValue,
-  Boundary,
-  EntryRole,
-  Grant,
-  RowCondition,
-} from "../../src/access/grant.ts";
-import { emptySnapshot, type Snapshot } from "../../src/access/snapshot.ts";
-import { collectGrants, GrantCollection } from "../../src/access/user-grants.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
-
-/** Takes one of some options. */
-export type Choose = <Option>(options: readonly Option[]) => Option;
-
-/** The rules that a case is decided by. */
-export interface World {
-  readonly grants: readonly Grant[];
-  readonly boundaries: readonly Boundary[];
-  readonly attributes: Readonly<Record<string, AttributeValue>>;
-}
+import { type Choose, maybe, some } from "./decision-choices.ts";
+import { columns, now } from "./decision-worlds.ts";
 
 /** A JSON value of a query. */
 export type Json =
@@ -40,130 +23,17 @@ export interface Asked {
   readonly context: DecisionContext;
 }
 
-export const username = "rita";
-export const now = 1_000_000;
 const grammar = createGrammar({
   extraFields: ["trace"],
   operations: { Truncate: "DELETE" },
   level: "full",
 });
 
-/** A choice by a seed, the same each time (mulberry32). */
-export function seeded(seed: number): Choose {
-  let state = seed | 0;
-  return (options) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    const fraction = ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-    const option = options[Math.floor(fraction * options.length)];
-    if (option === undefined) throw new Error("nothing to choose from");
-    return option;
-  };
-}
-
-function some<Item>(choose: Choose, items: readonly Item[], most: number, least = 1): Item[] {
-  const count = choose(Array.from({ length: most - least + 1 }, (_, at) => at + least));
-  return Array.from({ length: count }, () => choose(items));
-}
-
-function maybe<Value extends object>(choose: Choose, value: () => Value, odds = 3): Value | object {
-  return choose(Array.from({ length: odds }, (_, at) => at)) === 0 ? value() : {};
-}
-
 const databases = [...Array<string>(12).fill("main"), "shop", "MAIN"];
 const tables = ["tickets", "tickets", "customer_a", "customer_b", "orders"];
-const patterns = ["tickets", "tickets", "customer_a", "customer_*", "cust*", "orders", "Orders"];
-const columns = ["id", "tenant", "status", "total"];
 const namedColumns = [...Array<string[]>(8).fill(columns).flat(), "Tenant", "ténant"];
 const literals = ["acme", "eu", "@me", 1, 2, 3, true];
 const cells = [...literals, "acme", "eu", null, 1.5];
-const roles: EntryRole[] = ["Owner", "DbAdmin", "ReadWrite", "ReadWrite", "ReadWrite", "ReadOnly"];
-const narrowRoles: EntryRole[] = [...Array<EntryRole>(6).fill("ReadWrite"), "ReadOnly", "None"];
-const rights = ["SELECT", "INSERT", "UPDATE", "DELETE"] as const;
-
-function conditionOf(choose: Choose): RowCondition {
-  const column = choose(columns);
-  const cmp = choose(["=", "=", "!=", "<", ">=", "IN"] as const);
-  if (cmp === "IN")
-    return { column, cmp, value: choose(["@regions", ["acme", "eu"], ["@tenant", 1]]) };
-  if (cmp === "=" || cmp === "!=") {
-    return {
-      column,
-      cmp,
-      value: choose(["@tenant", "@username", "acme", "@@me", 1, true, "@regions"]),
-    };
-  }
-  return { column, cmp, value: choose(["@level", 2, 3]) };
-}
-
-function limitsOf(choose: Choose): object {
-  return {
-    ...maybe(choose, () => ({ maxRows: choose([1, 2, 3, 5]) }), 4),
-    ...maybe(choose, () => ({ maxChanges: choose([1, 2, 3]) }), 4),
-    ...maybe(choose, () => ({ requireApproval: some(choose, rights, 2) }), 6),
-  };
-}
-
-function narrowOf(choose: Choose): object {
-  return {
-    ...limitsOf(choose),
-    ...maybe(choose, () => ({ columns: [...new Set(some(choose, columns, 4, 2))] })),
-    ...maybe(choose, () => ({ writableColumns: [...new Set(some(choose, columns, 3))] }), 5),
-    ...maybe(choose, () => ({ rowFilter: some(choose, [0], 2).map(() => conditionOf(choose)) })),
-    ...maybe(choose, () => ({ requireWhere: [...new Set(some(choose, columns, 2))] }), 5),
-  };
-}
-
-function grantOf(choose: Choose): Grant {
-  const isNarrow = choose([true, true, false]);
-  const tablesOf = choose([true, true, false])
-    ? { tables: [...new Set(some(choose, patterns, 2))] }
-    : {};
-  return {
-    username,
-    database: choose(["main", "main", "*"]),
-    role: choose(isNarrow || "tables" in tablesOf ? narrowRoles : roles),
-    ...tablesOf,
-    ...(isNarrow ? narrowOf(choose) : {}),
-    ...maybe(choose, () => ({ expires: choose([now, now + 1]) }), 5),
-  };
-}
-
-function boundaryOf(choose: Choose): Boundary {
-  return {
-    via: choose(["mcp", "query"] as const),
-    ...maybe(choose, () => ({ client: choose(["agent", "other"]) }), 4),
-    ...maybe(choose, () => ({ username: choose([username, "bob"]) }), 4),
-    ...maybe(choose, () => ({ database: choose(["main", "shop"]) }), 2),
-    ...maybe(choose, () => ({ role: choose(roles) }), 2),
-    ...limitsOf(choose),
-  };
-}
-
-/** Entries and boundaries that may stand in one file. */
-export function worldOf(choose: Choose): World {
-  const { tables: _, ...whole } = grantOf(choose);
-  const base = choose([true, true, false]) ? [{ ...whole, database: "main" }] : [];
-  const drafted = [...base, ...some(choose, [0], 4).map(() => grantOf(choose))];
-  const grants: Grant[] = [];
-  for (const grant of drafted) {
-    const trial = new GrantCollection();
-    if ([...grants, grant].every((one) => trial.add(one) === undefined)) grants.push(grant);
-  }
-  const count = choose([0, 0, 0, 1, 2]);
-  const attributes = {
-    ...maybe(choose, () => ({ tenant: choose(["acme", "eu", 1]) }), 1),
-    ...maybe(choose, () => ({ regions: choose([["acme", "eu"], ["eu"], []]) }), 2),
-    ...maybe(choose, () => ({ level: choose([2, 3, "high"]) }), 2),
-  };
-  const kept = choose([0, 1, 2, 3]) === 0 ? {} : attributes;
-  return {
-    grants,
-    boundaries: Array.from({ length: count }, () => boundaryOf(choose)),
-    attributes: kept,
-  };
-}
 
 function columnOf(choose: Choose, among: readonly string[]): string {
   const column = choose(namedColumns);
@@ -335,26 +205,4 @@ export function scanned({ body }: Asked): Query | undefined {
     if (error instanceof QueryRefused) return undefined;
     throw error;
   }
-}
-
-/** The rules as a snapshot. */
-export function snapshotOf({ grants, boundaries, attributes }: World): Snapshot {
-  const names = [...grants, ...boundaries]
-    .map(({ database = "*" }) => database)
-    .filter((name) => name !== "*");
-  const user = {
-    username,
-    email: undefined,
-    passwordHash: undefined,
-    disabled: false,
-    tokensValidAfter: 0,
-    attributes: new Map(Object.entries(attributes)),
-  };
-  return {
-    ...emptySnapshot,
-    users: new Map([[username, user]]),
-    grants: new Map([[username, collectGrants(grants)]]),
-    databases: new Map(names.map((name) => [name.toLowerCase(), name])),
-    boundaries,
-  };
 }

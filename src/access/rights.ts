@@ -1,0 +1,125 @@
+/** Judges rights on a table or a database, by the entry that decides and the boundaries around it. */
+
+import type { PermissionClass } from "../query/permissions.ts";
+import { boundariesFor, boundaryName } from "./boundaries.ts";
+import { type DecidingEntry, decidingEntry, otherSpellingOf } from "./deciding-entry.ts";
+import type { Decision, DecisionContext, Objection } from "./decision.ts";
+import type { Boundary, EntryRole } from "./grant.ts";
+import { outranks, roleAllows } from "./roles.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { judgeName, type Subject } from "./subject.ts";
+
+/** A table, and the rights that are needed on it; on the database itself without one. */
+export interface WantedRight {
+  readonly table: string | undefined;
+  readonly permissions: readonly PermissionClass[];
+}
+
+/** A right that is given, and the entry that gives it. */
+export interface GivenRight extends WantedRight {
+  readonly entry: DecidingEntry;
+}
+
+/** Rights that are given on one database, and the boundaries around them. */
+export interface GivenRights {
+  readonly rights: readonly GivenRight[];
+  readonly boundaries: readonly Boundary[];
+}
+
+function insufficient(permission: PermissionClass, where: string, role: EntryRole): Objection {
+  const message = `${permission} is not among the rights of ${role} on ${where}`;
+  return { reason: "role_insufficient", message };
+}
+
+/** The entry that decides on a table, in force and in this spelling, or why there is none. */
+function findEntry(
+  snapshot: Snapshot,
+  username: string,
+  database: string,
+  table: string | undefined,
+  now: number,
+): DecidingEntry | Objection {
+  const grants = grantsOf(snapshot, username);
+  const other = table === undefined ? undefined : otherSpellingOf(grants, database, table, now);
+  if (other !== undefined) {
+    const { spelling, entry } = other;
+    const message = `The table ${table} differs by case alone from ${spelling}: write it so`;
+    return { reason: "name_case_mismatch", message, entry };
+  }
+  const entry = decidingEntry(snapshot, username, database, table, now);
+  if (entry === undefined) {
+    const where = table === undefined ? database : `${database}.${table}`;
+    return { reason: "no_grant", message: `There is no grant for ${where}` };
+  }
+  if (!entry.isLapsed) return entry;
+  const message = `The grant for ${entry.name} has expired: ask for a new one`;
+  return { reason: "grant_expired", message, entry };
+}
+
+/** What is wrong with the use of some rights by a role and within boundaries, if anything is. */
+function judgeRoles(
+  permissions: readonly PermissionClass[],
+  entry: DecidingEntry,
+  boundaries: readonly Boundary[],
+): Objection | undefined {
+  const { role } = entry.grant;
+  const lacking = permissions.find((permission) => !roleAllows(role, permission));
+  if (lacking !== undefined) return { ...insufficient(lacking, entry.name, role), entry };
+  for (const boundary of boundaries) {
+    const most = boundary.role;
+    if (most === undefined) continue;
+    const beyond = permissions.find((permission) => !roleAllows(most, permission));
+    if (beyond === undefined) continue;
+    const name = boundaryName(boundary);
+    return { ...insufficient(beyond, `what comes by ${name}`, most), entry, boundary: name };
+  }
+  return undefined;
+}
+
+/** The decision that an objection comes to. */
+export function denied({ reason, message, entry, boundary }: Objection): Decision {
+  return {
+    allowed: false,
+    reason,
+    role: entry?.isLapsed ? "None" : entry?.grant.role,
+    entry: entry?.name,
+    message,
+    ...(boundary === undefined ? {} : { boundary }),
+  };
+}
+
+/** The rights on a database, if all are given, or the decision that denies them. */
+export function judgeRights(
+  snapshot: Snapshot,
+  subject: Subject,
+  database: string,
+  wanted: readonly WantedRight[],
+  context: DecisionContext,
+): GivenRights | Decision {
+  const { username } = subject;
+  for (const permission of wanted.flatMap(({ permissions }) => permissions)) {
+    const reason = judgeName(snapshot, subject, permission, database);
+    if (reason !== undefined) return { allowed: false, reason, role: undefined, entry: undefined };
+  }
+  const boundaries = boundariesFor(snapshot, username, database, context);
+  const rights: GivenRight[] = [];
+  for (const { table, permissions } of wanted) {
+    const entry = findEntry(snapshot, username, database, table, context.now);
+    if ("reason" in entry) return denied(entry);
+    const objection = judgeRoles(permissions, entry, boundaries);
+    if (objection !== undefined) return denied(objection);
+    rights.push({ table, permissions, entry });
+  }
+  return { rights, boundaries };
+}
+
+/** The decision that says yes, by the narrowest of the roles that count. */
+export function granted({ rights, boundaries }: GivenRights): Decision {
+  const own = rights.map(({ entry }) => entry.grant.role);
+  const most = boundaries.map(({ role }) => role).filter((role) => role !== undefined);
+  const role = [...own, ...most].reduce((narrowest, one) =>
+    outranks(narrowest, one) ? one : narrowest,
+  );
+  const entry = [...new Set(rights.map((right) => right.entry.name))].join(", ");
+  return { allowed: true, reason: "allowed", role, entry };
+}

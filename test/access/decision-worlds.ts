@@ -1,0 +1,134 @@
+/** Random entries and boundaries, few and alike enough to meet each other and the queries. */
+import type {
+  AttributeValue,
+  Boundary,
+  EntryRole,
+  Grant,
+  RowCondition,
+} from "../../src/access/grant.ts";
+import { emptySnapshot, type Snapshot } from "../../src/access/snapshot.ts";
+import { collectGrants, GrantCollection } from "../../src/access/user-grants.ts";
+import { type Choose, maybe, some } from "./decision-choices.ts";
+
+/** The rules that a case is decided by. */
+export interface World {
+  readonly grants: readonly Grant[];
+  readonly boundaries: readonly Boundary[];
+  readonly attributes: Readonly<Record<string, AttributeValue>>;
+}
+
+export const username = "rita";
+export const now = 1_000_000;
+
+/** The columns that entries name. */
+export const columns = ["id", "tenant", "status", "total"];
+const patterns = ["tickets", "tickets", "customer_a", "customer_*", "cust*", "orders", "Orders"];
+const roles: EntryRole[] = ["Owner", "DbAdmin", "ReadWrite", "ReadWrite", "ReadWrite", "ReadOnly"];
+const narrowRoles: EntryRole[] = [...Array<EntryRole>(6).fill("ReadWrite"), "ReadOnly", "None"];
+const rights = ["SELECT", "INSERT", "UPDATE", "DELETE"] as const;
+
+function conditionOf(choose: Choose): RowCondition {
+  const column = choose(columns);
+  const cmp = choose(["=", "=", "!=", "<", ">=", "IN"] as const);
+  if (cmp === "IN")
+    return { column, cmp, value: choose(["@regions", ["acme", "eu"], ["@tenant", 1]]) };
+  if (cmp === "=" || cmp === "!=") {
+    return {
+      column,
+      cmp,
+      value: choose(["@tenant", "@username", "acme", "@@me", 1, true, "@regions"]),
+    };
+  }
+  return { column, cmp, value: choose(["@level", 2, 3]) };
+}
+
+function limitsOf(choose: Choose): object {
+  return {
+    ...maybe(choose, () => ({ maxRows: choose([1, 2, 3, 5]) }), 4),
+    ...maybe(choose, () => ({ maxChanges: choose([1, 2, 3]) }), 4),
+    ...maybe(choose, () => ({ requireApproval: some(choose, rights, 2) }), 6),
+  };
+}
+
+function narrowOf(choose: Choose): object {
+  return {
+    ...limitsOf(choose),
+    ...maybe(choose, () => ({ columns: [...new Set(some(choose, columns, 4, 2))] })),
+    ...maybe(choose, () => ({ writableColumns: [...new Set(some(choose, columns, 3))] }), 5),
+    ...maybe(choose, () => ({ rowFilter: some(choose, [0], 2).map(() => conditionOf(choose)) })),
+    ...maybe(choose, () => ({ requireWhere: [...new Set(some(choose, columns, 2))] }), 5),
+  };
+}
+
+function grantOf(choose: Choose): Grant {
+  const isNarrow = choose([true, true, false]);
+  const tablesOf = choose([true, true, false])
+    ? { tables: [...new Set(some(choose, patterns, 2))] }
+    : {};
+  return {
+    username,
+    database: choose(["main", "main", "*"]),
+    role: choose(isNarrow || "tables" in tablesOf ? narrowRoles : roles),
+    ...tablesOf,
+    ...(isNarrow ? narrowOf(choose) : {}),
+    ...maybe(choose, () => ({ expires: choose([now, now + 1]) }), 5),
+  };
+}
+
+/** A permission boundary. */
+export function boundaryOf(choose: Choose): Boundary {
+  return {
+    via: choose(["mcp", "query"] as const),
+    ...maybe(choose, () => ({ client: choose(["agent", "other"]) }), 4),
+    ...maybe(choose, () => ({ username: choose([username, "bob"]) }), 4),
+    ...maybe(choose, () => ({ database: choose(["main", "shop"]) }), 2),
+    ...maybe(choose, () => ({ role: choose(roles) }), 2),
+    ...limitsOf(choose),
+  };
+}
+
+/** Entries and boundaries that may stand in one file. */
+export function worldOf(choose: Choose): World {
+  const { tables: _, ...whole } = grantOf(choose);
+  const base = choose([true, true, false]) ? [{ ...whole, database: "main" }] : [];
+  const drafted = [...base, ...some(choose, [0], 4).map(() => grantOf(choose))];
+  const grants: Grant[] = [];
+  for (const grant of drafted) {
+    const trial = new GrantCollection();
+    if ([...grants, grant].every((one) => trial.add(one) === undefined)) grants.push(grant);
+  }
+  const count = choose([0, 0, 0, 1, 2]);
+  const attributes = {
+    ...maybe(choose, () => ({ tenant: choose(["acme", "eu", 1]) }), 1),
+    ...maybe(choose, () => ({ regions: choose([["acme", "eu"], ["eu"], []]) }), 2),
+    ...maybe(choose, () => ({ level: choose([2, 3, "high"]) }), 2),
+  };
+  const kept = choose([0, 1, 2, 3]) === 0 ? {} : attributes;
+  return {
+    grants,
+    boundaries: Array.from({ length: count }, () => boundaryOf(choose)),
+    attributes: kept,
+  };
+}
+
+/** The rules as a snapshot. */
+export function snapshotOf({ grants, boundaries, attributes }: World): Snapshot {
+  const names = [...grants, ...boundaries]
+    .map(({ database = "*" }) => database)
+    .filter((name) => name !== "*");
+  const user = {
+    username,
+    email: undefined,
+    passwordHash: undefined,
+    disabled: false,
+    tokensValidAfter: 0,
+    attributes: new Map(Object.entries(attributes)),
+  };
+  return {
+    ...emptySnapshot,
+    users: new Map([[username, user]]),
+    grants: new Map([[username, collectGrants(grants)]]),
+    databases: new Map(names.map((name) => [name.toLowerCase(), name])),
+    boundaries,
+  };
+}
