@@ -1,6 +1,9 @@
-import { decide } from "../access/policy.ts";
-import { EVERY_DATABASE } from "../access/roles.ts";
+import { boundariesFor } from "../access/boundaries.ts";
+import type { Grant } from "../access/grant.ts";
+import { writtenEntry } from "../access/limit-fields.ts";
+import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
+import { entriesIn, reachingEntries } from "../access/user-grants.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { WhoAmI } from "../mcp/tools/tool.ts";
 import { permissionClasses } from "../query/permissions.ts";
@@ -8,25 +11,37 @@ import type { Gateway } from "./gateway.ts";
 
 /** The rights that a query may need: users are managed elsewhere. */
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
+const via = { via: "mcp", client: undefined } as const;
 
-/** By database, what the caller may do now. */
-function accessOf(gateway: Gateway, { subject }: Principal): WhoAmI["access"] {
+/** The caller's entries that are in force, as far as its token opens their databases. */
+function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
+  const grants = grantsOf(gateway.access.snapshot, subject.username);
+  const { tokenDatabase } = subject;
+  const isLimited = tokenDatabase !== EVERY_DATABASE;
+  const entries = isLimited ? reachingEntries(grants, tokenDatabase) : [...entriesIn(grants)];
+  const now = Date.now();
+  return entries
+    .filter(({ expires }) => expires === undefined || expires > now)
+    .map((grant) => (isLimited ? { ...grant, database: tokenDatabase } : grant));
+}
+
+/** By entry, what the caller may do now. */
+function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
   }
-  const { snapshot } = gateway.access;
-  const { tokenDatabase, username } = subject;
-  const named = [...grantsOf(snapshot, username).keys()];
-  const databases = tokenDatabase === EVERY_DATABASE ? named : [tokenDatabase];
-  return databases.flatMap((database) => {
-    const decisions = rights.map((right) => ({
-      right,
-      ...decide(snapshot, subject, right, database),
-    }));
-    const given = decisions.filter(({ allowed }) => allowed);
-    const role = given[0]?.role;
-    if (role === undefined) return [];
-    return [{ database, role, rights: given.map(({ right }) => right) }];
+  const { subject } = principal;
+  return entriesOf(gateway, principal).map((grant) => {
+    const { username: _, approvers: __, ...entry } = writtenEntry(grant);
+    const { database, role } = grant;
+    const boundaries = boundariesFor(gateway.access.snapshot, subject.username, database, via);
+    const roles = [role, ...boundaries.flatMap((boundary) => boundary.role ?? [])];
+    const given = rights.filter(
+      (right) =>
+        roles.every((each) => roleAllows(each, right)) &&
+        (subject.tokenReadOnly !== true || right === "SELECT"),
+    );
+    return { ...entry, database, role, rights: given };
   });
 }
 

@@ -277,3 +277,47 @@ t.test("a caller is told who it is, what it may do, and how much at a time", asy
   const rights = [...changing, "CREATE DATABASE", "DROP DATABASE"];
   t.strictSame(root?.access, [{ database: "main", role: "Owner", rights }]);
 });
+
+t.test("entries that say more than a role are told with what they say", async (t) => {
+  const more = `
+[[acl]]
+username = "clerk"
+database = "main"
+role = "ReadWrite"
+tables = ["t", "shop_*"]
+writable_columns = ["note"]
+row_filter = [{ column = "id", cmp = "<", value = 9007199254740993 }]
+max_rows = 5
+approvers = ["root"]
+require_approval = ["DELETE"]
+expires = 2999-01-01T00:00:00Z
+
+[[acl]]
+username = "clerk"
+database = "main"
+role = "ReadOnly"
+expires = 2020-01-01T00:00:00Z
+
+[[boundaries]]
+via = "mcp"
+username = "root"
+role = "ReadOnly"
+`;
+  const home = await staffedHome(t, ["root * Owner", "clerk elsewhere ReadOnly"], more);
+  const gateway = await startGateway(t, { home });
+  const accessOf = async (name: string) => {
+    const mcp = await connectStateless(t, `${gateway.url}/mcp`, await tokenOf(gateway, name));
+    return (await mcp.call("whoami", {})).structured?.access;
+  };
+  t.strictSame(await accessOf("clerk"), [
+    { database: "elsewhere", role: "ReadOnly", rights: ["SELECT"] },
+    {
+      ...{ database: "main", role: "ReadWrite", tables: ["t", "shop_*"] },
+      writable_columns: ["note"],
+      row_filter: [{ column: "id", cmp: "<", value: "9007199254740993" }],
+      ...{ max_rows: 5, require_approval: ["DELETE"], expires: "2999-01-01T00:00:00.000Z" },
+      rights: ["SELECT", "INSERT", "UPDATE", "DELETE"],
+    },
+  ]);
+  t.strictSame(await accessOf("root"), [{ database: "*", role: "Owner", rights: ["SELECT"] }]);
+});

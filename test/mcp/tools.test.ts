@@ -198,7 +198,7 @@ t.test("a batch is carried out whole or not at all, and says which operation fai
   });
   t.same((await mcp.call("count", fromOrders)).structured, { count: 4 });
   const wrong: [args: Record<string, unknown>, text: RegExp][] = [
-    [{}, /"operations" is left out; required: operations \(missing_field\)$/],
+    [{}, /"operations" is left out; required: operations; operations is written like \[/],
     [{ operations: [] }, /^Failed: operations: .* \(batch_size\)$/],
     [
       { operations: [insert(9), { Insert: { ...ofOrders } }] },
@@ -255,7 +255,7 @@ t.test("what is refused names what would be right", async (t) => {
     [
       "select",
       { ...fromOrders, columns: ["id"], aggregate: "count" },
-      /aggregate is written like \[\{"fn": "sum"/,
+      /aggregate is written like \[\{"fn": "count"/,
     ],
     [
       "preview",
@@ -268,6 +268,17 @@ t.test("what is refused names what would be right", async (t) => {
       /on_conflict is written like/,
     ],
     ["whoami", { user: "me" }, /"user" is unknown; allowed: none/],
+    [
+      "count",
+      { database: "main", table: "orders" },
+      /"table" is unknown; .* \(did you mean from\?\)/,
+    ],
+    [
+      "delete",
+      ofOrders,
+      /"where" is left out; .*; where is written like .* or null \(missing_field\)$/,
+    ],
+    ["select", { ...fromOrders, columns: ["count(*)"] }, /; counts and sums stand under aggregate/],
   ];
   for (const [tool, args, text] of cases) {
     t.match(await mcp.call(tool, args), { isError: true, text }, `${tool} ${JSON.stringify(args)}`);

@@ -7,7 +7,9 @@ import { required } from "../../query/kind.ts";
 import { ObjectShape } from "../../query/object-shape.ts";
 import type { OperationName } from "../../query/operations.ts";
 import { QueryRefused } from "../../query/refusal.ts";
+import { meantField } from "../../query/synonyms.ts";
 import { plainName } from "../../query/values.ts";
+import { askWhether } from "../../suggestion.ts";
 
 /** The members of these names among a call's arguments, as they were sent. */
 export async function argumentsNamed(
@@ -84,7 +86,8 @@ export async function requireFields(
   const location = { path: "", offset: 0 };
   const visit = (key: string, value: Buffer): void => {
     if (!allowed.includes(key)) {
-      const problem = `the field ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}`;
+      const meant = askWhether(meantField(key, allowed));
+      const problem = `the field ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}${meant}`;
       throw new QueryRefused("unknown_field", problem, location);
     }
     found.set(key, value);

@@ -10,9 +10,16 @@ export interface ToolResult {
   readonly structured: Buffer;
 }
 
-/** A result that holds no list. */
-export function resultOf(content: Readonly<Record<string, unknown>>): ToolResult {
-  const text = JSON.stringify(content);
+/**
+ * A result that is no page of a list.
+ *
+ * @param replace as `JSON.stringify` takes it
+ */
+export function resultOf(
+  content: Readonly<Record<string, unknown>>,
+  replace?: (key: string, value: unknown) => unknown,
+): ToolResult {
+  const text = JSON.stringify(content, replace);
   return { text, structured: Buffer.from(text) };
 }
 

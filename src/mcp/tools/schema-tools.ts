@@ -42,6 +42,11 @@ export function tellingTools<Caller>(context: ToolContext<Caller>): readonly Too
   return tools.map((tool) => ({ ...tool, isOfSchema: true }));
 }
 
+/** A number beyond a double is a string of its digits. */
+function writeDigits(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? String(value) : value;
+}
+
 /** The tool that tells who calls. */
 export function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
   return {
@@ -49,7 +54,7 @@ export function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
     isOfSchema: false,
     async perform({ principal, arguments: args }) {
       readAsked(args, askedShapes.everything);
-      return resultOf({ ...context.whoIs(principal) });
+      return resultOf({ ...context.whoIs(principal) }, writeDigits);
     },
   };
 }

@@ -18,7 +18,7 @@ const forms: Readonly<Record<string, string>> = {
   join: '{"table": "orders", "on": "users.id = orders.user_id", "join_type": "INNER"}',
   order_by: '{"column": "name", "direction": "ASC"}',
   group_by: '["country"]',
-  aggregate: '[{"fn": "sum", "column": "total", "as": "revenue"}]',
+  aggregate: '[{"fn": "count", "as": "n"}, {"fn": "sum", "column": "total", "as": "revenue"}]',
   having: '{"column": "revenue", "cmp": ">", "value": 100}',
   after: "[17], a value for each column of order_by",
   values: '[{"id": 1, "name": "Ann"}]',
@@ -32,18 +32,20 @@ const forms: Readonly<Record<string, string>> = {
 };
 
 /** Where an argument stands: `Preview.Update.set`, `Batch[2].Insert.values[0]`, `Select.where`. */
-function placeIn(path: string): { operation: string; place: string } {
+function placeIn(path: string): { operation: string; field: string | undefined; place: string } {
   const isBatch = path.startsWith(batchKey);
   const place = isBatch ? path.replace(batchKey, "operations") : path.replace(/^\w*\.?/, "");
-  const operation = path.split(".").filter(isOperationName).at(-1) ?? "";
-  return { operation, place };
+  const segments = path.split(".");
+  const at = segments.findLastIndex(isOperationName);
+  const within = isBatch && at < 0 ? place : segments[at + 1];
+  return { operation: segments[at] ?? "", field: /^\w+/.exec(within ?? "")?.[0], place };
 }
 
 /** What is wrong with a call's arguments: where, what, and how it is written rightly. */
 function complaint({ location, problem, code }: QueryRefused): string {
-  const { operation, place } = placeIn(location.path);
-  const within = operation === "" ? place : location.path.split(`${operation}.`).at(-1);
-  const field = /^\w+/.exec(within ?? "")?.[0] ?? "";
+  const { operation, place, ...named } = placeIn(location.path);
+  const missing = /^the field "(\w+)" is left out/.exec(problem)?.[1];
+  const field = named.field ?? missing ?? "";
   const form = forms[`${operation}.${field}`] ?? forms[field];
   const example = form === undefined ? "" : `; ${field} is written like ${form}`;
   return `Failed: ${place === "" ? "" : `${place}: `}${problem}${example} (${code})`;
@@ -61,10 +63,9 @@ const remedies: Readonly<Record<string, string>> = {
   database_not_found: "list_databases tells what there is",
   table_not_found: "list_tables tells what there is",
   unknown_column: "describe_table tells the columns",
-  ambiguous_column: "write it as table.column",
   constraint_violation:
     "describe_table tells keys, references, and which columns must have a value",
-  table_exists: "describe_table tells what it is, drop_table removes it",
+  table_exists: "describe_table tells what it is",
   query_timeout: "ask for less: a where on a key, or fewer tables",
   upstream_timeout: "ask for less: a where on a key, or fewer tables",
 };
@@ -78,7 +79,10 @@ function said(status: number, message: string, code: string): string {
 
 /** A refusal of the database. */
 export function databaseFailure(status: number, message: string, code: string): ToolFailure {
-  return new ToolFailure(said(status, message.replace(/^Batch(?=\[)/, "operations"), code));
+  const isExpression = code === "unknown_column" && message.includes("(*)");
+  const hint = isExpression ? "; counts and sums stand under aggregate" : "";
+  const placed = message.replace(/^Batch(?=\[)/, "operations");
+  return new ToolFailure(said(status, placed + hint, code));
 }
 
 function failureText(error: unknown): string {

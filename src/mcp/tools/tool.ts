@@ -66,11 +66,12 @@ export interface WhoAmI {
   readonly token_expires?: string;
   /** What the token opens of `/mcp`. */
   readonly scopes: readonly string[];
-  /** By database; `*` stands for every other one. */
+  /** By entry, with what narrows it; the database `*` stands for every other one. */
   readonly access: readonly {
     readonly database: string;
     readonly role: string;
     readonly rights: readonly PermissionClass[];
+    readonly [narrowing: string]: unknown;
   }[];
   readonly limits: {
     readonly rows: number;
