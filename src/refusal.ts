@@ -31,6 +31,7 @@ const table = {
   row_denied: [403, "A row is beyond what the caller may write"],
   attribute_missing: [403, "The caller lacks an attribute that its grants refer to"],
   join_denied: [403, "A table of which the caller may reach some rows is joined as optional"],
+  approval_required: [403, "Somebody has to approve this, and approvals are not configured"],
   not_narrowable: [403, "This cannot be kept within the caller's grants"],
   token_database: [403, "Insufficient permissions for this operation"],
   token_read_only: [403, "Insufficient permissions for this operation"],
@@ -109,6 +110,8 @@ export interface RefusalOptions {
   message?: string;
   /** For the log alone; never sent to the caller. */
   detail?: string;
+  /** Further members of the answer's body. */
+  members?: Readonly<Record<string, string | number>>;
   /** Seconds after which another try may succeed (RFC 9110, section 10.2.3). */
   retryAfter?: number;
   /** The methods that are allowed, for 405 (RFC 9110, section 10.2.1). */
@@ -122,6 +125,7 @@ export interface RefusalOptions {
 export class Refusal extends Error {
   readonly code: RefusalCode;
   readonly detail: string | undefined;
+  readonly members: Readonly<Record<string, string | number>> | undefined;
   readonly retryAfter: number | undefined;
   readonly allow: string | undefined;
   readonly scope: string | undefined;
@@ -131,6 +135,7 @@ export class Refusal extends Error {
     this.name = "Refusal";
     this.code = code;
     this.detail = options.detail;
+    this.members = options.members;
     this.retryAfter = options.retryAfter;
     this.allow = options.allow;
     this.scope = options.scope;

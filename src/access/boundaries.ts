@@ -1,6 +1,6 @@
 /** Permission boundaries: which of them a query meets. */
 
-import type { DecisionContext } from "./decision.ts";
+import type { QueryOrigin } from "./decision.ts";
 import type { Boundary } from "./grant.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
@@ -12,11 +12,7 @@ export function boundaryName({ via, client, username, database }: Boundary): str
   return [via, ...parts.map(([key, value]) => `${key}=${value}`)].join(" ");
 }
 
-function concerns(
-  boundary: Boundary,
-  username: string,
-  { via, client }: Pick<DecisionContext, "via" | "client">,
-): boolean {
+function concerns(boundary: Boundary, username: string, { via, client }: QueryOrigin): boolean {
   return (
     boundary.via === via &&
     (boundary.client === undefined || boundary.client === client) &&
@@ -29,7 +25,7 @@ export function boundariesFor(
   { boundaries }: Snapshot,
   username: string,
   database: string,
-  context: Pick<DecisionContext, "via" | "client">,
+  context: QueryOrigin,
 ): readonly Boundary[] {
   const folded = database.toLowerCase();
   return boundaries.filter(
@@ -43,11 +39,7 @@ export function boundariesFor(
  * True if a user's queries may be judged by more than a role on a database: then they have to be
  * scanned in detail. Looks nothing up but the user.
  */
-export function mayBeNarrowed(
-  snapshot: Snapshot,
-  username: string,
-  context: Pick<DecisionContext, "via" | "client">,
-): boolean {
+export function mayBeNarrowed(snapshot: Snapshot, username: string, context: QueryOrigin): boolean {
   return (
     grantsOf(snapshot, username).isNarrowed ||
     (snapshot.boundaries.length > 0 &&

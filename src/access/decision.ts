@@ -26,6 +26,9 @@ export type Reason =
   | "join_denied"
   | "not_narrowable";
 
+/** Why something is denied. */
+export type Denial = Exclude<Reason, "allowed">;
+
 /** The answer to one question of access. */
 export interface Decision {
   readonly allowed: boolean;
@@ -79,11 +82,15 @@ export interface QueryDecision {
   readonly approvals: readonly ApprovalRule[];
 }
 
-/** How a query came, and what is behind. */
-export interface DecisionContext {
+/** How a query came. */
+export interface QueryOrigin {
   readonly via: EntryPoint;
   /** The OAuth client by which it came. */
   readonly client?: string | undefined;
+}
+
+/** How a query came, and what is behind. */
+export interface DecisionContext extends QueryOrigin {
   /** Epoch milliseconds. */
   readonly now: number;
   /** True if `gatehouse engine` is behind, which keeps limits and compiles aliases. */

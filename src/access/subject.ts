@@ -1,5 +1,5 @@
 import type { PermissionClass } from "../query/permissions.ts";
-import type { Reason } from "./decision.ts";
+import type { Denial } from "./decision.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -16,7 +16,7 @@ export function judgeToken(
   { tokenDatabase, tokenReadOnly }: Subject,
   permission: PermissionClass,
   database: string,
-): Reason | undefined {
+): Denial | undefined {
   if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) return "token_database";
   return tokenReadOnly === true && permission !== "SELECT" ? "token_read_only" : undefined;
 }
@@ -27,7 +27,7 @@ export function judgeName(
   subject: Subject,
   permission: PermissionClass,
   database: string,
-): Reason | undefined {
+): Denial | undefined {
   const known = snapshot.databases.get(database.toLowerCase());
   const isOther = known !== undefined && known !== database;
   return (

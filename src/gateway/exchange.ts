@@ -86,6 +86,8 @@ class Verdict {
   decision: "allow" | "deny" | undefined;
   /** The stable code of what denied it, or broke it off. */
   reason: string | undefined;
+  /** True if row filters were added to the query. */
+  isNarrowed = false;
   /** Set with a decision on a stream: throws a Refusal once it would be denied. */
   requireStillAllowed: (() => void) | undefined;
 

@@ -11,12 +11,12 @@ import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
-import type { Grammar } from "../query/grammar.ts";
 import type { DatabaseRouting } from "../upstream/database-routing.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body-collector.ts";
 import type { Exchange } from "./exchange.ts";
+import type { QueryInterface } from "./query-grammar.ts";
 import type { Shared } from "./shared.ts";
 
 /** The protected resource `/mcp`, once the gateway knows its own URL. */
@@ -45,7 +45,7 @@ export interface Gateway {
   readonly login: LoginContext;
   readonly passwordRule: PasswordRule;
   readonly shared: Shared;
-  readonly grammar: Grammar;
+  readonly queries: QueryInterface;
   readonly budget: BodyBudget;
   readonly headers: HeaderPolicy;
   readonly routing: DatabaseRouting;

@@ -1,4 +1,5 @@
-import type { Decision } from "../access/decision.ts";
+import { mayBeNarrowed } from "../access/boundaries.ts";
+import type { Decision, QueryDecision, QueryLimit, QueryOrigin } from "../access/decision.ts";
 import { decideQuery } from "../access/policy.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
@@ -32,31 +33,61 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
   return { username, roles: [...roles.values()], databases: [...roles.keys()] };
 }
 
+/** Where a request came in, and by which OAuth client, as permission boundaries tell callers apart. */
+export function originOf({ authenticated: { principal } }: Exchange): QueryOrigin {
+  return principal === undefined ? direct : { via: "mcp", client: principal.clientId };
+}
+
+const direct: QueryOrigin = { via: "query" };
+
+/** True if the caller's queries have to be scanned in detail: if more than its role judges them. */
+export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
+  const { subject } = exchange.authenticated;
+  return (
+    subject !== undefined && mayBeNarrowed(access.snapshot, subject.username, originOf(exchange))
+  );
+}
+
+/** A query that may go up. */
+export interface Judged {
+  readonly decisions: readonly Decision[];
+  /** For whom and by which right it goes up; undefined while authentication is off. */
+  readonly identity: Identity | undefined;
+  /** What the database must keep. */
+  readonly limits: readonly QueryLimit[];
+}
+
+/** The refusal that tells the caller by which rule, and in which element of a Batch. */
+function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
+  const { message } = decisions.at(-1) ?? {};
+  const code = reason === "allowed" ? "no_grant" : reason;
+  const told = message === undefined ? {} : { message };
+  if (!batch || code === "approval_required") return new Refusal(code, told);
+  const element = decisions.length - 1;
+  const detail = `Batch[${element}]: ${code}`;
+  return new Refusal("batch_member_denied", {
+    ...told,
+    detail,
+    members: { element, reason: code },
+  });
+}
+
 /**
  * Compares what a query asks for with what its caller may do, and notes both for the audit. While
  * authentication is off, there is nobody to judge.
  *
- * @returns for whom and by which right the query goes up
  * @throws Refusal saying which rule denies it
  */
-export function judge(gateway: Gateway, exchange: Exchange, query: Query): Identity | undefined {
-  const { subject, principal } = exchange.authenticated;
+export function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): Judged {
+  const { subject } = exchange.authenticated;
   if (subject === undefined) {
     note(exchange, query, []);
-    return undefined;
+    return { decisions: [], identity: undefined, limits: [] };
   }
-  const via = principal === undefined ? "query" : "mcp";
-  const context = { via, now: Date.now(), isEngine: false } as const;
-  const decided = decideQuery(gateway.access.snapshot, subject, query, context);
+  const context = { ...originOf(exchange), now: Date.now(), isEngine: queries.isEngine };
+  const decided = decideQuery(access.snapshot, subject, query, context);
   const { allowed, decisions, limits } = decided;
   note(exchange, query, decisions);
-  const isKept = limits.length === 0 && !decisions.some(({ additions }) => additions?.length);
-  if (allowed && isKept) return identityOf(subject.username, query, decisions);
-  const { reason = "no_grant", message } = decisions.at(-1) ?? {};
-  if (query.batch) {
-    const detail = `Batch[${decisions.length - 1}]: ${reason}`;
-    throw new Refusal("batch_member_denied", { detail });
-  }
-  const told = message === undefined ? {} : { message };
-  throw new Refusal(reason === "allowed" ? "not_narrowable" : reason, told);
+  if (!allowed) throw refusalOf(query, decided);
+  return { decisions, identity: identityOf(subject.username, query, decisions), limits };
 }

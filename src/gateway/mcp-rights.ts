@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Decision } from "../access/decision.ts";
-import { decide, decideAll, mayUseAnywhere } from "../access/policy.ts";
+import { decideAll, decideWhole, mayUseAnywhere, mayUseOn } from "../access/policy.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import type { AskedRight } from "../mcp/tools/tool.ts";
@@ -8,6 +8,7 @@ import type { PermissionClass } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { isNarrowed, originOf } from "./judge.ts";
 
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
 
@@ -15,13 +16,15 @@ const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, e
  * What a principal may do behind `/mcp`, by the live access file. What is decided is noted with its
  * request.
  */
-export function rightsOf(gateway: Gateway, { verdict }: Exchange, { subject }: Principal): Rights {
+export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal): Rights {
   const { auth } = gateway.configuration;
+  const { verdict } = exchange;
+  const decideNow = (permission: PermissionClass, database: string) =>
+    decideWhole(gateway.access.snapshot, subject, permission, database, originOf(exchange));
   return {
     decide(rule, database) {
       const { permission } = rule;
-      const judge = () =>
-        auth.enabled ? decide(gateway.access.snapshot, subject, permission, database) : allowed;
+      const judge = () => (auth.enabled ? decideNow(permission, database) : allowed);
       const decision = judge();
       const { role, entry } = decision;
       verdict.ask([{ operation: permission, database, tables: [], role, entry }]);
@@ -42,7 +45,7 @@ export function rightsOf(gateway: Gateway, { verdict }: Exchange, { subject }: P
       const { snapshot } = gateway.access;
       return database === undefined
         ? mayUseAnywhere(snapshot, subject, permission)
-        : decide(snapshot, subject, permission, database).allowed;
+        : decideNow(permission, database).allowed;
     },
   };
 }
@@ -61,10 +64,13 @@ export function requireRight(
   const { configuration, access } = gateway;
   const { subject } = exchange.authenticated;
   if (!configuration.auth.enabled || subject === undefined) return;
-  const decided =
-    database === undefined ? undefined : decideAll(access.snapshot, subject, permissions, database);
+  // By what its query says in detail, a narrowed caller is judged later.
+  const isOpen = database === undefined || isNarrowed(gateway, exchange);
+  const decided = isOpen ? undefined : decideAll(access.snapshot, subject, permissions, database);
   const mayUse = (permission: PermissionClass) =>
-    mayUseAnywhere(access.snapshot, subject, permission);
+    database === undefined
+      ? mayUseAnywhere(access.snapshot, subject, permission)
+      : mayUseOn(access.snapshot, subject, permission, database);
   const isAllowed = decided?.allowed ?? permissions.every(mayUse);
   if (isAllowed) return;
   const { reason = "no_grant", role, entry } = decided ?? {};

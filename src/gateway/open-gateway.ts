@@ -134,7 +134,7 @@ export async function openGateway(
   metrics.showTokens(identity.tokens.metrics);
   const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
   const mcp = Promise.withResolvers<McpEndpoint>();
-  const grammar = openGrammar(loaded);
+  const queries = openGrammar(loaded);
   const gateway = {
     configuration,
     publicUrl: server.public_url,
@@ -149,9 +149,7 @@ export async function openGateway(
     shared,
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
-    get grammar() {
-      return grammar();
-    },
+    queries,
     budget: new BodyBudget(server.max_buffered_bytes),
     log,
     audit,

@@ -83,7 +83,7 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
 
   const embedded = createEmbeddedMcp<Caller>({
     get grammar() {
-      return gateway.grammar;
+      return gateway.queries.grammar;
     },
     requireRight: ({ exchange }, asked) => requireRight(gateway, exchange, asked),
     ask: ({ exchange }, body, options) => ask(gateway, exchange, body, options),

@@ -2,10 +2,13 @@
  * The one way from a question to an answer, for `POST /query`, the tools of `/mcp` and `/schema`:
  * route to a database, judge, note, add headers and trace, and send up.
  */
+import { isDeepStrictEqual } from "node:util";
+import type { Decision } from "../access/decision.ts";
 import type { UpwardTrace } from "../observe/request-trace.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
+import { splice } from "../query/splice.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "../upstream/buffered-answer.ts";
 import { gatewayHeaders, type Identity } from "../upstream/headers.ts";
@@ -13,7 +16,7 @@ import { givenUp, type QueryClient } from "../upstream/query-client.ts";
 import { fieldLines, inForm } from "../upstream/query-form.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { judge } from "./judge.ts";
+import { isNarrowed, judge } from "./judge.ts";
 
 /** A request that may go up, and how. */
 export interface UpwardRequest {
@@ -26,6 +29,9 @@ export interface UpwardRequest {
   readonly isRead: boolean;
   readonly trace: UpwardTrace | undefined;
 }
+
+/** How `gatehouse engine` is told what a query may do at the most. */
+const LIMITS_HEADER = "x-gatehouse-limits";
 
 /** Header fields besides those that the gateway adds to all that goes up. */
 type OwnHeaders = Record<string, string | string[]>;
@@ -45,8 +51,61 @@ function headed(
   return { fields: fieldLines(own) + fieldLines(added), trace };
 }
 
+/** Reads a query, in detail if its caller is narrowed. @throws QueryRefused */
+export function readQuery(gateway: Gateway, exchange: Exchange, body: Buffer): Query {
+  return scan(body, gateway.queries.grammar, isNarrowed(gateway, exchange));
+}
+
 /**
- * Judges a query, and notes it for the audit.
+ * Reads a long query in slices, between which others are served.
+ *
+ * @returns undefined if nobody waits for it any more
+ * @throws QueryRefused
+ */
+export function readLongQuery(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  isWanted: () => boolean,
+): Promise<Query | undefined> {
+  return scanInSlices(body, gateway.queries.grammar, isWanted, isNarrowed(gateway, exchange));
+}
+
+/** A query and its bytes. */
+interface Asked {
+  readonly body: Buffer;
+  readonly query: Query;
+}
+
+/**
+ * The query with the row filters that it lacks, which is read again: it must be of the grammar, no
+ * longer than any body, and ask for the same tables.
+ *
+ * @throws QueryRefused, or Refusal `body_too_large`
+ */
+function withFilters(
+  { queries, configuration }: Gateway,
+  { body, query }: Asked,
+  decisions: readonly Decision[],
+): Asked {
+  const additions = query.accesses.flatMap(({ detail }, at) => {
+    const conditions = decisions[at]?.additions ?? [];
+    return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
+  });
+  if (additions.length === 0) return { body, query };
+  const filtered = splice(body, additions);
+  if (filtered.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
+  const again = scan(filtered, queries.grammar);
+  const placesOf = ({ accesses }: Query) =>
+    accesses.map(({ operation, database, tables }) => [operation, database, tables]);
+  if (!isDeepStrictEqual(placesOf(again), placesOf(query))) {
+    throw new Error("A query asks for other tables once filters are added");
+  }
+  return { body: filtered, query: again };
+}
+
+/**
+ * Judges a query, adds what its caller's row filters demand, and notes it for the audit.
  *
  * @param own what it takes along, to which the trace adds its own
  * @throws Refusal saying which rule denies it
@@ -58,12 +117,24 @@ export function admit(
   query: Query,
   own: OwnHeaders,
 ): UpwardRequest {
+  // Its caller may have been narrowed while it was read.
+  const isDetailed = query.accesses[0]?.detail !== undefined || !isNarrowed(gateway, exchange);
+  const asked = { body, query: isDetailed ? query : scan(body, gateway.queries.grammar, true) };
   const queries = gateway.routing.queriesOf(query);
-  const identity = judge(gateway, exchange, query);
+  const { identity, decisions, limits } = judge(gateway, exchange, asked.query);
+  const narrowed = withFilters(gateway, asked, decisions);
   exchange.verdict.allow();
+  exchange.verdict.isNarrowed = narrowed.body !== body;
+  if (limits.length > 0) own[LIMITS_HEADER] = JSON.stringify(limits);
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
   const form = gateway.configuration.upstream.query_form;
-  return { queries, body: inForm(form, body, query), fields, isRead: isReadOnly(query), trace };
+  return {
+    queries,
+    body: inForm(form, narrowed.body, narrowed.query),
+    fields,
+    isRead: isReadOnly(query),
+    trace,
+  };
 }
 
 /** How an answer is held that the gateway itself has a use for. */
@@ -110,10 +181,11 @@ export async function ask(
   options: HoldOptions,
 ): Promise<QueryAnswer> {
   try {
-    const { grammar } = gateway;
     const isLong = body.length >= LONG_BODY;
     const isWanted = () => !options.signal.aborted;
-    const query = isLong ? await scanInSlices(body, grammar, isWanted) : scan(body, grammar);
+    const query = isLong
+      ? await readLongQuery(gateway, exchange, body, isWanted)
+      : readQuery(gateway, exchange, body);
     if (query === undefined || !isWanted()) throw givenUp();
     const own = { "content-type": "application/json", ...credentialOf(gateway) };
     return await hold(gateway, exchange, admit(gateway, exchange, body, query, own), options);

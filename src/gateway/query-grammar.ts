@@ -7,26 +7,44 @@ import { hasOwnEngine } from "./own-engine.ts";
 /** Milliseconds after which a socket that did not tell what listens there is asked again. */
 const AGAIN_MS = 1000;
 
-/** Gives the grammar that queries are read by now. */
-export type GrammarSource = () => Grammar;
+/** What queries are read by now, and what is behind. */
+export interface QueryInterface {
+  readonly grammar: Grammar;
+  /**
+   * True if `gatehouse engine` is behind: the gateway's own, or one that answers on a Unix socket,
+   * which nobody else reaches.
+   */
+  readonly isEngine: boolean;
+}
 
 /**
  * Opens the grammar of a configuration: as `query.level` says, else `full` before `gatehouse engine`
- * (the gateway's own, or one that answers on a Unix socket) and `core` before any other upstream.
+ * and `core` before any other upstream.
  */
-export function openGrammar(loaded: LoadedConfiguration): GrammarSource {
-  const { query, upstream } = loaded.configuration;
+export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
+  const { query } = loaded.configuration;
   const options = { extraFields: query.extra_fields, operations: query.operations };
   const full = createGrammar({ ...options, level: "full" });
   const core = createGrammar({ ...options, level: "core" });
-  if (query.level !== undefined) return () => (query.level === "full" ? full : core);
-  if (upstream.databases.length > 0) return () => core;
-  if (hasOwnEngine(loaded)) return () => full;
-  if (upstream.url === undefined) return () => core;
-  const target = parseTarget(upstream.url);
-  if (target.socketPath === undefined) return () => core;
-  const isEngine = watchForEngine(new HealthCheck({ target }));
-  return () => (isEngine() ? full : core);
+  const isEngine = engineBehind(loaded);
+  return {
+    get isEngine() {
+      return isEngine();
+    },
+    get grammar() {
+      return (query.level ?? (isEngine() ? "full" : "core")) === "full" ? full : core;
+    },
+  };
+}
+
+/** Tells whether `gatehouse engine` is behind. */
+function engineBehind(loaded: LoadedConfiguration): () => boolean {
+  const { databases, url } = loaded.configuration.upstream;
+  if (databases.length > 0) return () => false;
+  if (hasOwnEngine(loaded)) return () => true;
+  const target = url === undefined ? undefined : parseTarget(url);
+  if (target?.socketPath === undefined) return () => false;
+  return watchForEngine(new HealthCheck({ target }));
 }
 
 /** Asks what listens, until it has answered. */

@@ -45,6 +45,8 @@ export interface Rejection {
   readonly code: string;
   readonly status: number;
   readonly message: string;
+  /** Further members of the body. */
+  readonly members?: Readonly<Record<string, string | number>> | undefined;
   /** Seconds. */
   readonly retryAfter?: number | undefined;
   readonly allow?: string | undefined;
@@ -66,7 +68,7 @@ function scopeToAskFor(
 
 /** Sends a refusal in the documented shape: the only place where errors become answers. */
 export function sendRejection(exchange: Exchange, rejection: Rejection): void {
-  const { code, status, message, retryAfter, allow } = rejection;
+  const { code, status, message, members, retryAfter, allow } = rejection;
   const headers: string[] = [];
   // Every 401, and the 403 for a missing scope.
   if (status === 401 || code === "insufficient_scope") {
@@ -75,7 +77,7 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);
-  const body = { status: "error", message, code, request_id: exchange.requestId };
+  const body = { status: "error", message, code, ...members, request_id: exchange.requestId };
   sendJson(exchange, status, body, headers);
 }
 

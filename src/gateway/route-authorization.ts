@@ -1,5 +1,5 @@
 import { requireAdministrator } from "../access/administration-rights.ts";
-import { decide } from "../access/policy.ts";
+import { decideWhole } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Configuration } from "../config/schema.ts";
 import { isPlainName } from "../query/names.ts";
@@ -8,6 +8,7 @@ import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { originOf } from "./judge.ts";
 import { databaseParameter } from "./parameters.ts";
 
 /** A route of `[[routes]]`. */
@@ -39,7 +40,13 @@ function requireOnDatabase(
   const database = readDatabase(exchange, settings);
   const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
-  const { reason, role, entry } = decide(gateway.access.snapshot, subject, permission, database);
+  const { reason, role, entry } = decideWhole(
+    gateway.access.snapshot,
+    subject,
+    permission,
+    database,
+    originOf(exchange),
+  );
   exchange.verdict.ask([{ operation: permission, database, tables: [], role, entry }]);
   if (reason !== "allowed") throw new Refusal(reason);
   return { username: subject.username, roles: [role ?? ""], databases: [database] };

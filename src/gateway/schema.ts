@@ -1,8 +1,13 @@
-import { decide } from "../access/policy.ts";
+import { seeTable, whyUnseen } from "../access/policy.ts";
 import { Refusal } from "../refusal.ts";
-import { createSchemaSource, type SchemaSource } from "../upstream/schema-source.ts";
+import {
+  createSchemaSource,
+  type SchemaSource,
+  type TableDescription,
+} from "../upstream/schema-source.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { isNarrowed, originOf } from "./judge.ts";
 import { askFor } from "./query-flow.ts";
 
 /** Questions of one request that the audit names; the rest are only counted. */
@@ -29,14 +34,25 @@ async function noted<Answer>(
   }
 }
 
-/** What there is behind the gateway, for its own routes and for `/mcp`. */
+/** What there is behind the gateway, for its own routes and for `/mcp`: as much as a caller may see. */
 export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
+  const { access } = gateway;
+
+  /** @throws Refusal that says why the caller may see nothing of the database */
   function requireSeen(exchange: Exchange, database: string): void {
     const { subject } = exchange.authenticated;
     if (subject === undefined) return;
-    const { reason } = decide(gateway.access.snapshot, subject, "SELECT", database);
-    if (reason !== "allowed") throw new Refusal(reason);
+    const reason = whyUnseen(access.snapshot, subject, database, originOf(exchange));
+    if (reason !== undefined) throw new Refusal(reason);
   }
+
+  /** What the caller may see of a table, or why nothing; undefined if it sees all there is. */
+  function look(exchange: Exchange, database: string, table: string) {
+    const { subject } = exchange.authenticated;
+    if (subject === undefined || !isNarrowed(gateway, exchange)) return undefined;
+    return seeTable(access.snapshot, subject, database, table, originOf(exchange));
+  }
+
   const source = createSchemaSource<Exchange>({
     places: gateway.routing.places.map(({ holds, queries }) => ({
       holds,
@@ -47,21 +63,53 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     maySee(exchange, database) {
       const { subject } = exchange.authenticated;
       if (subject === undefined) return true;
-      return decide(gateway.access.snapshot, subject, "SELECT", database).allowed;
+      return whyUnseen(access.snapshot, subject, database, originOf(exchange)) === undefined;
     },
   });
+
+  async function listTables(exchange: Exchange, database: string, signal: AbortSignal) {
+    const tables = await source.listTables(exchange, database, signal);
+    return tables.filter((table) => typeof look(exchange, database, table) !== "string");
+  }
+
+  async function describeTable(
+    exchange: Exchange,
+    database: string,
+    table: string,
+    signal: AbortSignal,
+  ): Promise<TableDescription> {
+    const seen = look(exchange, database, table);
+    if (typeof seen === "string") throw new Refusal(seen);
+    const described = await source.describeTable(exchange, database, table, signal);
+    if (seen === undefined) return described;
+    const { columns, keys, rows, ...others } = described;
+    return {
+      ...others,
+      columns: columns
+        .filter(({ name }) => seen.sees(name))
+        .map(({ references, ...column }) => {
+          const [other = "", name = ""] = references?.split(".") ?? [];
+          const target = look(exchange, database, other);
+          const isSeen = typeof target === "object" && target.sees(name);
+          return isSeen ? { ...column, references } : column;
+        }),
+      ...(keys === undefined ? {} : { keys: keys.filter((key) => key.every(seen.sees)) }),
+      ...(rows === undefined || !seen.seesAllRows ? {} : { rows }),
+    };
+  }
+
   return {
     isOffered: (exchange, signal) => source.isOffered(exchange, signal),
     listDatabases: (exchange, signal) =>
       noted(exchange, "ListDatabases", [], source.listDatabases(exchange, signal)),
     listTables: (exchange, database, signal) =>
-      noted(exchange, "ListTables", [database], source.listTables(exchange, database, signal)),
+      noted(exchange, "ListTables", [database], listTables(exchange, database, signal)),
     describeTable: (exchange, database, table, signal) =>
       noted(
         exchange,
         "DescribeTable",
         [database, table],
-        source.describeTable(exchange, database, table, signal),
+        describeTable(exchange, database, table, signal),
       ),
   };
 }

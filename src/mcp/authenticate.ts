@@ -16,6 +16,8 @@ export interface AccessToken
   readonly database: string;
   readonly readOnly: boolean;
   readonly scopes: ReadonlySet<string>;
+  /** The OAuth client that it was issued to; absent for login tokens. */
+  readonly clientId?: string;
   /** @throws Refusal `token_revoked` once its authorization server has revoked it */
   requireStillGranted(): void;
   /** Notes a tool that was called, where the user is to see what an app does. */
@@ -76,11 +78,19 @@ function ownPrincipal(
     identify(sources.snapshot(), sources.revocations, token);
   };
   requireStillGood();
-  const { username, database: tokenDatabase, readOnly: tokenReadOnly, tokenId, expiresAt } = token;
+  const {
+    username,
+    database: tokenDatabase,
+    readOnly: tokenReadOnly,
+    tokenId,
+    expiresAt,
+    clientId,
+  } = token;
   return {
     subject: { username, tokenDatabase, tokenReadOnly },
     scopes,
     tokenId,
+    clientId,
     expiresAt,
     requireStillGood,
     noteCall: (tool) => token.noteCall?.(tool),
@@ -118,6 +128,7 @@ function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Pri
     subject: { username: token.username, tokenDatabase: "*" },
     scopes: knownScopes(token.scopes),
     tokenId: token.tokenId,
+    clientId: token.clientId,
     expiresAt: token.expiresAt,
     requireStillGood,
   };

@@ -7,6 +7,8 @@ export interface Principal {
   readonly subject: Subject;
   readonly scopes: ReadonlySet<McpScope>;
   readonly tokenId: string;
+  /** The OAuth client that its token was issued to. */
+  readonly clientId?: string | undefined;
   /** Epoch seconds. */
   readonly expiresAt: number;
   /**

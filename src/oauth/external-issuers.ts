@@ -22,6 +22,8 @@ export interface ExternalToken {
   readonly username: string;
   readonly scopes: ReadonlySet<string>;
   readonly tokenId: string;
+  /** The OAuth client that it was issued to, if it says so. */
+  readonly clientId: string | undefined;
   /** Epoch seconds. */
   readonly issuedAt: number;
   /** The same, with what the clocks may differ. */
@@ -73,7 +75,7 @@ function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
 }
 
 function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken {
-  const { exp, iat, jti, cnf } = payload;
+  const { exp, iat, jti, cnf, client_id: clientId = payload.azp } = payload;
   // It is good with a proof of its key alone (RFC 9449, RFC 8705), which no bearer gives.
   if (cnf !== undefined) throw invalidToken("claim cnf");
   if (exp === undefined) throw invalidToken("claim exp");
@@ -84,6 +86,7 @@ function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken
     username: readUsername(payload, settings),
     scopes: readScopes(payload),
     tokenId: typeof jti === "string" ? jti : "",
+    clientId: typeof clientId === "string" ? clientId : undefined,
     issuedAt: iat,
     expiresAt: exp + CLOCK_SKEW_SECONDS,
   };

@@ -56,6 +56,8 @@ export const refusalFields = {
   status: { const: "error" },
   message: { type: "string", description: "For people; says which rule, never a stack trace." },
   code: { type: "string", description: "Stable; programs branch on it." },
+  "element?": { type: "integer", description: "Which element of a Batch is denied, from 0." },
+  "reason?": { type: "string", description: "The code by which that element is denied." },
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
 };
 

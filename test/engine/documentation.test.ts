@@ -33,6 +33,8 @@ t.test("a code that the gateway has too has one status in both", async (t) => {
   for (const code of Object.keys(queryRefusals)) ofGateway.set(code, 400);
   for (const [code, [status]] of Object.entries(refusals)) ofGateway.set(code, status);
   for (const [code, status] of Object.entries(refusalStatuses)) {
+    // What the gateway can count is denied by it; what it cannot, the engine finds to be in conflict.
+    if (code === "too_many_changes") continue;
     t.equal(ofGateway.get(code) ?? status, status, code);
   }
 });

@@ -1,5 +1,5 @@
 import type { Query } from "../../query/query.ts";
-import { LONG_BODY, scan, scanInSlices } from "../../query/scan.ts";
+import { LONG_BODY } from "../../query/scan.ts";
 import { Refusal } from "../../refusal.ts";
 import { queryHeaders } from "../../upstream/headers.ts";
 import { commonHeaders, sendSuccess } from "../answer.ts";
@@ -7,7 +7,7 @@ import { requireStillGood } from "../authentication.ts";
 import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { databaseParameter, tableParameter } from "../parameters.ts";
-import { admit } from "../query-flow.ts";
+import { admit, readLongQuery, readQuery } from "../query-flow.ts";
 import { reject } from "../rejection.ts";
 import type { Endpoint } from "../route.ts";
 
@@ -27,7 +27,7 @@ function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, que
 
 async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const isWanted = () => !exchange.response.destroyed;
-  const query = await scanInSlices(body, gateway.grammar, isWanted);
+  const query = await readLongQuery(gateway, exchange, body, isWanted);
   if (query === undefined || !isWanted()) return;
   requireStillGood(gateway, exchange);
   judgeAndForward(gateway, exchange, body, query);
@@ -35,7 +35,7 @@ async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): P
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
   if (body.length >= LONG_BODY) return handleLong(gateway, exchange, body);
-  judgeAndForward(gateway, exchange, body, scan(body, gateway.grammar));
+  judgeAndForward(gateway, exchange, body, readQuery(gateway, exchange, body));
 }
 
 /** `POST /query`: what is asked is read, judged, and forwarded byte for byte. */
