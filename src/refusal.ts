@@ -50,6 +50,11 @@ const table = {
     "Invalid username: 1 to 64 of letters, digits, '.', '_', '-', '@', and not '.' or '..'",
   ],
   invalid_database: [400, "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
+  invalid_table: [
+    400,
+    "Invalid table: 1 to 63 of letters, digits, '_', '-', or the beginning of such a name and '*'",
+  ],
+  invalid_entry: [400, "Invalid entry"],
   invalid_page: [400, "Invalid page: limit is 1 to 1000, and after is a username"],
   invalid_role: [400, "Invalid role: Owner, DbAdmin, ReadWrite or ReadOnly"],
   invalid_email: [400, "Invalid email: 1 to 254 characters, none of them a control character"],

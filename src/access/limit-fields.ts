@@ -82,6 +82,12 @@ function isRowCondition(value: unknown): value is RowCondition {
   );
 }
 
+/** Conditions of their own, alike whether a file or a body of JSON said them. */
+function readRowFilter(value: unknown): RowCondition[] | undefined {
+  const isFilter = Array.isArray(value) && value.length > 0 && value.every(isRowCondition);
+  return isFilter ? value.map((condition) => ({ ...condition })) : undefined;
+}
+
 const count = asIf(
   (value) => typeof value === "number" && Number.isSafeInteger(value) && value > 0,
 );
@@ -160,7 +166,7 @@ export const entryKeys = {
   },
   row_filter: {
     field: "rowFilter",
-    read: listOf(isRowCondition),
+    read: readRowFilter,
     form: `a list of { column, cmp, value }: cmp is one of ${rowComparisons.join(" ")}; value is text, a whole number, true, false or "@attribute", of IN a list or "@attribute", and of < and its like a whole number or "@attribute"; "@@x" is the text "@x"`,
     fits: narrowable,
   },
@@ -218,8 +224,9 @@ export function writtenEntry(grant: Grant): Record<string, Writable> {
   const { username, database, role, expires } = grant;
   const written: Record<string, Writable> = { username, database, role };
   for (const [key, { field }] of Object.entries(entryKeys)) {
-    const value = field === "expires" ? expires && new Date(expires) : grant[field];
+    const value = grant[field];
     if (value !== undefined) written[key] = value;
   }
+  if (expires !== undefined) written.expires = new Date(expires);
   return written;
 }

@@ -1,5 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
-import type { Attributes, Boundary, EntryRole, Grant } from "./grant.ts";
+import { type EntryView, viewEntry } from "./entry-view.ts";
+import type { Attributes, Boundary, Grant } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import {
   entriesIn,
@@ -66,14 +67,8 @@ export function isAdministrator(snapshot: Snapshot, username: string): boolean {
 }
 
 /** The user's grants as the interface lists them, in the file's order. */
-export function accessList(
-  snapshot: Snapshot,
-  username: string,
-): { database: string; role: EntryRole }[] {
-  return Array.from(entriesIn(grantsOf(snapshot, username)), ({ database, role }) => ({
-    database,
-    role,
-  }));
+export function accessList(snapshot: Snapshot, username: string): EntryView[] {
+  return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
 }
 
 /** A user as the interface shows it: never with the hash. */
@@ -81,7 +76,7 @@ export interface UserView {
   username: string;
   email: string | null;
   disabled: boolean;
-  access: { database: string; role: EntryRole }[];
+  access: EntryView[];
 }
 
 /** The public view of `user`. */

@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { parse } from "content-type";
 import type * as z from "zod";
 import { requireOneReading } from "../json/document.ts";
+import { keepDigits } from "../json/exact-numbers.ts";
 import { JsonFault } from "../json/fault.ts";
 import { Refusal } from "../refusal.ts";
 import { type BodyBudget, BodyCollector, bodyTooLarge } from "./body-collector.ts";
@@ -96,7 +97,7 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
     const message = `Request body is not valid JSON: ${error.message}`;
     throw new Refusal("invalid_body", { message, cause: error });
   }
-  const parsed = shape.safeParse(JSON.parse(body.toString()), { reportInput: true });
+  const parsed = shape.safeParse(JSON.parse(body.toString(), keepDigits), { reportInput: true });
   if (parsed.success) return parsed.data;
   const message = `Invalid request body: ${describe(parsed.error.issues)}`;
   throw new Refusal("invalid_body", { message });

@@ -1,4 +1,5 @@
 import { isExternalUsername, isUsername } from "../access/identifiers.ts";
+import { tablePattern } from "../access/limit-fields.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
@@ -24,6 +25,19 @@ export function tableParameter(exchange: Exchange): string {
   const name = decode(exchange.routed.parameters.table ?? "");
   if (name !== undefined && isPlainName(name)) return name;
   throw new Refusal("schema_not_found");
+}
+
+/**
+ * The path's `<table or pattern>`, decoded; undefined if it has none.
+ *
+ * @throws Refusal `invalid_table`
+ */
+export function entryTableParameter({ routed: { parameters } }: Exchange): string | undefined {
+  const raw = parameters.table_or_pattern;
+  if (raw === undefined) return undefined;
+  const name = decode(raw);
+  if (name !== undefined && tablePattern.test(name)) return name;
+  throw new Refusal("invalid_table");
 }
 
 /**

@@ -63,6 +63,10 @@ export function routeTable(configuration: Configuration): Route[] {
     route("/api/users/:username/password", { PUT: changePassword }),
     route("/api/access", { GET: listAccess }),
     route("/api/access/:username/:database", { PUT: putAccess, DELETE: deleteAccess }),
+    route("/api/access/:username/:database/:table_or_pattern", {
+      PUT: putAccess,
+      DELETE: deleteAccess,
+    }),
     route("/.well-known/jwks.json", { GET: jwks }),
     ...(mcp.enabled ? mcpRoutes(configuration) : []),
     route("/healthz", { GET: healthz }),

@@ -17,6 +17,7 @@ const parameters: Readonly<Record<string, Schema>> = {
   username: ref("AnyUsername"),
   database: ref("DatabaseOrEvery"),
   table: ref("PlainName"),
+  table_or_pattern: ref("TableOrPattern"),
   "*": { type: "string", description: "One segment or more." },
 };
 

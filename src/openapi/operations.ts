@@ -47,6 +47,27 @@ const oauth =
   "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
 const mcp = "Messages of the Model Context Protocol, as docs/mcp.md has them.";
 
+const entryChange = {
+  body: ref("Entry"),
+  answer: success({ access: listOf(ref("UserGrant")) }),
+  refusals: [
+    ...change,
+    ...(["invalid_username", "invalid_database", "invalid_role", "invalid_entry"] as const),
+    ...(["user_not_found", "database_case_conflict"] as const),
+    ...(["entry_narrowed", "entry_lists_tables"] as const),
+    ...lastOnes,
+  ],
+} as const;
+const entryRemoval = {
+  answer: ref("Success"),
+  refusals: [
+    ...change,
+    ...(["invalid_username", "invalid_database"] as const),
+    ...(["user_not_found", "grant_not_found", "entry_lists_tables"] as const),
+    ...lastOnes,
+  ],
+} as const;
+
 /** Every method and path that the gateway answers without `[[routes]]`. */
 export const operations: Readonly<Record<string, Operation>> = {
   "POST /login": {
@@ -173,28 +194,22 @@ export const operations: Readonly<Record<string, Operation>> = {
     refusals: administrationRefusals,
   },
   "PUT /api/access/:username/:database": {
-    summary: "Gives a role, in the place of the one that is held there.",
-    body: object({ role: ref("Role") }),
-    answer: success({ access: listOf(ref("UserGrant")) }),
-    refusals: [
-      ...change,
-      ...(["invalid_username", "invalid_database", "invalid_role"] as const),
-      ...(["user_not_found", "database_case_conflict"] as const),
-      ...(["entry_narrowed", "entry_lists_tables"] as const),
-      ...lastOnes,
-    ],
+    summary: "Gives an entry for the whole database, in the place of the one that is held there.",
+    ...entryChange,
   },
   "DELETE /api/access/:username/:database": {
-    summary: "Takes a role away.",
-    answer: ref("Success"),
-    refusals: [
-      ...change,
-      "invalid_username",
-      "invalid_database",
-      "grant_not_found",
-      "entry_lists_tables",
-      ...lastOnes,
-    ],
+    summary: "Takes the entry for the whole database away, whatever it says.",
+    ...entryRemoval,
+  },
+  "PUT /api/access/:username/:database/:table_or_pattern": {
+    summary: "The same for a table, or for the tables that a pattern fits.",
+    ...entryChange,
+    refusals: [...entryChange.refusals, "invalid_table"],
+  },
+  "DELETE /api/access/:username/:database/:table_or_pattern": {
+    summary: "Takes such an entry away.",
+    ...entryRemoval,
+    refusals: [...entryRemoval.refusals, "invalid_table"],
   },
   "GET /.well-known/jwks.json": { summary: "The keys that verify tokens.", answer: ref("JwkSet") },
   "POST /mcp": {

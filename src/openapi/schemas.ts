@@ -1,7 +1,9 @@
 /** The JSON Schemas that the interface's bodies are made of, beside those of queries. */
+import { tablePattern } from "../access/limit-fields.ts";
 import { roles } from "../access/roles.ts";
 import type { Schema } from "../query/kind.ts";
 import { plainNamePattern as plainName } from "../query/names.ts";
+import { entrySchemas } from "../schemas/access.ts";
 
 /** Where the document writes schemas once. */
 export const schemaPrefix = "#/components/schemas/";
@@ -38,7 +40,9 @@ export function listOf(items: Schema): Schema {
 
 const text: Schema = { type: "string" };
 const username = "(?!\\.{1,2}$)[A-Za-z0-9._@-]{1,64}";
-const grant = { database: ref("DatabaseOrEvery"), role: ref("Role") };
+const { role, tables, ...limits } = entrySchemas();
+const optional = Object.fromEntries(Object.entries(limits).map(([key, is]) => [`${key}?`, is]));
+const grant = { database: ref("DatabaseOrEvery"), role, "tables?": tables, ...optional };
 const freshness: Schema = { enum: ["fresh", "stale"] };
 
 /** What `/readyz` tells of, ready or not. */
@@ -115,6 +119,15 @@ export const schemas: Readonly<Record<string, Schema>> = {
     minLength: 1,
     maxLength: 254,
     pattern: "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+  },
+  TableOrPattern: {
+    type: "string",
+    pattern: tablePattern.source,
+    description: "A table, or the beginning of the names of some and `*`.",
+  },
+  Entry: {
+    ...object({ role, ...optional }),
+    description: "What an entry says of its place; docs/grants.md has what each key means.",
   },
   Grant: object(grant),
   UserGrant: object({ username: ref("AnyUsername"), ...grant }),

@@ -5,10 +5,11 @@ import { approvable, entryRoles, tablePattern } from "../access/limit-fields.ts"
 import { passwordHashForm } from "../access/password-hash.ts";
 import type { TableName, tables } from "../access/records.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import type { Schema } from "../query/kind.ts";
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";
 
 /** Every key that a table may have, each with its schema. */
-type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number], object> };
+type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number], Schema> };
 
 const username = {
   type: "string",
@@ -43,7 +44,7 @@ const limits = {
   },
 };
 
-function listOf(items: object) {
+function listOf(items: Schema): Schema {
   return { type: "array", items, minItems: 1, uniqueItems: true };
 }
 
@@ -152,6 +153,12 @@ const properties: Properties = {
     },
   },
 };
+
+/** What an entry may say beyond whose it is and where. */
+export function entrySchemas(): Omit<Properties["acl"], "username" | "database"> {
+  const { username: _, database: __, ...entry } = properties.acl;
+  return entry;
+}
 
 const required: { readonly [T in TableName]: readonly (typeof tables)[T][number][] } = {
   users: ["username"],

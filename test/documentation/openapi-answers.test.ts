@@ -159,6 +159,38 @@ t.test("grants are given and taken as the document says", async (t) => {
     ],
     { at: "/api/access/bob/side" },
   );
+  const limits = { max_rows: 5, max_changes: 1, expires: "2126-12-24T18:00:00+01:00" };
+  const columns = { columns: ["id", "tenant"], writable_columns: ["id"], require_where: ["id"] };
+  const filters = [
+    { column: "tenant", cmp: "=", value: "@tenant" },
+    { column: "id", cmp: "IN", value: [1, 2] },
+  ];
+  const whole = { role: "ReadWrite", ...limits, ...columns, row_filter: filters };
+  const inTable = `${grant}/{table_or_pattern}`;
+  await checkAll(
+    t,
+    [
+      [
+        `PUT ${inTable}`,
+        200,
+        { body: { ...whole, require_approval: ["DELETE"], approvers: ["bob"] } },
+      ],
+      ["GET /api/access", 200, { at: "/api/access" }],
+      ["GET /api/users", 200, { at: "/api/users" }],
+      ["GET /api/me", 200, { at: "/api/me", token: bob }],
+      [`PUT ${inTable}`, "entry_narrowed", { body: { role: "ReadOnly" } }],
+      [`PUT ${inTable}`, "invalid_role", { body: { role: "Root" } }],
+      [`PUT ${inTable}`, "invalid_body", { body: { ...whole, tables: ["t"] } }],
+      [`PUT ${inTable}`, "invalid_entry", { body: { ...whole, max_rows: 0 } }],
+      [`PUT ${inTable}`, "invalid_entry", { body: { ...whole, row_filter: [] } }],
+      [`PUT ${inTable}`, "invalid_table", { at: "/api/access/bob/side/a.b", body: whole }],
+      [`DELETE ${inTable}`, 200],
+      [`DELETE ${inTable}`, "grant_not_found"],
+      [`DELETE ${inTable}`, "invalid_table", { at: "/api/access/bob/side/*" }],
+      [`PUT ${grant}`, 200, { at: "/api/access/bob/main", body: whole }],
+    ],
+    { at: "/api/access/bob/side/customer_*" },
+  );
 });
 
 t.test("what is refused of a query, the document refuses too, and knows the codes", async (t) => {

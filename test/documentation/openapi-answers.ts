@@ -17,7 +17,14 @@ export type Case = readonly [route: string, expected: number | string, sent?: Se
 
 /** Refusals of a body for what it says by itself, so that its schema must refuse it too. */
 const badBodies: ReadonlySet<unknown> = new Set([
-  ...["invalid_body", "invalid_username", "invalid_database", "invalid_role", "invalid_email"],
+  ...[
+    "invalid_body",
+    "invalid_entry",
+    "invalid_username",
+    "invalid_database",
+    "invalid_role",
+    "invalid_email",
+  ],
   ...["password_too_short", "unknown_field", "missing_field", "several_operations"],
   ...["unknown_operation", "invalid_name", "invalid_column", "batch_size", "wrong_type"],
   ...["not_an_object", "no_operation", "not_in_batch", "invalid_type", "invalid_value"],

@@ -1,23 +1,40 @@
 import * as z from "zod";
 import { planGrant, planRevoke } from "../../access/administration.ts";
 import { maySeeGrants, requireManager } from "../../access/administration-rights.ts";
-import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
-import { accessList, type Grant, type Snapshot } from "../../access/snapshot.ts";
+import { type EntryPlace, readEntry, viewEntry } from "../../access/entry-view.ts";
+import { entryKeys } from "../../access/limit-fields.ts";
+import { EVERY_DATABASE } from "../../access/roles.ts";
+import { accessList, type Snapshot } from "../../access/snapshot.ts";
 import type { Subject } from "../../access/subject.ts";
-import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendList, sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
-import { databaseParameter, usernameParameter } from "../parameters.ts";
+import type { Exchange } from "../exchange.ts";
+import { databaseParameter, entryTableParameter, usernameParameter } from "../parameters.ts";
 import type { Endpoint } from "../route.ts";
 
-const shape = z.strictObject({ role: z.string() });
+/** An entry without its place, which the path says. */
+const shape = z.strictObject({
+  role: z.string(),
+  ...Object.fromEntries(
+    Object.keys(entryKeys)
+      .filter((key) => key !== "tables")
+      .map((key) => [key, z.unknown().optional()]),
+  ),
+});
+
+/** The place that the path names. */
+function placeOf(exchange: Exchange): EntryPlace {
+  const username = usernameParameter(exchange);
+  const database = databaseParameter(exchange, [EVERY_DATABASE]);
+  return { username, database, table: entryTableParameter(exchange) };
+}
 
 /** The grants that `actor` may see; undefined after each user. */
-function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<Grant | undefined> {
+function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
   for (const username of snapshot.grants.keys()) {
-    for (const { database, role } of accessList(snapshot, username)) {
-      if (maySeeGrants(snapshot, actor, database)) yield { username, database, role };
+    for (const entry of accessList(snapshot, username)) {
+      if (maySeeGrants(snapshot, actor, entry.database)) yield { username, ...entry };
     }
     yield undefined;
   }
@@ -35,29 +52,28 @@ export const listAccess: Endpoint = {
   },
 };
 
-/** `PUT /api/access/<u>/<database>`: gives a role, in the place of the one held there. */
+/**
+ * `PUT /api/access/<u>/<database>`, and below it `/<table or pattern>`: gives an entry, in the
+ * place of what is held there.
+ */
 export const putAccess: Endpoint = {
   authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
-    const username = usernameParameter(exchange);
-    const database = databaseParameter(exchange, [EVERY_DATABASE]);
-    const { role } = parseBody(body, shape);
-    if (!isRole(role)) throw new Refusal("invalid_role");
-    const grant = { username, database, role };
+    const place = placeOf(exchange);
+    const grant = readEntry(place, parseBody(body, shape));
     await changeAccess(gateway, exchange, (current, actor) => planGrant(current, actor, grant));
-    sendSuccess(exchange, 200, { access: [grant] });
+    sendSuccess(exchange, 200, { access: [{ username: place.username, ...viewEntry(grant) }] });
   },
 };
 
-/** `DELETE /api/access/<u>/<database>`: takes a role away. */
+/** `DELETE` of the same paths: takes away what is held there, whatever it says. */
 export const deleteAccess: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
-    const username = usernameParameter(exchange);
-    const database = databaseParameter(exchange, [EVERY_DATABASE]);
+    const { username, database, table } = placeOf(exchange);
     await changeAccess(gateway, exchange, (current, actor) =>
-      planRevoke(current, actor, username, database),
+      planRevoke(current, actor, username, database, table),
     );
     sendSuccess(exchange, 200, {});
   },

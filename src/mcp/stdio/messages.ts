@@ -28,13 +28,6 @@ export async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<B
   }
 }
 
-declare global {
-  interface JSON {
-    /** A value that `JSON.stringify` writes as this very text (ECMAScript's source text access). */
-    rawJSON(text: string): object;
-  }
-}
-
 /**
  * For `JSON.parse`: has every number written again as it was spelled. One that a double cannot
  * hold, such as an integer of 64 bits, stays its own text.
