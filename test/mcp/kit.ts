@@ -21,6 +21,7 @@ import { scan } from "../../src/query/scan.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { createSchemaSource, type SchemaSource } from "../../src/upstream/schema-source.ts";
 import { freshEngine, send } from "../engine/kit.ts";
+import type { FreshEngine } from "../engine/over-each.ts";
 
 /** The operations of the contract. */
 export const grammar = createGrammar({ extraFields: [], operations: {} });
@@ -196,6 +197,8 @@ export interface EmbeddedSettingOptions {
   readonly hasSchema?: boolean;
   /** `full` unless it says otherwise. */
   readonly level?: Level;
+  /** Over SQLite unless it says otherwise. */
+  readonly fresh?: FreshEngine;
 }
 
 /** The embedded server over a real engine, and its first caller `alice`. */
@@ -207,9 +210,10 @@ export async function openEmbedded(
     resultBytes = 1024 * 1024,
     hasSchema = true,
     level = "full",
+    fresh = freshEngine,
   }: EmbeddedSettingOptions,
 ): Promise<EmbeddedSetting> {
-  const { engine, ask } = await freshEngine(t);
+  const { engine, ask } = await fresh(t);
   const snapshot = snapshotOf(grants);
   const embedded = createEmbeddedMcp({
     grammar: level === "full" ? grammar : createGrammar({ extraFields: [], operations: {}, level }),

@@ -59,6 +59,7 @@ t.test("a tool is told of as its operation of the grammar is", async (t) => {
   t.match(toolNamed("select").annotations, { readOnlyHint: true, openWorldHint: false });
   t.match(toolNamed("insert").annotations, { readOnlyHint: false, destructiveHint: false });
   t.match(toolNamed("insert").annotations, { idempotentHint: false });
+  t.match(toolNamed("update").annotations, { destructiveHint: true, idempotentHint: false });
   t.match(toolNamed("delete").annotations, { readOnlyHint: false, destructiveHint: true });
 });
 

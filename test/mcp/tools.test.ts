@@ -1,5 +1,6 @@
 /** The tools beyond single operations: pages, counts, batches, previews, and what is shown of them. */
 import t, { type Test } from "tap";
+import { overEach } from "../engine/over-each.ts";
 import { type AnyClient, connectStateless } from "./clients.ts";
 import { openEmbedded } from "./kit.ts";
 
@@ -222,6 +223,15 @@ t.test("what is too large to be shown was done all the same, and the result says
   });
   t.same((await mcp.call("count", fromOrders)).structured, { count: 500 });
   const where = { column: "id", cmp: "<", value: 100 };
+  const above = { column: "id", cmp: ">=", value: 100 };
+  const previewed = await mcp.call("preview", { Delete: { ...ofOrders, where: null } });
+  t.match(previewed.structured, { affected: 500, truncated: true });
+  const wide = { ...ofOrders, set: { region: "s".repeat(600) }, where: above };
+  t.match((await mcp.call("preview", { Update: wide })).structured, {
+    message: "Nothing is kept; the rows are too large to be shown",
+    affected: 400,
+    truncated: true,
+  });
   const deleted = await mcp.call("delete", { ...ofOrders, where, returning: ["*"] });
   t.match(deleted.structured, { affected: 100, truncated: undefined });
   const text = JSON.parse(deleted.text);
@@ -282,5 +292,35 @@ t.test("what is refused names what would be right", async (t) => {
   ];
   for (const [tool, args, text] of cases) {
     t.match(await mcp.call(tool, args), { isError: true, text }, `${tool} ${JSON.stringify(args)}`);
+  }
+});
+
+overEach("pages of every type go on by what the last row holds", async (t, fresh) => {
+  const { endpoint, ask } = await openEmbedded(t, { grants, rowLimit: 2, fresh });
+  const types = ["numeric(10,2)", "double", "timestamp", "date", "bool", "bigint", "varchar(9)"];
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    ...types.map((type, at) => ({ name: `c${at}`, type })),
+  ];
+  await ask({ CreateTable: { ...ofOrders, columns } });
+  const rowOf = (n: number) => ({
+    ...{ c0: n / 4, c1: n / 3, c2: `2026-01-02T03:04:0${n}Z`, c3: `2026-01-0${1 + n}` },
+    ...{ c4: n > 2, c5: `900719925474199${n}`, c6: n === 3 ? null : `"${n}'` },
+  });
+  const values = [0, 1, 2, 3, 4].map((n) => ({ id: n, ...rowOf(n) }));
+  t.match(await ask({ Insert: { ...ofOrders, values } }), { status: 200 });
+  const mcp = await connectStateless(t, endpoint.url);
+  for (const [at, type] of types.entries()) {
+    const order_by = [{ column: `c${at}`, direction: "DESC" }, { column: "id" }];
+    const ids: unknown[] = [];
+    let cursor: object | undefined = {};
+    while (cursor !== undefined) {
+      const page = { ...fromOrders, columns: ["*"], order_by, ...cursor };
+      const { structured = {}, isError, text } = await mcp.call("select", page);
+      if (isError) t.fail(`${type}: ${text}`);
+      for (const { id } of Object(structured.rows ?? [])) ids.push(id);
+      cursor = structured.truncated === true ? { after: structured.next_after } : undefined;
+    }
+    t.same(ids.toSorted(), [0, 1, 2, 3, 4], type);
   }
 });

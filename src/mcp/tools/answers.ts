@@ -43,7 +43,11 @@ async function readRows(answer: QueryAnswer): Promise<Rows> {
   requireSuccess(answer);
   const rows = await runCooperatively(rowsIn(answer.body, answer.isCut));
   if (rows !== undefined) return rows;
-  throw new ToolFailure("Failed: the database answered without rows that can be passed on");
+  throw withoutRows();
+}
+
+function withoutRows(): ToolFailure {
+  return new ToolFailure("Failed: the database answered without rows that can be passed on");
 }
 
 /** The rows of an answer, as far as they fit. @throws ToolFailure */
@@ -54,7 +58,8 @@ export async function rowsOf(answer: QueryAnswer, limits: PageLimits): Promise<T
 /** The number that an answer of one row has under a name. @throws ToolFailure */
 export async function countResult(answer: QueryAnswer, name: string): Promise<ToolResult> {
   const { rows } = await readRows(answer);
-  const count = parsedObject(rows[0] ?? Buffer.from("{}"))[name];
+  const count = rows[0] && parsedObject(rows[0])[name];
+  if (typeof count !== "number") throw withoutRows();
   return resultOf({ count });
 }
 
@@ -104,8 +109,9 @@ function resultWith(said: object, lists: Lists, bytes: number): ToolResult {
 const beginning = /^\s*\{"status":"success",(?:"message":("(?:[^"\\]|\\.)*"),)?"affected":(\d+),/;
 
 /** What was done, of an answer that is too large for its rows to be shown. */
-function cutResult(body: Buffer): ToolResult {
-  const [, message = '"Done"', affected] = beginning.exec(body.toString("utf8", 0, 512)) ?? [];
+function cutResult(body: Buffer, done: string): ToolResult {
+  const [, message = JSON.stringify(done), affected] =
+    beginning.exec(body.toString("utf8", 0, 512)) ?? [];
   return resultOf({
     message: `${JSON.parse(message)}; the rows are too large to be shown`,
     ...(affected === undefined ? {} : { affected: Number(affected) }),
@@ -113,11 +119,16 @@ function cutResult(body: Buffer): ToolResult {
   });
 }
 
-/** What an answer says was done, and the rows that it shows. @throws ToolFailure */
-export function changeOf(answer: QueryAnswer, bytes: number): ToolResult {
+/**
+ * What an answer says was done, and the rows that it shows.
+ *
+ * @param done what was done, where the answer does not say it
+ * @throws ToolFailure
+ */
+export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
   const { body, isCut } = answer;
-  if (isCut) return cutResult(body);
+  if (isCut) return cutResult(body, done);
   const found = parsedObject(body);
   const { message, affected } = found;
   const lists = Object.entries(rowNames).flatMap(([key, name]) => {
@@ -127,7 +138,7 @@ export function changeOf(answer: QueryAnswer, bytes: number): ToolResult {
   const shown = Math.max(...lists.map(([, rows]) => rows.length));
   const isMore = typeof affected === "number" && lists.length > 0 && affected > shown;
   const said = {
-    ...(typeof message === "string" ? { message } : lists.length === 0 ? { message: "Done" } : {}),
+    ...(typeof message === "string" ? { message } : lists.length === 0 ? { message: done } : {}),
     ...(typeof affected === "number" ? { affected } : {}),
     ...(isMore ? { truncated: true } : {}),
   };
@@ -140,7 +151,7 @@ export function batchResult(
   { most, bytes }: { readonly most: number; readonly bytes: number },
 ): ToolResult {
   requireSuccess(answer);
-  if (answer.isCut) return cutResult(answer.body);
+  if (answer.isCut) return cutResult(answer.body, "Done");
   const { data } = parsedObject(answer.body);
   const elements: readonly unknown[] = Array.isArray(data) ? data : [];
   const isLong = (element: unknown) => Array.isArray(element) && element.length > most;

@@ -1,6 +1,6 @@
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
 import type { Grammar } from "../../query/grammar.ts";
-import type { Level, Schema } from "../../query/kind.ts";
+import { fieldsAt, type Level, type Schema } from "../../query/kind.ts";
 import {
   configuredFields,
   definitions,
@@ -48,6 +48,8 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
   const { title, description, effect, fields } = definitions[operation];
   const reads = effect === "reads";
   const name = toolNameOf(operation);
+  // What is added to a number is added again by another call.
+  const isAdding = "add" in fieldsAt(fields, level);
   return {
     operation,
     reads,
@@ -57,7 +59,7 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
     permissions: permissionsOfAll(definitions[operation]),
     inputSchema: { ...inputSchema(fields, level), examples: [exampleOf(name, level)] },
     outputSchema: reads ? rowsSchema(level) : undefined,
-    annotations: annotationsOf(effect),
+    annotations: { ...annotationsOf(effect), ...(isAdding ? { idempotentHint: false } : {}) },
   };
 }
 

@@ -65,7 +65,9 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
       const { ask, rowLimit, resultBytes, grammar } = context;
       const options = { signal, largest: resultBytes };
       if (!reads) {
-        return changeOf(await ask(principal, queryOf(operation, args), options), resultBytes);
+        const answer = await ask(principal, queryOf(operation, args), options);
+        const isKept = definitions[operation].effect !== "previews";
+        return changeOf(answer, resultBytes, isKept ? "Done" : "Nothing is kept");
       }
       const { query, most } = withRowLimit(args, found.get("limit"), rowLimit);
       const answer = await ask(principal, queryOf(operation, ...query), options);
