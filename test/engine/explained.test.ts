@@ -22,7 +22,10 @@ overEach("a refusal names element, row, column and the form that is allowed", as
   const rows = (bad: object) => ({ Insert: { ...users, values: [{ id: 1 }, { id: 2, ...bad }] } });
 
   const forms: [bad: object, message: RegExp][] = [
-    [{ age: "old" }, /^values\[1\]: Column "age" \(.+\) .* this string; allowed: a whole number$/],
+    [
+      { age: "old" },
+      /^values\[1\]: Column "age" \(.+\) .* this string; allowed: a whole number of 64 bits$/,
+    ],
     [{ score: "x" }, /^values\[1\]: Column "score" \(.+\) .*; allowed: a number$/],
     [{ active: "x" }, /^values\[1\]: Column "active" \(.+\) .*; allowed: true or false$/],
     [{ data: "?" }, /^values\[1\]: Column "data" \(.+\) .*; allowed: bytes as base64 text$/],
@@ -34,7 +37,7 @@ overEach("a refusal names element, row, column and the form that is allowed", as
     /^Batch\[0\]: values\[1\]: Column "age" /,
   );
   const set = { Update: { ...users, set: { age: "old" }, where: null } };
-  t.match(await messageOf(set), /^Column "age" .*; allowed: a whole number$/);
+  t.match(await messageOf(set), /^Column "age" .*; allowed: a whole number of 64 bits$/);
   const where = (cmp: string, value: unknown) => ({
     Select: { ...all, where: { column: "age", cmp, value } },
   });

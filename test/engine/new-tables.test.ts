@@ -68,7 +68,7 @@ overEach("a default that the column does not take is refused", async (t, freshEn
     [
       { type: "int", default: "x" },
       "invalid_value",
-      /^Column "cell" \(int\) .*; allowed: a whole number$/,
+      /^Column "cell" \(int\) .*; allowed: a whole number of 64 bits$/,
     ],
     [{ type: "int", default: 1.5 }, "invalid_value"],
     [{ type: "text", default: 7 }, "invalid_value", /allowed: text$/],
