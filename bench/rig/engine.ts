@@ -13,8 +13,9 @@ const loginShape = z.object({ token: z.string() });
 export async function startAdapter(
   url: string,
   directory: string,
+  name = "engine",
 ): Promise<{ readonly program: Program; readonly address: string }> {
-  const home = makeHome(directory, "engine");
+  const home = makeHome(directory, name);
   const flags = [program, "engine", "--url", url, "--listen", `unix:${home}/engine.sock`];
   const running = new Program(process.execPath, flags, undefined, cleanEnvironment(home));
   return { program: running, address: await running.printed(/"address":"([^"]+)"/) };

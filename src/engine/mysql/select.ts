@@ -8,7 +8,13 @@ import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
 import { RowWriter } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import {
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tablesOf,
+} from "../sql/select.ts";
 import { unsigned } from "./codecs.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
 import type { MysqlPlace } from "./session.ts";
@@ -81,20 +87,29 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
  * @throws EngineRefusal for unknown tables and columns and for unfit values
  */
 export async function select(place: MysqlPlace, query: Select, output: RowOutput): Promise<void> {
+  const { columns, statements } = await planOf(place, query);
+  const rows = new RowWriter(columns, output);
+  for (const statement of statements(() => rows.count)) {
+    for await (const row of place.session.stream(statement)) {
+      rows.write(row);
+      if (output.backlog !== undefined) await output.backlog;
+    }
+  }
+  rows.end();
+}
+
+/**
+ * How a Select is carried out.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+export async function planOf(place: MysqlPlace, query: Select): Promise<SelectPlan<MysqlKind>> {
   const tables: SelectedTable<MysqlKind>[] = [];
   for (const name of tablesOf(query)) {
     const table = await readTable(place, name);
-    const keys = keysSql(place.schema, name);
-    tables.push(query.after === undefined ? table : await withKeys(place.session, table, keys));
+    tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
   }
-  const dialect = dialectOf(place.session.server.collation);
-  const { columns, statement } = planSelect(place.schema, tables, query, dialect);
-  const rows = new RowWriter(columns, output);
-  for await (const row of place.session.stream(statement)) {
-    rows.write(row);
-    if (output.backlog !== undefined) await output.backlog;
-  }
-  rows.end();
+  return planSelect(place.schema, tables, query, dialectOf(place.session.server.collation));
 }
 
 function countOf(count: number | bigint): unknown {

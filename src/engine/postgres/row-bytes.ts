@@ -29,7 +29,8 @@ export class RowBytes {
   readonly #separator: Buffer;
   readonly #end: Buffer;
   readonly #absent: Buffer;
-  #hasRows = false;
+  /** Rows that were written. */
+  count = 0;
 
   constructor(columns: readonly ColumnReference<Column<PostgresKind>>[], output: RowOutput) {
     this.#layout = layoutOf(columns, output.form);
@@ -51,9 +52,9 @@ export class RowBytes {
    */
   write(message: Buffer, start: number, end: number): void {
     const writer = this.#writer;
-    if (this.#hasRows) this.#put(this.#separator);
+    if (this.count > 0) this.#put(this.#separator);
     else writer.text(this.#layout.head);
-    this.#hasRows = true;
+    this.count += 1;
     if (message.readInt16BE(start) !== this.#cells.length)
       throw new Error("A row of other columns");
     let at = start + 2;
@@ -85,7 +86,7 @@ export class RowBytes {
   /** Writes what follows the last row. */
   end(): void {
     const { head, tail } = this.#layout;
-    this.#writer.text(this.#hasRows ? tail : head + tail);
+    this.#writer.text(this.count > 0 ? tail : head + tail);
     this.flush();
   }
 

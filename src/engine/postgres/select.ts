@@ -7,7 +7,13 @@ import type { RowOutput } from "../row-output.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import {
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tablesOf,
+} from "../sql/select.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import { RowBytes } from "./row-bytes.ts";
 import type { PostgresPlace } from "./session.ts";
@@ -48,6 +54,8 @@ const aggregates: AggregateDialect<PostgresKind> = {
 const dialect: SelectDialect<PostgresKind> = {
   aggregates,
   comparesRows: true,
+  // After `=` the primary key would have the order too, and be read on for rows that have the value.
+  equalFirst: (column, value) => sql`${column} = any(array[${value}])`,
   order(column, direction, hasNulls) {
     if (direction === "DESC") return sql`${column} desc${hasNulls ? sql` nulls last` : sql``}`;
     return sql`${column} asc${hasNulls ? sql` nulls first` : sql``}`;
@@ -66,16 +74,29 @@ export async function select(
   query: Select,
   output: RowOutput,
 ): Promise<void> {
+  const { columns, statements } = await planOf(place, query);
+  const rows = new RowBytes(columns, output);
+  for (const statement of statements(() => rows.count)) {
+    await place.session.stream(statement, rows, output);
+  }
+  rows.end();
+}
+
+/**
+ * How a Select is carried out.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+export async function planOf(
+  place: PostgresPlace,
+  query: Select,
+): Promise<SelectPlan<PostgresKind>> {
   const tables: SelectedTable<PostgresKind>[] = [];
   for (const name of tablesOf(query)) {
     const table = await readTable(place, name);
-    const keys = keysSql(place.schema, name);
-    tables.push(query.after === undefined ? table : await withKeys(place.session, table, keys));
+    tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
   }
-  const { columns, statement } = planSelect(place.schema, tables, query, dialect);
-  const rows = new RowBytes(columns, output);
-  await place.session.stream(statement, rows, output);
-  rows.end();
+  return planSelect(place.schema, tables, query, dialect);
 }
 
 function limitSql(limit: number | undefined): Fragment {

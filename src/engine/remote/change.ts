@@ -1,4 +1,4 @@
-import type { Operation } from "../../query/operation-types.ts";
+import type { Operation, Select } from "../../query/operation-types.ts";
 import { parseCell } from "../parse.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
@@ -66,12 +66,23 @@ export function boundAgain<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
   return comparedValue(column, parseCell(column.kind.encode(raw)));
 }
 
-/** A table that is read, with what tells its rows apart; `keys` asks for its unique keys. */
+/**
+ * A table that is read, for a page with what tells its rows apart. `keys` asks for its unique keys, which
+ * it does not take to know where the order holds the primary key.
+ */
 export async function withKeys<Raw, Kind extends ColumnKind>(
   session: Answering<Raw>,
-  { name, columns }: Table<RemoteColumn & Column<Kind>>,
+  table: Table<RemoteColumn & Column<Kind>>,
+  { after, order_by = [] }: Select,
   keys: Fragment,
 ): Promise<SelectedTable<Kind>> {
-  const unique = await takeIn(session, readKeys(keys));
-  return { name, columns, keys: tableKeysOf([...columns.values()], unique) };
+  if (after === undefined) return table;
+  const { name } = table;
+  const columns = [...table.columns.values()];
+  const { primary } = tableKeysOf(columns, []);
+  const ordered = new Set([order_by].flat().map(({ column }) => column));
+  const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);
+  const isTold = primary.length > 0 && primary.every(isOrdered);
+  const unique = isTold ? [] : await takeIn(session, readKeys(keys));
+  return { name, columns: table.columns, keys: tableKeysOf(columns, unique) };
 }

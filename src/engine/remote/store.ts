@@ -1,5 +1,6 @@
 import type { Logger } from "pino";
-import type { OperationFields } from "../../query/operations.ts";
+import type { Operation } from "../../query/operation-types.ts";
+import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -9,7 +10,7 @@ import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
 import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/operations.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
-import type { Dialect } from "./dialect.ts";
+import type { Dialect, Mode } from "./dialect.ts";
 import { refused } from "./failures.ts";
 import { type HealthCheck, Reachability } from "./health-check.ts";
 import { performAll, performPreview, placeOf, read, type Work } from "./operations.ts";
@@ -73,7 +74,7 @@ export class RemoteStore<Leased extends Session> implements Store {
     const [operation] = parseBodyExactly(body).operations.filter(isReading);
     if (operation === undefined) throw new Error("Rows were asked for of no Select");
     const { database } = operation.fields;
-    const conditions = { mode: "read only", database, stream } as const;
+    const conditions = { mode: modeOf(operation), database, stream };
     await this.#streamSlots.hold(signal, () =>
       this.#hold(signal, () =>
         this.#transactions.run(conditions, signal, async (session) => {
@@ -194,7 +195,7 @@ export class RemoteStore<Leased extends Session> implements Store {
     const onlyReads = operations.every(isReading);
     // A Batch sees one state throughout, as if no other query ran beside it.
     if (isBatch) return { mode: onlyReads ? "snapshot, read only" : "serializable", database };
-    if (onlyReads) return { mode: "read only", database };
+    if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
     const readsBehind = this.#dialect.readsBehind && operations.some(returnsRows);
     return { mode: readsBehind ? "serializable" : "read committed", database };
   }
@@ -205,4 +206,11 @@ export class RemoteStore<Leased extends Session> implements Store {
     if (table === undefined) return { tables: await this.#dialect.listTables(place) };
     return this.#dialect.describeTable(place, table);
   }
+}
+
+/** A page may take several statements, which are to see one state. */
+function modeOf({ fields }: Operation<ReadingName>): Mode {
+  return fields.after !== undefined && fields.after.length > 1
+    ? "snapshot, read only"
+    : "read only";
 }

@@ -65,25 +65,41 @@ export function requireUniqueOrder(
   }
 }
 
+/** How a database finds pages by an index. */
+export interface PageDialect {
+  /** Whether it does so for `(a, b) > (1, 2)`; one that does not finds several ranges under `or`. */
+  readonly comparesRows: boolean;
+  /** That the first column equals a value, where `=` would have the database order by the others alone. */
+  equalFirst?(column: Fragment, value: unknown): Fragment;
+}
+
 /**
- * The condition that a row comes after the one with these values. Null is the smallest value.
+ * The conditions that rows come after the one with these values, null being the smallest. Each is a
+ * range of an index of the columns, and the rows of each come before those of the next.
  *
  * @throws EngineRefusal `invalid_value` for a value that does not fit its column
- *
- * @param comparesRows whether the database finds `(a, b) > (1, 2)` by an index
  */
-export function afterSql(
+export function rangesAfter(
   terms: readonly OrderTerm[],
   values: readonly CellValue[],
-  comparesRows: boolean,
-): Fragment {
+  dialect: PageDialect,
+): Fragment[] {
   const directions = new Set(terms.map(({ direction }) => direction));
   const isPlain =
     directions.size === 1 && terms.every(({ hasNulls }, at) => !hasNulls && values[at] !== null);
-  if (comparesRows && isPlain) return rowComparison(terms, values);
-  const bound = comparesRows ? boundSql(terms[0], values[0] ?? null) : undefined;
-  const chain = laterSql(terms, values, 0);
-  return bound === undefined ? chain : sql`(${bound} and ${chain})`;
+  if (dialect.comparesRows && isPlain) return [rowComparison(terms, values)];
+  const ranges = terms.map((last, at) => {
+    const equal = terms.slice(0, at).map((term, place) => {
+      return equalSql(term, values[place] ?? null, place === 0 ? dialect.equalFirst : undefined);
+    });
+    return beyondSql(last, values[at] ?? null).map(
+      (beyond) => sql`(${sql.join([...equal, beyond], sql` and `)})`,
+    );
+  });
+  // Rows that are equal in more of the columns come first.
+  const inOrder = ranges.toReversed().flat();
+  if (inOrder.length === 0) return [sql`false`];
+  return dialect.comparesRows ? inOrder : [sql`(${sql.join(inOrder, sql` or `)})`];
 }
 
 function rowComparison(terms: readonly OrderTerm[], values: readonly CellValue[]): Fragment {
@@ -95,35 +111,21 @@ function rowComparison(terms: readonly OrderTerm[], values: readonly CellValue[]
   return sql`(${sql.join(columns)}) ${operator} (${sql.join(compared)})`;
 }
 
-/** Where the first column begins, said alone, so that an index of it is used whatever follows. */
-function boundSql(term: OrderTerm | undefined, value: CellValue): Fragment | undefined {
-  if (term === undefined || value === null) return undefined;
-  const { reference, direction, hasNulls } = term;
-  if (direction === "DESC" && hasNulls) return undefined;
-  const operator = direction === "DESC" ? sql`<=` : sql`>=`;
-  return sql`${columnSql(reference)} ${operator} ${comparedValue(reference.column, value)}`;
-}
-
-/** Later in the column at an index, or equal in it and later in those that follow. */
-function laterSql(terms: readonly OrderTerm[], values: readonly CellValue[], at: number): Fragment {
-  const term = terms[at];
-  if (term === undefined) return sql`false`;
-  const value = values[at] ?? null;
-  const beyond = beyondSql(term, value);
-  if (at === terms.length - 1) return beyond;
-  const column = columnSql(term.reference);
-  const equal =
-    value === null
-      ? sql`${column} is null`
-      : sql`${column} = ${comparedValue(term.reference.column, value)}`;
-  return sql`(${beyond} or (${equal} and ${laterSql(terms, values, at + 1)}))`;
-}
-
-function beyondSql({ reference, direction, hasNulls }: OrderTerm, value: CellValue): Fragment {
+function equalSql(
+  { reference }: OrderTerm,
+  value: CellValue,
+  equal: PageDialect["equalFirst"] = (column, compared) => sql`${column} = ${compared}`,
+): Fragment {
   const column = columnSql(reference);
-  if (value === null) return direction === "DESC" ? sql`false` : sql`${column} is not null`;
+  if (value === null) return sql`${column} is null`;
+  return equal(column, comparedValue(reference.column, value));
+}
+
+/** The ranges of a column behind a value, in their order. */
+function beyondSql({ reference, direction, hasNulls }: OrderTerm, value: CellValue): Fragment[] {
+  const column = columnSql(reference);
+  if (value === null) return direction === "DESC" ? [] : [sql`${column} is not null`];
   const compared = comparedValue(reference.column, value);
-  if (direction === "ASC") return sql`${column} > ${compared}`;
-  if (!hasNulls) return sql`${column} < ${compared}`;
-  return sql`(${column} < ${compared} or ${column} is null)`;
+  if (direction === "ASC") return [sql`${column} > ${compared}`];
+  return [sql`${column} < ${compared}`, ...(hasNulls ? [sql`${column} is null`] : [])];
 }

@@ -90,23 +90,24 @@ export class RowWriter<Raw> {
   readonly #layout: RowLayout;
   readonly #encode: (row: Readonly<Record<number, Raw | null>>) => string;
   readonly #output: RowOutput;
-  #lead: string;
+  /** Rows that were written. */
+  count = 0;
 
   constructor(columns: readonly Encoding<Raw>[], output: RowOutput) {
     this.#layout = layoutOf(columns, output.form);
     this.#encode = createRowEncoder(columns, this.#layout);
     this.#output = output;
-    this.#lead = this.#layout.head;
   }
 
   write(row: Readonly<Record<number, Raw | null>>): void {
     // Nothing is written before the first row, so that what fails before it is answered as an error.
-    this.#output.write(this.#lead + this.#encode(row));
-    this.#lead = this.#layout.separator;
+    const { head, separator } = this.#layout;
+    this.#output.write((this.count === 0 ? head : separator) + this.#encode(row));
+    this.count += 1;
   }
 
   end(): void {
     const { head, tail } = this.#layout;
-    this.#output.write((this.#lead === head ? head : "") + tail);
+    this.#output.write((this.count === 0 ? head : "") + tail);
   }
 }

@@ -1,7 +1,13 @@
 import { sql } from "kysely";
 import type { Join, Order, Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { afterSql, type OrderTerm, requireUniqueOrder, type TableKeys } from "./after.ts";
+import {
+  type OrderTerm,
+  type PageDialect,
+  rangesAfter,
+  requireUniqueOrder,
+  type TableKeys,
+} from "./after.ts";
 import { type AggregateDialect, type Aliases, aliasesOf } from "./aggregates.ts";
 import { conditionSql, whereSql } from "./conditions.ts";
 import type { Fragment } from "./fragment.ts";
@@ -17,10 +23,8 @@ import {
 } from "./scope.ts";
 
 /** What a Select says differently from one database to the next. */
-export interface SelectDialect<Kind extends ColumnKind> {
+export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
-  /** Whether the database finds `(a, b) > (1, 2)` by an index. */
-  readonly comparesRows: boolean;
   /** The words that order by a column, nulls before everything else. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   /** The clause that cuts the rows; one of the two at least is there. */
@@ -34,10 +38,14 @@ export interface SelectedTable<Kind extends ColumnKind> {
   readonly keys?: TableKeys;
 }
 
-/** A Select as one statement, and the columns of its rows. */
+/** How a Select is carried out, and the columns of its rows. */
 export interface SelectPlan<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
-  readonly statement: Fragment;
+  /**
+   * The statements that have the rows, one behind the other: several for a page that no single range
+   * of an index has. `found` tells how many rows those before have had.
+   */
+  statements(found: () => number): Iterable<Fragment>;
 }
 
 const joinTypes = {
@@ -64,7 +72,7 @@ export function tablesOf(query: Select): string[] {
 }
 
 /**
- * The statement of a Select whose tables are in `schema`.
+ * How to carry out a Select whose tables are in `schema`.
  *
  * @throws EngineRefusal for unknown columns, unfit values and an order that pages would lose rows in
  */
@@ -84,19 +92,31 @@ export function planSelect<Kind extends ColumnKind>(
       : selectedColumns<Column<Kind>>(tables, query.columns ?? []);
   const terms = orderTerms(tables, query, aliases);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
-  const isCut = limit !== undefined || offset !== undefined;
-  const parts = [
+  const head = [
     query.distinct === true ? sql`select distinct` : sql`select`,
     sql.join(columns.map(columnSql)),
     sql`from ${sql.id(schema, query.from)}`,
     ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
-    whereSqlOf(tables, query, terms, dialect),
+  ];
+  const tail = [
     ...(grouped.length === 0 ? [] : [sql`group by ${sql.join(grouped.map(columnSql))}`]),
     ...havingSql(query, (name) => aliases.get(name) ?? resolve(name)),
     ...orderSql(terms, dialect),
-    ...(isCut ? [dialect.limit(limit, offset)] : []),
   ];
-  return { columns, statement: sql.join(parts, sql` `) };
+  const conditions = conditionsOf(tables, query, terms, dialect);
+  return {
+    columns,
+    *statements(found) {
+      for (const condition of conditions) {
+        const left = limit === undefined ? undefined : limit - found();
+        // A limit of nothing still has the database judge the statement.
+        if (left !== undefined && left <= 0 && limit !== 0) return;
+        const isCut = left !== undefined || offset !== undefined;
+        const cut = isCut ? [dialect.limit(left, offset)] : [];
+        yield sql.join([...head, condition, ...tail, ...cut], sql` `);
+      }
+    },
+  };
 }
 
 function joinSql(schema: string, scope: Scope, join: Join): Fragment {
@@ -141,13 +161,14 @@ function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnRe
   );
 }
 
-function whereSqlOf<Kind extends ColumnKind>(
+/** The `where` clause of each statement, in the order of the rows: several for a page alone. */
+function conditionsOf<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   { where, after }: Select,
   terms: readonly OrderTerm[],
-  { comparesRows }: SelectDialect<Kind>,
-): Fragment {
-  if (after === undefined) return whereSql(tables, where);
+  dialect: SelectDialect<Kind>,
+): readonly Fragment[] {
+  if (after === undefined) return [whereSql(tables, where)];
   const keys = tables.flatMap(({ name, keys }) =>
     keys === undefined ? [] : [[name, keys] as const],
   );
@@ -155,9 +176,10 @@ function whereSqlOf<Kind extends ColumnKind>(
   if (terms.length !== after.length) {
     throw new EngineRefusal("invalid_value", "With after, order_by names each column once");
   }
-  const page = afterSql(terms, after, comparesRows);
-  if (where === undefined || where === null) return sql`where ${page}`;
-  return sql`where ${conditionSql(columnsOf(tables), where)} and ${page}`;
+  const ranges = rangesAfter(terms, after, dialect);
+  if (where === undefined || where === null) return ranges.map((range) => sql`where ${range}`);
+  const wanted = conditionSql(columnsOf(tables), where);
+  return ranges.map((range) => sql`where ${wanted} and ${range}`);
 }
 
 function havingSql<Kind extends ColumnKind>(

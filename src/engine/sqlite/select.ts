@@ -6,7 +6,13 @@ import type { RowOutput } from "../row-output.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { RowWriter } from "../sql/encode.ts";
-import { planSelect, type SelectDialect, type SelectedTable, tablesOf } from "../sql/select.ts";
+import {
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tablesOf,
+} from "../sql/select.ts";
 import { readKeys } from "../sql/target.ts";
 import { take } from "./change.ts";
 import { encodeStored, kindOf, type SqliteKind } from "./kinds.ts";
@@ -76,14 +82,25 @@ const dialect: SelectDialect<SqliteKind> = {
  * @throws EngineRefusal for unknown tables and columns and for unfit values
  */
 export function select(handle: DatabaseHandle, query: Select, output: RowOutput): void {
+  const { columns, statements } = planOf(handle, query);
+  const writer = new RowWriter(columns, output);
+  for (const statement of statements(() => writer.count)) {
+    for (const row of rows(handle.connection, statement)) writer.write(row);
+  }
+  writer.end();
+}
+
+/**
+ * How a Select is carried out.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+export function planOf(handle: DatabaseHandle, query: Select): SelectPlan<SqliteKind> {
   const tables = tablesOf(query).map((name): SelectedTable<SqliteKind> => {
     const table = readTable(handle, name);
     return query.after === undefined ? table : withKeys(handle, table);
   });
-  const { columns, statement } = planSelect(handle.schema, tables, query, dialect);
-  const writer = new RowWriter(columns, output);
-  for (const row of rows(handle.connection, statement)) writer.write(row);
-  writer.end();
+  return planSelect(handle.schema, tables, query, dialect);
 }
 
 /** What tells the rows of a table apart, and which of its columns hold no null. */

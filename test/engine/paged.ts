@@ -1,0 +1,173 @@
+/** A table of many rows with indexes for pages, in each database, and what its plans for pages are. */
+import { sql } from "kysely";
+import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
+import { MysqlConnection } from "../../src/engine/mysql/connection.ts";
+import { planOf as planMysql } from "../../src/engine/mysql/select.ts";
+import { parseAddress as parsePostgres } from "../../src/engine/postgres/address.ts";
+import { PostgresConnection } from "../../src/engine/postgres/connection.ts";
+import { planOf as planPostgres } from "../../src/engine/postgres/select.ts";
+import { Databases } from "../../src/engine/sqlite/databases.ts";
+import { planOf as planSqlite } from "../../src/engine/sqlite/select.ts";
+import { rows } from "../../src/engine/sqlite/statements.ts";
+import type { Select } from "../../src/query/operation-types.ts";
+
+/** One statement of a page, as the database would carry it out. */
+export interface StatementPlan {
+  readonly words: string;
+  /** True if it reads one range of an index in its order, and nothing else. */
+  readonly isRange: boolean;
+}
+
+/** Asks for the plans of a Select on `main`. */
+export type Plans = (query: Select) => Promise<StatementPlan[]>;
+
+/** The orders that the indexes serve; `rank` may be null, and 8 regions repeat over and over. */
+export const orders = {
+  "one column": [{ column: "id" }],
+  "one column, downward": [{ column: "id", direction: "DESC" }],
+  "two columns": [{ column: "region" }, { column: "id" }],
+  "two columns, downward": [
+    { column: "region", direction: "DESC" },
+    { column: "id", direction: "DESC" },
+  ],
+  "mixed directions": [{ column: "region", direction: "DESC" }, { column: "id" }],
+  "with nulls": [{ column: "rank" }, { column: "id" }],
+  "with nulls, downward": [
+    { column: "rank", direction: "DESC" },
+    { column: "id", direction: "DESC" },
+  ],
+} as const;
+
+/** A tenth of the rows has no rank, the others have one of 4. */
+const columns = (id: string, modulo: (a: string, b: number) => string) =>
+  `${id}, case when ${modulo(id, 10)} = 0 then null else ${modulo(id, 4)} end,
+    case ${modulo(id, 8)} ${[..."hgfedcba"].map((letter, at) => `when ${at} then 'region ${letter}'`).join(" ")} end,
+    ${id} * 3`;
+const percent = (a: string, b: number) => `${a} % ${b}`;
+
+const indexes = (nulls: string) => [
+  "create index by_region on items (region, id)",
+  "create index by_region_down on items (region desc, id)",
+  `create index by_rank on items (${nulls}, id)`,
+];
+
+/** Fills `items` of `main` in a directory of SQLite files that an engine has made. */
+export function fillSqlite(directory: string, count: number): Plans {
+  const databases = new Databases(directory);
+  const handle = databases.open("main");
+  const { connection } = handle;
+  connection.exec(
+    `create table items (id bigint not null primary key, rank int, region text not null, amount int not null);
+    with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})
+      insert into items select ${columns("n", percent)} from numbers;
+    ${indexes("rank").join(";")}; analyze`,
+  );
+  return async (query) =>
+    Array.from(
+      planSqlite(handle, query).statements(() => 0),
+      (statement) => {
+        const steps = Array.from(rows(connection, sql`explain query plan ${statement}`), (row) =>
+          String(row[3]),
+        );
+        const isRange =
+          steps.length === 1 && /^SEARCH main\.items USING .*INDEX.* \(.*\)$/.test(steps[0] ?? "");
+        return { words: steps.join("; "), isRange };
+      },
+    );
+}
+
+/** What `explain (format json)` has of a step. */
+interface PostgresStep {
+  readonly "Node Type": string;
+  readonly "Index Cond"?: string;
+  readonly "Index Name"?: string;
+  readonly Filter?: string;
+  readonly Plans?: readonly PostgresStep[];
+}
+
+interface Server {
+  sql(statements: string, database: string): Promise<unknown>;
+  url(database: string): string;
+}
+
+interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+/** Fills `items` of the schema `main` in a database of a PostgreSQL server. */
+export async function fillPostgres(
+  test: Teardown,
+  server: Server,
+  database: string,
+  count: number,
+): Promise<Plans> {
+  await server.sql(
+    `create schema if not exists main; set search_path to main;
+    create table items (id bigint not null primary key, rank int, region text collate "C" not null, amount int not null);
+    insert into items select ${columns("n", percent)} from generate_series(1, ${count}) as n;
+    ${indexes("rank nulls first").join(";")}`,
+    database,
+  );
+  await server.sql("vacuum analyze main.items", database);
+  const connection = await PostgresConnection.open(parsePostgres(server.url(database)), database);
+  test.teardown(() => connection.end());
+  const { session } = connection;
+  return async (query) => {
+    const { statements } = await planPostgres({ session, database: "main", schema: "main" }, query);
+    const plans: StatementPlan[] = [];
+    for (const statement of statements(() => 0)) {
+      const [[json = ""] = []] = await session.rows(
+        sql`explain (format json, costs off) ${statement}`,
+      );
+      const [{ Plan: first }]: [{ Plan: PostgresStep }] = JSON.parse(json ?? "");
+      const all = [first, ...(first.Plans ?? []).flatMap((step) => [step, ...(step.Plans ?? [])])];
+      const words = all.map((step) =>
+        [
+          step["Node Type"],
+          step["Index Name"],
+          step["Index Cond"],
+          step.Filter && `Filter ${step.Filter}`,
+        ]
+          .filter((part) => part !== undefined)
+          .join(" "),
+      );
+      const isRange =
+        words.length === 2 &&
+        /^Limit; Index (Only )?Scan \w+ \((?!.*Filter)/.test(words.join("; "));
+      plans.push({ words: words.join("; "), isRange });
+    }
+    return plans;
+  };
+}
+
+/** Fills `items` of the database `main` of a MySQL server. */
+export async function fillMysql(
+  test: Teardown,
+  server: { sql(...statements: string[]): Promise<unknown>; readonly url: string },
+  count: number,
+): Promise<Plans> {
+  await server.sql(
+    "create database if not exists main",
+    "use main",
+    "create table items (id bigint not null primary key, `rank` int, region varchar(20) collate utf8mb4_bin not null, amount int not null)",
+    `insert into items select ${columns("seq", percent)} from seq_1_to_${count}`,
+    ...indexes("`rank`"),
+    "analyze table items",
+  );
+  const connection = await MysqlConnection.open(parseMysql(server.url), 30_000);
+  test.teardown(() => connection.end());
+  const { session } = connection;
+  return async (query) => {
+    const { statements } = await planMysql({ session, database: "main", schema: "main" }, query);
+    const plans: StatementPlan[] = [];
+    for (const statement of statements(() => 0)) {
+      const found = await session.rows(sql`explain ${statement}`);
+      const words = found.map((row) => [row[3], row[5], row[9]].map(String).join(" "));
+      const isRange =
+        words.length === 1 &&
+        /^(range|ref) (?!null)(?!.*(filesort|temporary))/.test(words[0] ?? "");
+      plans.push({ words: words.join("; "), isRange });
+    }
+    return plans;
+  };
+}
