@@ -90,6 +90,7 @@ const table = {
     "Content-Type must be application/json in UTF-8, without a Content-Encoding",
   ],
   too_many_attempts: [429, "Too many failed attempts"],
+  rate_limited: [429, "Too many requests for the rate limit of a permission boundary"],
   headers_too_large: [431, "Request headers too large"],
 
   internal_error: [500, "Internal error"],

@@ -88,6 +88,8 @@ class Verdict {
   reason: string | undefined;
   /** True if row filters were added to the query. */
   isNarrowed = false;
+  /** How much it counted in the rate limits of its caller. */
+  counted = 0;
   /** Set with a decision on a stream: throws a Refusal once it would be denied. */
   requireStillAllowed: (() => void) | undefined;
 

@@ -9,6 +9,7 @@ import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { isNarrowed, originOf } from "./judge.ts";
+import { countCall } from "./request-limits.ts";
 
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
 
@@ -40,6 +41,7 @@ export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Prin
       };
       return decision;
     },
+    countCall: () => countCall(gateway, exchange),
     mayUse(permission, database) {
       if (!auth.enabled) return true;
       const { snapshot } = gateway.access;

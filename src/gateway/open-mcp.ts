@@ -17,6 +17,7 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { requireRight, rightsOf } from "./mcp-rights.ts";
 import { ask } from "./query-flow.ts";
+import { countCall } from "./request-limits.ts";
 import { whoIs } from "./who-am-i.ts";
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
@@ -96,6 +97,7 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
     },
     whoIs: (caller) => whoIs(gateway, caller),
     mayUse: (caller, permission) => rightsOf(gateway, caller.exchange, caller).mayUse(permission),
+    countCall: ({ exchange }) => countCall(gateway, exchange),
     serverVersion: version,
   });
   opened.defer(() => embedded.close());

@@ -17,6 +17,7 @@ import { fieldLines, inForm } from "../upstream/query-form.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { isNarrowed, judge } from "./judge.ts";
+import { countQuery } from "./request-limits.ts";
 
 /** A request that may go up, and how. */
 export interface UpwardRequest {
@@ -187,6 +188,7 @@ export async function ask(
       ? await readLongQuery(gateway, exchange, body, isWanted)
       : readQuery(gateway, exchange, body);
     if (query === undefined || !isWanted()) throw givenUp();
+    await countQuery(gateway, exchange, query);
     const own = { "content-type": "application/json", ...credentialOf(gateway) };
     return await hold(gateway, exchange, admit(gateway, exchange, body, query, own), options);
   } catch (error) {

@@ -13,6 +13,7 @@ import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import { createAddressLimit, type OpenAddressLimit } from "../oauth/server/rate-limit.ts";
 import type { Log } from "../observe/log.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
+import { type CountRequests, createRequestCounts } from "./request-limits.ts";
 
 /**
  * What there is once in a gateway, however many processes serve it: what is counted over all
@@ -25,6 +26,7 @@ export interface Shared {
   /** Whose the sessions and tasks of a foreign MCP server are. */
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
+  readonly countRequests: CountRequests;
   /** Takes over bounds that have changed; those that another process keeps are that one's to change. */
   configure(configuration: Configuration): void;
 }
@@ -93,6 +95,7 @@ export function createShared(
       openSessions("mcp_tasks", loaded, log, opened),
     ),
     streams: new OpenStreams(),
+    countRequests: createRequestCounts(),
     configure: (next) => throttle.change(throttleBounds(next)),
   };
 }

@@ -33,6 +33,8 @@ export interface EmbeddedMcp<Caller extends Principal> {
 
 export interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
   readonly serverVersion: string;
+  /** Counts the call of a tool. @throws Refusal `rate_limited` */
+  countCall?(caller: Caller): Promise<void> | undefined;
 }
 
 /** A request on its way through the protocol's library. */
@@ -198,6 +200,7 @@ export function createEmbeddedMcp<Caller extends Principal>(
       let sent: Sent | undefined;
       try {
         sent = await readCall(request, body, principal);
+        if (sent !== undefined && isToolCall(sent.message)) await options.countCall?.(principal);
         const call = await openCall(sent?.message, principal, webRequest.signal);
         webRequest.createServer = () => createServer(options, { ...call, answering, slot });
       } catch (error) {

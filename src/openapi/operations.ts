@@ -36,7 +36,7 @@ const narrowed = [
   ...(["column_unqualified", "limit_required", "limit_too_high", "where_required"] as const),
   ...(["too_many_changes", "row_denied", "attribute_missing", "join_denied"] as const),
   "not_narrowable" as const,
-  "approval_required" as const,
+  ...(["approval_required", "rate_limited"] as const),
 ];
 const schemaRefusals = [
   ...(["schema_not_offered", "schema_not_found", "invalid_database", "no_grant"] as const),

@@ -77,6 +77,7 @@ function remoteShared(main: MainChannel): Shared {
         main.ask("countAddress", { limit, bounds, address, isShared }),
     sessions: remoteSessions(main),
     streams: remoteStreams(main),
+    countRequests: (window) => main.ask("countRequests", window),
     configure: () => {},
   };
 }

@@ -96,6 +96,7 @@ async function open(
   function commonCalls(number: number): CommonCalls {
     return {
       countAddress,
+      countRequests: shared.countRequests,
       engine() {
         engine ??= openEngine(loaded, log, behindWorkers);
         return engine;

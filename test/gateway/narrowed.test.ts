@@ -11,7 +11,10 @@ async function narrowed(t: Test, entries: string, upstreamUrl?: string, config =
     ...(upstreamUrl === undefined ? {} : { upstream: upstreamUrl }),
   });
   const token = await gateway.addUser("rita", "ReadWrite");
-  const version = async () => (await gateway.request("/readyz")).body.access_version;
+  const version = async () => {
+    const answer = await gateway.request("/readyz", { headers: { connection: "close" } });
+    return answer.body.access_version;
+  };
   const before = await version();
   await gateway.edit((text) =>
     text
@@ -21,7 +24,11 @@ async function narrowed(t: Test, entries: string, upstreamUrl?: string, config =
         'username = "rita"\nattributes = { tenant = "acme", regions = ["eu", "us"] }\n',
       ),
   );
-  await eventually("the edit is in force", async () => (await version()) !== before);
+  // Of several processes, each has to see it.
+  await eventually("the edit is in force", async () => {
+    const versions = await Promise.all(Array.from({ length: 16 }, version));
+    return !versions.includes(before);
+  });
   return { gateway, token, ask: (query: object | string) => gateway.query(query, token) };
 }
 
@@ -194,4 +201,62 @@ t.test("a route cannot be narrowed, so a narrowed caller does not use it", async
   t.equal(answer.status, 403);
   t.equal(answer.body.code, "not_narrowable");
   t.notOk(upstream.take().some(({ url }) => url.startsWith("/db")));
+});
+
+for (const workers of [1, 2]) {
+  t.test(
+    `a rate limit holds over ${workers} processes, and counts a Batch as its elements`,
+    async (t) => {
+      const upstream = await recorded(t);
+      const boundary = '[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "4/hour"\n';
+      const { ask, gateway } = await narrowed(
+        t,
+        `${entry("")}${boundary}`,
+        upstream.url,
+        `[server]\nworkers = ${workers}\n`,
+      );
+      const one = select({});
+      t.equal((await ask({ Batch: [one, one] })).status, 200);
+      t.equal(
+        (await ask({ Select: { database: "other", from: "t", columns: ["*"] } })).status,
+        403,
+      );
+      t.equal((await ask(one)).status, 200);
+      const limited = await ask(one);
+      t.equal(limited.status, 429);
+      t.equal(limited.body.code, "rate_limited");
+      t.ok(Number(limited.headers.get("retry-after")) > 3000, "until the window ends");
+      t.equal(
+        (await gateway.query(one, await gateway.login())).status,
+        200,
+        "another user goes on",
+      );
+    },
+  );
+}
+
+t.test("a boundary holds for what comes by its way alone", async (t) => {
+  const upstream = await recorded(t);
+  const boundary = '[[boundaries]]\nvia = "mcp"\nrole = "ReadOnly"\n';
+  const { ask, gateway, token } = await narrowed(t, `${entry("")}${boundary}`, upstream.url);
+  const insert = { Insert: { database: "main", table: "tickets", values: [{ id: 1 }] } };
+  t.equal((await ask(insert)).status, 200);
+  const call = {
+    jsonrpc: "2.0",
+    id: 1,
+    method: "tools/call",
+    params: { name: "insert", arguments: insert.Insert },
+  };
+  const answer = await gateway.request("/mcp", {
+    method: "POST",
+    headers: {
+      authorization: `Bearer ${token}`,
+      "content-type": "application/json",
+      accept: "application/json, text/event-stream",
+      "mcp-protocol-version": "2025-06-18",
+    },
+    body: JSON.stringify(call),
+  });
+  t.match(answer.text, "role_insufficient");
+  t.equal(bodies(upstream).length, 1);
 });

@@ -27,6 +27,7 @@ function scene(t: Test) {
   const common = {
     ...{ engine: unused, claimPort: unused, tellOthers: unused },
     countAddress: countAddresses(shared),
+    countRequests: shared.countRequests,
   };
   return { one: openWorkerHandlers(shared, common), other: openWorkerHandlers(shared, common) };
 }

@@ -9,6 +9,7 @@ import type { Gateway } from "../gateway.ts";
 import { databaseParameter, tableParameter } from "../parameters.ts";
 import { admit, readLongQuery, readQuery } from "../query-flow.ts";
 import { reject } from "../rejection.ts";
+import { countQuery } from "../request-limits.ts";
 import type { Endpoint } from "../route.ts";
 
 function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, query: Query): void {
@@ -30,12 +31,16 @@ async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): P
   const query = await readLongQuery(gateway, exchange, body, isWanted);
   if (query === undefined || !isWanted()) return;
   requireStillGood(gateway, exchange);
+  await countQuery(gateway, exchange, query);
   judgeAndForward(gateway, exchange, body, query);
 }
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
   if (body.length >= LONG_BODY) return handleLong(gateway, exchange, body);
-  judgeAndForward(gateway, exchange, body, readQuery(gateway, exchange, body));
+  const query = readQuery(gateway, exchange, body);
+  const counting = countQuery(gateway, exchange, query);
+  if (counting === undefined) return judgeAndForward(gateway, exchange, body, query);
+  return counting.then(() => judgeAndForward(gateway, exchange, body, query));
 }
 
 /** `POST /query`: what is asked is read, judged, and forwarded byte for byte. */

@@ -51,6 +51,7 @@ async function identify(
   const { username } = principal.subject;
   if (message?.method.startsWith("tasks/")) policy.judgeTask(rights, message);
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
+  await rights.countCall?.();
   const { decision, database, argument } = await policy.judge(rights, message);
   if (argument !== undefined) judgeParameter(headers, message, argument, database);
   principal.noteCall?.(message.name ?? "");

@@ -24,6 +24,8 @@ export interface Rights {
   readonly decide: (rule: ToolRule, database: string) => Decision;
   /** True if the caller has the right on `database`, or on any at all if none is named. */
   readonly mayUse: (permission: PermissionClass, database?: string) => boolean;
+  /** Counts the call of a tool. @throws Refusal `rate_limited` */
+  readonly countCall?: () => Promise<void> | undefined;
 }
 
 /** What was decided on one call. */

@@ -1,0 +1,43 @@
+/** How many requests boundaries let through: which windows a request counts in. */
+
+import { boundariesFor, boundaryName } from "./boundaries.ts";
+import type { QueryOrigin } from "./decision.ts";
+import type { RateLimit } from "./grant.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+/** A window in which requests of one user are counted. */
+export interface RateWindow {
+  /** The boundary and the user; another limit begins another window. */
+  readonly key: string;
+  readonly limit: RateLimit;
+  /** True if requests on one database alone are counted. */
+  readonly isOfDatabase: boolean;
+  /** How much is counted now. */
+  readonly points: number;
+}
+
+/**
+ * The windows in which a request counts.
+ *
+ * @param databases one for each element of a query: a boundary for a database counts those on it;
+ *   undefined for a request that is none, which counts once where no database is meant
+ */
+export function rateWindowsOf(
+  snapshot: Snapshot,
+  username: string,
+  origin: QueryOrigin,
+  databases: readonly string[] | undefined,
+): RateWindow[] {
+  if (!snapshot.boundaries.some(({ rateLimit }) => rateLimit !== undefined)) return [];
+  const windows = new Map<string, RateWindow>();
+  for (const database of databases ?? [""]) {
+    for (const boundary of boundariesFor(snapshot, username, database, origin)) {
+      const { rateLimit: limit } = boundary;
+      if (limit === undefined) continue;
+      const key = `${boundaryName(boundary)} ${limit.count}/${limit.windowMs} ${username}`;
+      const isOfDatabase = boundary.database !== undefined;
+      windows.set(key, { key, limit, isOfDatabase, points: (windows.get(key)?.points ?? 0) + 1 });
+    }
+  }
+  return [...windows.values()];
+}

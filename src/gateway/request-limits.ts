@@ -1,0 +1,71 @@
+import { RateLimiterMemory, RateLimiterRes } from "rate-limiter-flexible";
+import { type RateWindow, rateWindowsOf } from "../access/rate-limits.ts";
+import type { Query } from "../query/query.ts";
+import { Refusal } from "../refusal.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { originOf } from "./judge.ts";
+
+/** Counts in a window: the seconds after which there is room again, 0 if there is now. */
+export type CountRequests = (window: RateWindow) => Promise<number>;
+
+/** Counts in memory, in fixed windows that begin with their first request. */
+export function createRequestCounts(): CountRequests {
+  const limiters = new Map<string, RateLimiterMemory>();
+  return async ({ key, limit: { count, windowMs }, points }) => {
+    const name = `${count}/${windowMs}`;
+    const limiter =
+      limiters.get(name) ?? new RateLimiterMemory({ points: count, duration: windowMs / 1000 });
+    limiters.set(name, limiter);
+    try {
+      await limiter.consume(key, points);
+      return 0;
+    } catch (error) {
+      if (error instanceof RateLimiterRes) return Math.max(1, Math.ceil(error.msBeforeNext / 1000));
+      throw error;
+    }
+  };
+}
+
+async function countIn(
+  { shared }: Gateway,
+  exchange: Exchange,
+  windows: readonly RateWindow[],
+): Promise<void> {
+  const waits = await Promise.all(windows.map((window) => shared.countRequests(window)));
+  exchange.verdict.counted += Math.max(...windows.map(({ points }) => points));
+  const retryAfter = Math.max(...waits);
+  if (retryAfter > 0) throw new Refusal("rate_limited", { retryAfter });
+}
+
+function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {
+  const { subject } = exchange.authenticated;
+  if (subject === undefined) return [];
+  return rateWindowsOf(access.snapshot, subject.username, originOf(exchange), databases);
+}
+
+/**
+ * Counts a query in the rate limits of its caller, a Batch as its elements; undefined if there are
+ * none. A query that a tool asks was counted with the tool's call, but for further elements.
+ *
+ * @throws Refusal `rate_limited`
+ */
+export function countQuery(
+  gateway: Gateway,
+  exchange: Exchange,
+  { accesses }: Query,
+): Promise<void> | undefined {
+  const databases = accesses.map(({ database }) => database);
+  // The call of a tool was counted, where no database is meant.
+  const known = exchange.authenticated.principal === undefined ? 0 : 1;
+  const windows = windowsOf(gateway, exchange, databases)
+    .map((window) => ({ ...window, points: window.points - (window.isOfDatabase ? 0 : known) }))
+    .filter(({ points }) => points > 0);
+  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+}
+
+/** Counts the call of a tool; undefined if nothing limits it. @throws Refusal `rate_limited` */
+export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
+  const windows = windowsOf(gateway, exchange);
+  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+}
