@@ -101,7 +101,7 @@ export interface DecisionContext extends QueryOrigin {
 
 /** Why an access is denied, and by which entry or boundary. */
 export interface Objection {
-  readonly reason: Reason;
+  readonly reason: Denial;
   readonly message: string;
   /** Undefined if there is none, or if no single one does. */
   readonly entry?: DecidingEntry | undefined;

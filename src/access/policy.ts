@@ -1,17 +1,9 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
-import { boundariesFor, boundaryName, mayBeNarrowed } from "./boundaries.ts";
-import { decidingEntry, entriesInForce, otherSpellingOf } from "./deciding-entry.ts";
-import type {
-  Decision,
-  DecisionContext,
-  Denial,
-  QueryDecision,
-  QueryOrigin,
-  Reason,
-} from "./decision.ts";
-import { type Boundary, type EntryRole, isNarrowing } from "./grant.ts";
-import { narrowingOn } from "./narrowed-access.ts";
+import { mayBeNarrowed } from "./boundaries.ts";
+import { decidingEntry, entriesInForce } from "./deciding-entry.ts";
+import type { Decision, DecisionContext, QueryDecision, Reason } from "./decision.ts";
+import { type EntryRole, isNarrowing } from "./grant.ts";
 import { decideNarrowedQuery } from "./narrowed-query.ts";
 import { EVERY_DATABASE, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
@@ -133,17 +125,19 @@ export function decideQuery(
   if (mayBeNarrowed(snapshot, subject.username, context)) {
     return decideNarrowedQuery(snapshot, subject, query, context);
   }
+  const { now } = context;
   const decisions: Decision[] = [];
+  let reason: Reason = "no_grant";
   for (const { permissions, database } of query.accesses) {
-    const decision = decideAll(snapshot, subject, permissions, database, context.now);
+    const decision = decideAll(snapshot, subject, permissions, database, now);
     decisions.push(decision);
-    if (!decision.allowed) return { ...passed, allowed: false, reason: decision.reason, decisions };
+    reason = decision.reason;
+    if (!decision.allowed) break;
   }
-  if (decisions.length === 0) return { ...passed, allowed: false, reason: "no_grant", decisions };
-  return { ...passed, decisions };
+  return { allowed: reason === "allowed", reason, decisions, limits: none, approvals: none };
 }
 
-const passed = { allowed: true, reason: "allowed", limits: [], approvals: [] } as const;
+const none: readonly never[] = [];
 
 /** Decides on several rights on one database: the first denial, or the last permission. */
 export function decideAll(
@@ -153,12 +147,12 @@ export function decideAll(
   database: string,
   now?: number,
 ): Decision {
-  let decision = deny("no_grant");
+  let decision: Decision | undefined;
   for (const permission of permissions) {
     decision = decide(snapshot, subject, permission, database, now);
     if (!decision.allowed) break;
   }
-  return decision;
+  return decision ?? deny("no_grant");
 }
 
 /** A database that is denied to everybody, since the access file names it in another case. */
@@ -190,92 +184,4 @@ export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>)
       .take(NAMED)
       .toArray(),
   }));
-}
-
-/**
- * Decides whether `subject` may use `permission` on all of a database, by something that nobody can
- * keep within rows and columns: a route, or a tool of another server.
- */
-export function decideWhole(
-  snapshot: Snapshot,
-  subject: Subject,
-  permission: PermissionClass,
-  database: string,
-  origin: QueryOrigin,
-): Decision {
-  const now = Date.now();
-  const decision = decide(snapshot, subject, permission, database, now);
-  const { username } = subject;
-  if (!decision.allowed || !mayBeNarrowed(snapshot, username, origin)) return decision;
-  const { role, entry } = decision;
-  const boundaries = boundariesFor(snapshot, username, database, origin);
-  const bound = boundaries.find((boundary) => !roleAllows(boundary.role ?? "Owner", permission));
-  if (bound !== undefined) {
-    return { ...deny("role_insufficient", role, entry), boundary: boundaryName(bound) };
-  }
-  const asks = ({ requireApproval }: Pick<Boundary, "requireApproval">) =>
-    requireApproval?.includes(permission) === true;
-  const isAsked =
-    boundaries.some(asks) ||
-    entriesInForce(grantsOf(snapshot, username), database, now).some(({ grant }) => asks(grant));
-  const isNarrowed = narrowingOn(snapshot, username, database, boundaries, now) !== undefined;
-  return isAsked || isNarrowed ? deny("not_narrowable", role, entry) : decision;
-}
-
-/** Why a subject may see nothing of a database; undefined if it may see something. */
-export function whyUnseen(
-  snapshot: Snapshot,
-  subject: Subject,
-  database: string,
-  origin: QueryOrigin,
-): Denial | undefined {
-  const { username } = subject;
-  if (!mayBeNarrowed(snapshot, username, origin)) {
-    const { reason } = decide(snapshot, subject, "SELECT", database);
-    return reason === "allowed" ? undefined : reason;
-  }
-  const isBound = boundariesFor(snapshot, username, database, origin).some(
-    ({ role = "Owner" }) => !roleAllows(role, "SELECT"),
-  );
-  if (isBound) return "role_insufficient";
-  if (mayUseOn(snapshot, subject, "SELECT", database)) return undefined;
-  return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
-}
-
-/** What a subject may see of a table. */
-export interface SeenTable {
-  readonly sees: (column: string) => boolean;
-  /** False if some rows may be hidden: how many there are is not to be told. */
-  readonly seesAllRows: boolean;
-}
-
-/**
- * What a subject may see of a table that may be there or not.
- *
- * @throws nothing; the reason if it may see nothing of it
- */
-export function seeTable(
-  snapshot: Snapshot,
-  subject: Subject,
-  database: string,
-  table: string,
-  origin: QueryOrigin,
-): SeenTable | Denial {
-  const permission = "SELECT";
-  const now = Date.now();
-  const reason = judgeName(snapshot, subject, permission, database);
-  if (reason !== undefined) return reason;
-  const grants = grantsOf(snapshot, subject.username);
-  if (otherSpellingOf(grants, database, table, now) !== undefined) return "name_case_mismatch";
-  const deciding = decidingEntry(snapshot, subject.username, database, table, now);
-  if (deciding === undefined) return "no_grant";
-  if (deciding.isLapsed) return "grant_expired";
-  const boundaries = boundariesFor(snapshot, subject.username, database, origin);
-  const { role, columns, rowFilter } = deciding.grant;
-  const roles = [role, ...boundaries.map((boundary) => boundary.role ?? role)];
-  if (!roles.every((one) => roleAllows(one, permission))) return "role_insufficient";
-  return {
-    sees: (column) => columns?.includes(column) ?? true,
-    seesAllRows: rowFilter === undefined,
-  };
 }

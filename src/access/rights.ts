@@ -3,11 +3,16 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import { boundariesFor, boundaryName } from "./boundaries.ts";
 import { type DecidingEntry, decidingEntry, otherSpellingOf } from "./deciding-entry.ts";
-import type { Decision, DecisionContext, Objection } from "./decision.ts";
+import type { Decision, Denial, Objection, QueryOrigin } from "./decision.ts";
 import type { Boundary, EntryRole } from "./grant.ts";
 import { outranks, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import { judgeName, type Subject } from "./subject.ts";
+
+/** A decision that says no. */
+export interface DeniedDecision extends Decision {
+  readonly reason: Denial;
+}
 
 /** A table, and the rights that are needed on it; on the database itself without one. */
 export interface WantedRight {
@@ -77,7 +82,7 @@ function judgeRoles(
 }
 
 /** The decision that an objection comes to. */
-export function denied({ reason, message, entry, boundary }: Objection): Decision {
+export function denied({ reason, message, entry, boundary }: Objection): DeniedDecision {
   return {
     allowed: false,
     reason,
@@ -94,8 +99,8 @@ export function judgeRights(
   subject: Subject,
   database: string,
   wanted: readonly WantedRight[],
-  context: DecisionContext,
-): GivenRights | Decision {
+  context: QueryOrigin & { readonly now: number },
+): GivenRights | DeniedDecision {
   const { username } = subject;
   for (const permission of wanted.flatMap(({ permissions }) => permissions)) {
     const reason = judgeName(snapshot, subject, permission, database);

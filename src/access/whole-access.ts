@@ -1,77 +1,88 @@
-/** What is decided without a query of the grammar: whole databases, and tables as they are listed. */
+/** What is decided without a query: on whole databases, and on tables as they are listed. */
 
 import type { PermissionClass } from "../query/permissions.ts";
-import { boundaryName, mayBeNarrowed } from "./boundaries.ts";
-import type { Decision, DecisionContext } from "./decision.ts";
+import { boundariesFor, boundaryName, mayBeNarrowed } from "./boundaries.ts";
+import type { Decision, Denial, QueryOrigin } from "./decision.ts";
 import type { Limits } from "./grant.ts";
 import { narrowingOn } from "./narrowed-access.ts";
-import { decide } from "./policy.ts";
+import { decide, mayUseOn } from "./policy.ts";
 import { denied, granted, judgeRights } from "./rights.ts";
+import { roleAllows } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
-import type { Subject } from "./subject.ts";
+import { judgeName, type Subject } from "./subject.ts";
 
 /**
- * Decides on rights on a table of a database, or on the database itself without one, as far as that
- * can be said before it is known which columns and rows are meant.
+ * Decides whether `subject` may use `permission` on all of a database, by something that nobody can
+ * keep within rows and columns: a route, or a tool of another server.
  */
-export function decideOnTable(
-  snapshot: Snapshot,
-  subject: Subject,
-  permissions: readonly PermissionClass[],
-  database: string,
-  table: string | undefined,
-  context: DecisionContext,
-): Decision {
-  const given = judgeRights(snapshot, subject, database, [{ table, permissions }], context);
-  return "reason" in given ? given : granted(given);
-}
-
-/**
- * Decides on what reaches a whole database in ways that nobody can narrow: a configured route, a
- * tool of a foreign MCP server. It takes a caller who is not narrowed there, and needs no approval.
- */
-export function decideUnnarrowed(
+export function decideWhole(
   snapshot: Snapshot,
   subject: Subject,
   permission: PermissionClass,
   database: string,
-  context: DecisionContext,
+  origin: QueryOrigin,
 ): Decision {
+  const now = Date.now();
   const { username } = subject;
-  const { now } = context;
-  if (!mayBeNarrowed(snapshot, username, context)) {
+  if (!mayBeNarrowed(snapshot, username, origin)) {
     return decide(snapshot, subject, permission, database, now);
   }
   const wanted = [{ table: undefined, permissions: [permission] }];
-  const given = judgeRights(snapshot, subject, database, wanted, context);
+  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now });
   if ("reason" in given) return given;
   const asks = ({ requireApproval = [] }: Limits) => requireApproval.includes(permission);
-  const entry = given.rights.find((right) => asks(right.entry.grant))?.entry;
+  const entry = given.rights[0]?.entry;
   const boundary = given.boundaries.find(asks);
   const narrowing =
     narrowingOn(snapshot, username, database, given.boundaries, now) ??
-    (entry && { entry }) ??
+    (entry && asks(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
   if (narrowing === undefined) return granted(given);
   const message = `Use queries instead: this reaches all of ${database}, of which the caller may use a part`;
-  return denied({ entry: given.rights[0]?.entry, reason: "not_narrowable", message, ...narrowing });
+  return denied({ entry, reason: "not_narrowable", message, ...narrowing });
 }
 
-/** What a caller may read of a table. */
-export interface VisibleTable {
-  /** The columns; undefined for all. */
-  readonly columns: readonly string[] | undefined;
+/** Why a subject may see nothing of a database; undefined if it may see something. */
+export function whyUnseen(
+  snapshot: Snapshot,
+  subject: Subject,
+  database: string,
+  origin: QueryOrigin,
+): Denial | undefined {
+  const { username } = subject;
+  if (!mayBeNarrowed(snapshot, username, origin)) {
+    const { reason } = decide(snapshot, subject, "SELECT", database);
+    return reason === "allowed" ? undefined : reason;
+  }
+  const isBound = boundariesFor(snapshot, username, database, origin).some(
+    ({ role = "Owner" }) => !roleAllows(role, "SELECT"),
+  );
+  if (isBound) return "role_insufficient";
+  if (mayUseOn(snapshot, subject, "SELECT", database)) return undefined;
+  return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
 }
 
-/** What a caller may read of a table; undefined for nothing: then the table is not there for it. */
-export function visibleTable(
+/** What a subject may see of a table. */
+export interface SeenTable {
+  readonly sees: (column: string) => boolean;
+  /** False if some rows may be hidden: how many there are is not to be told. */
+  readonly seesAllRows: boolean;
+}
+
+/** What a subject may see of a table that may be there or not; why, if it may see nothing of it. */
+export function seeTable(
   snapshot: Snapshot,
   subject: Subject,
   database: string,
   table: string,
-  context: DecisionContext,
-): VisibleTable | undefined {
+  origin: QueryOrigin,
+): SeenTable | Denial {
   const wanted = [{ table, permissions: ["SELECT" as const] }];
-  const given = judgeRights(snapshot, subject, database, wanted, context);
-  return "reason" in given ? undefined : { columns: given.rights[0]?.entry.grant.columns };
+  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now: Date.now() });
+  if ("reason" in given) return given.reason;
+  const grants = given.rights.map(({ entry }) => entry.grant);
+  return {
+    sees: (column) => grants.every(({ columns }) => columns?.includes(column) ?? true),
+    seesAllRows: grants.every(({ rowFilter }) => rowFilter === undefined),
+  };
 }

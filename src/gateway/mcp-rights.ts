@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Decision } from "../access/decision.ts";
-import { decideAll, decideWhole, mayUseAnywhere, mayUseOn } from "../access/policy.ts";
+import { decideAll, mayUseAnywhere, mayUseOn } from "../access/policy.ts";
+import { decideWhole } from "../access/whole-access.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import type { AskedRight } from "../mcp/tools/tool.ts";

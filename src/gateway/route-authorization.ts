@@ -1,6 +1,6 @@
 import { requireAdministrator } from "../access/administration-rights.ts";
-import { decideWhole } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import { decideWhole } from "../access/whole-access.ts";
 import type { Configuration } from "../config/schema.ts";
 import { isPlainName } from "../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../query/permissions.ts";

@@ -1,4 +1,4 @@
-import { seeTable, whyUnseen } from "../access/policy.ts";
+import { seeTable, whyUnseen } from "../access/whole-access.ts";
 import { Refusal } from "../refusal.ts";
 import {
   createSchemaSource,
