@@ -78,6 +78,17 @@ function changed(value: unknown, choose: Choose): unknown {
   );
 }
 
+/** What `beyondSchema` tells, as the scanner says it of bodies that are written from values. */
+const beyond: readonly RegExp[] = [
+  /a column of the table .* is named; allowed:/,
+  /neither an alias of aggregate nor a column of group_by/,
+  /the table has a column .* already/,
+  /the name .* is taken/,
+  /beside aggregate, columns equals group_by/,
+  /each column needs its value/,
+  /join\[\d\]\.on takes a column of/,
+];
+
 const bodies = fc
   .tuple(fc.oneof(query, fc.constantFrom(...fullBodies)), seeds, fc.nat({ max: 2 }))
   .map(([body, seed, changes]) => {
@@ -95,9 +106,11 @@ for (const { level, grammar, isValid } of levels) {
         const code = verdict(JSON.stringify(body), grammar);
         const valid = isValid(body);
         seen[valid ? "accepted" : "refused"]++;
-        if (valid) return code === "accepted" || code in beyondSchema;
-        if (code === "accepted") throw new Error(ajv.errorsText(isValid.errors));
-        return true;
+        if (!valid && code === "accepted") throw new Error(ajv.errorsText(isValid.errors));
+        if (!valid || code === "accepted") return true;
+        const { message } = refusalOf(JSON.stringify(body), grammar);
+        if (!beyond.some((form) => form.test(message))) throw new Error(message);
+        return code in beyondSchema;
       }),
       { numRuns: 3000 },
     );
