@@ -130,6 +130,7 @@ else {
     "page 1, ms",
     "page 2, ms",
     "page 1,000, ms",
+    "of page 1",
     "of page 2",
     "range of an index",
   ];
@@ -140,6 +141,7 @@ else {
       first.toFixed(2),
       second.toFixed(2),
       far.toFixed(2),
+      (far / first).toFixed(2),
       (far / second).toFixed(2),
     ],
     isRange ? "yes" : "no",
