@@ -18,7 +18,7 @@ import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { requireRight, rightsOf } from "./mcp-rights.ts";
 import { ask } from "./query-flow.ts";
 import { countCall } from "./request-limits.ts";
-import { whoIs } from "./who-am-i.ts";
+import { mostRows, whoIs } from "./who-am-i.ts";
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
 
@@ -96,6 +96,7 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
       return gateway.configuration.mcp.result_bytes;
     },
     whoIs: (caller) => whoIs(gateway, caller),
+    mostRows: (caller, ...of) => mostRows(gateway, caller, ...of),
     mayUse: (caller, permission) => rightsOf(gateway, caller.exchange, caller).mayUse(permission),
     countCall: ({ exchange }) => countCall(gateway, exchange),
     serverVersion: version,

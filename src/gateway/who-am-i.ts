@@ -1,4 +1,6 @@
-import { boundariesFor } from "../access/boundaries.ts";
+import { boundariesFor, mayBeNarrowed } from "../access/boundaries.ts";
+import { decidingEntry } from "../access/deciding-entry.ts";
+import type { QueryOrigin } from "../access/decision.ts";
 import type { Grant } from "../access/grant.ts";
 import { writtenEntry } from "../access/limit-fields.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
@@ -11,7 +13,10 @@ import type { Gateway } from "./gateway.ts";
 
 /** The rights that a query may need: users are managed elsewhere. */
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
-const via = { via: "mcp", client: undefined } as const;
+
+function originOf({ clientId }: Principal): QueryOrigin {
+  return { via: "mcp", client: clientId };
+}
 
 /** The caller's entries that are in force, as far as its token opens their databases. */
 function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
@@ -31,10 +36,11 @@ function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
   }
   const { subject } = principal;
+  const origin = originOf(principal);
   return entriesOf(gateway, principal).map((grant) => {
     const { username: _, approvers: __, ...entry } = writtenEntry(grant);
     const { database, role } = grant;
-    const boundaries = boundariesFor(gateway.access.snapshot, subject.username, database, via);
+    const boundaries = boundariesFor(gateway.access.snapshot, subject.username, database, origin);
     const roles = [role, ...boundaries.flatMap((boundary) => boundary.role ?? [])];
     const given = rights.filter(
       (right) =>
@@ -62,4 +68,25 @@ export function whoIs(gateway: Gateway, principal: Principal): WhoAmI {
       seconds: upstream.response_timeout,
     },
   };
+}
+
+/** Rows that an answer about tables may have at most by the caller's entries; undefined for any number. */
+export function mostRows(
+  gateway: Gateway,
+  principal: Principal,
+  database: string,
+  tables: readonly string[],
+): number | undefined {
+  const { snapshot } = gateway.access;
+  const { username } = principal.subject;
+  const origin = originOf(principal);
+  const isKnown = gateway.configuration.auth.enabled;
+  if (!isKnown || !mayBeNarrowed(snapshot, username, origin)) return undefined;
+  const now = Date.now();
+  const limits = [
+    ...tables.map((table) => decidingEntry(snapshot, username, database, table, now)?.grant),
+    ...boundariesFor(snapshot, username, database, origin),
+  ];
+  const most = limits.flatMap((limit) => limit?.maxRows ?? []);
+  return most.length === 0 ? undefined : Math.min(...most);
 }

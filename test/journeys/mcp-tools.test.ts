@@ -321,3 +321,35 @@ role = "ReadOnly"
   ]);
   t.strictSame(await accessOf("root"), [{ database: "*", role: "Owner", rights: ["SELECT"] }]);
 });
+
+t.test("a caller whose answers are limited in rows pages on within that", async (t) => {
+  const more = `
+[[acl]]
+username = "clerk"
+database = "main"
+role = "ReadOnly"
+tables = ["t"]
+max_rows = 3
+`;
+  const home = await staffedHome(t, ["root * Owner", "clerk elsewhere ReadOnly"], more);
+  const gateway = await startGateway(t, { home });
+  const root = await tokenOf(gateway, "root");
+  await gateway.query({ CreateTable: { database, table: "t", columns } }, root);
+  const values = [1, 2, 3, 4, 5, 6, 7].map((id) => ({ id }));
+  await gateway.query({ Insert: { database, table: "t", values } }, root);
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, await tokenOf(gateway, "clerk"));
+  const select = { database, from: "t", columns: ["id"], order_by: { column: "id" } };
+  for (const limit of [{}, { limit: 3 }]) {
+    const ids: unknown[] = [];
+    let cursor: object | undefined = {};
+    while (cursor !== undefined) {
+      const { structured = {} } = await mcp.call("select", { ...select, ...limit, ...cursor });
+      for (const { id } of Object(structured.rows ?? [])) ids.push(id);
+      cursor = structured.truncated === true ? { after: structured.next_after } : undefined;
+    }
+    t.strictSame(ids, [1, 2, 3, 4, 5, 6, 7]);
+  }
+  t.match((await mcp.call("select", { ...select, limit: 2 })).structured, { truncated: true });
+  const high = await mcp.call("select", { ...select, limit: 4 });
+  t.match(high, { isError: true, text: /lower the limit.*\(limit_too_high\)$/ });
+});

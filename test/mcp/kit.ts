@@ -180,8 +180,16 @@ function whoIs({ subject, scopes }: Principal): WhoAmI {
   return { user: subject.username, scopes: [...scopes], access: [], limits };
 }
 
+function mostRows(): undefined {}
+
 /** What an embedded server of tests has that ask for nothing else. */
-export const plainLimits = { requireRight() {}, whoIs, rowLimit: 10, resultBytes: 1024 * 1024 };
+export const plainLimits = {
+  requireRight() {},
+  mostRows,
+  whoIs,
+  rowLimit: 10,
+  resultBytes: 1024 * 1024,
+};
 
 export interface EmbeddedSetting {
   readonly endpoint: Endpoint;
@@ -218,6 +226,7 @@ export async function openEmbedded(
   const embedded = createEmbeddedMcp({
     grammar: level === "full" ? grammar : createGrammar({ extraFields: [], operations: {}, level }),
     requireRight: requireRightBy(snapshot),
+    mostRows,
     whoIs,
     ask: askBy(snapshot, engine.address),
     schema: hasSchema ? schemaBy(snapshot, engine.address) : noSchema,

@@ -51,8 +51,13 @@ function withoutRows(): ToolFailure {
 }
 
 /** The rows of an answer, as far as they fit. @throws ToolFailure */
-export async function rowsOf(answer: QueryAnswer, limits: PageLimits): Promise<ToolResult> {
-  return listResult("rows", await readRows(answer), limits);
+export async function rowsOf(
+  answer: QueryAnswer,
+  limits: PageLimits & { readonly isCapped: boolean },
+): Promise<ToolResult> {
+  const { rows, isCut } = await readRows(answer);
+  const mayBeMore = limits.isCapped && rows.length === limits.most;
+  return listResult("rows", { rows, isCut: isCut || mayBeMore }, limits);
 }
 
 /** The number that an answer of one row has under a name. @throws ToolFailure */

@@ -49,27 +49,43 @@ export function withMember(args: Buffer, member: string): Buffer[] {
   return [Buffer.from(`{${member}${isEmpty ? "" : ","}`), rest];
 }
 
+/** The arguments of a select as they go up, and what of its answer is shown. */
+export interface LimitedSelect {
+  readonly query: Buffer[];
+  /** Rows that are shown. */
+  readonly most: number;
+  /** True if no more may be asked for, so that as many as are shown may not be all. */
+  readonly isCapped: boolean;
+}
+
 /**
  * The arguments of a select that asks for one row more than it is to show, by which one that was
- * cut is told from one that was not; and how many it is to show.
+ * cut is told from one that was not.
  *
  * @param limit the limit among the arguments, a part of them
+ * @param allowed rows that may be asked for
  */
 export function withRowLimit(
   args: Buffer,
   limit: Buffer | undefined,
   rowLimit: number,
-): { readonly query: Buffer[]; readonly most: number } {
+  allowed = Number.POSITIVE_INFINITY,
+): LimitedSelect {
   if (limit === undefined) {
-    return { query: withMember(args, `"limit":${rowLimit + 1}`), most: rowLimit };
+    const most = Math.min(rowLimit, allowed);
+    const asked = Math.min(most + 1, allowed);
+    return { query: withMember(args, `"limit":${asked}`), most, isCapped: asked === most };
   }
-  const asked = countIn(limit);
-  // What is no count is left to the grammar to refuse.
-  if (asked === undefined) return { query: [args], most: rowLimit };
-  const most = Math.min(asked, rowLimit);
+  const said = countIn(limit);
+  // What is no count, or too high, is left to others to refuse.
+  if (said === undefined || said > allowed)
+    return { query: [args], most: rowLimit, isCapped: false };
+  const most = Math.min(said, rowLimit);
+  const asked = Math.min(most + 1, allowed);
   const at = limit.byteOffset - args.byteOffset;
   const past = args.subarray(at + limit.length);
-  return { query: [args.subarray(0, at), Buffer.from(String(most + 1)), past], most };
+  const query = [args.subarray(0, at), Buffer.from(String(asked)), past];
+  return { query, most, isCapped: asked === most };
 }
 
 /**

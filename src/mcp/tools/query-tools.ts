@@ -1,4 +1,5 @@
 /** The tools that ask queries. */
+import { z } from "zod";
 import { readText } from "../../json/members.ts";
 import { batchKey, type Grammar } from "../../query/grammar.ts";
 import { isPlainName } from "../../query/names.ts";
@@ -53,13 +54,30 @@ function judge<Caller>(
 
 const placeNames = ["database", "table", "from"];
 
+const readNames = [...placeNames, ...pageNames, "join"];
+
+const joined = z.object({ table: z.string() });
+const joins = z.union([joined.transform((only) => [only]), z.array(joined)]);
+/** Bytes of a `join` that the grammar could take. */
+const LONGEST_JOIN = 8 * 1024;
+
+/** The tables that a select reads, as far as its arguments are well-formed. */
+function readTables(found: ReadonlyMap<string, Buffer>): string[] {
+  const from = nameIn(found.get("from"));
+  const join = found.get("join");
+  const isShort = join !== undefined && join.length <= LONGEST_JOIN;
+  const others = joins.safeParse(isShort ? JSON.parse(join.toString("utf8")) : []);
+  const names = others.success ? others.data.map(({ table }) => table) : [];
+  return from === undefined ? names : [from, ...names];
+}
+
 function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool): Tool<Caller> {
   const { operation, reads } = definition;
   return {
     definition,
     isOfSchema: false,
     async perform({ principal, arguments: args, signal }) {
-      const found = await argumentsNamed(args, reads ? [...placeNames, ...pageNames] : placeNames);
+      const found = await argumentsNamed(args, reads ? readNames : placeNames);
       judge(context, principal, operation, found);
       // Read for each call: they may have changed.
       const { ask, rowLimit, resultBytes, grammar } = context;
@@ -69,10 +87,15 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
         const isKept = definitions[operation].effect !== "previews";
         return changeOf(answer, resultBytes, isKept ? "Done" : "Nothing is kept");
       }
-      const { query, most } = withRowLimit(args, found.get("limit"), rowLimit);
-      const answer = await ask(principal, queryOf(operation, ...query), options);
+      const allowed = context.mostRows(
+        principal,
+        nameIn(found.get("database")) ?? "",
+        readTables(found),
+      );
+      const limited = withRowLimit(args, found.get("limit"), rowLimit, allowed);
+      const answer = await ask(principal, queryOf(operation, ...limited.query), options);
       const goOn = goOnBehind(found, grammar.level);
-      return rowsOf(answer, { most, bytes: resultBytes, goOn });
+      return rowsOf(answer, { ...limited, bytes: resultBytes, goOn });
     },
   };
 }

@@ -33,6 +33,12 @@ export interface ToolContext<Caller> {
   ) => Promise<QueryAnswer>;
   /** What there is; where nothing is told, the tools that tell it are absent. */
   readonly schema: SchemaSource<Caller>;
+  /** Rows that an answer about tables may have by the caller's entries; undefined for any number. */
+  readonly mostRows: (
+    principal: Caller,
+    database: string,
+    tables: readonly string[],
+  ) => number | undefined;
   /** Rows that one call returns at most. */
   readonly rowLimit: number;
   /** Bytes that one call returns at most. */
