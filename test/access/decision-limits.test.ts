@@ -81,6 +81,9 @@ t.test("before another database, changes are pinned to few enough rows", async (
     const loose = { where: { or: [both([1], ["x"]).where, both([2], ["x"]).where] } };
     t.equal(codeOf(pinned, update({ ...change, ...loose }), { isEngine }), "where_required");
   }
+  const twice = { and: [...both([1, 2, 3, 4], ["x"]).where.and, where("a", "=", 1).where] };
+  const narrower = update({ ...change, where: twice });
+  t.equal(codeOf(pinned, narrower, { isEngine }), "allowed", "of two pins the narrower counts");
   t.equal(
     codeOf({ grants: [{ maxRows: 3 }] }, { Preview: update(change) }, { isEngine }),
     "not_narrowable",
