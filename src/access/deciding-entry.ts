@@ -153,3 +153,10 @@ export function* entriesInForce(
     if (entryAt(held.whole, place, now) !== undefined) return;
   }
 }
+
+/** True if no table and no column of a database is hidden from a user who may read it. */
+export function seesSchema(snapshot: Snapshot, username: string, database: string): boolean {
+  const grants = grantsOf(snapshot, username);
+  const held = grants.get(database) ?? grants.get(EVERY_DATABASE);
+  return !(held instanceof DatabaseGrants) && held?.columns === undefined;
+}

@@ -4,6 +4,9 @@ import { EngineRefusal } from "./refusal.ts";
 /** The header by which the gateway says what a query may do at the most. */
 export const limitsHeader = "x-gatehouse-limits";
 
+/** The header by which the gateway says that the caller may not see all of the schema. */
+export const narrowedHeader = "x-gatehouse-narrowed";
+
 const limitsShape = z.array(
   z.strictObject({
     elements: z.array(z.int().min(0)).optional(),

@@ -40,14 +40,20 @@ export const refusalStatuses = {
 } as const satisfies Record<string, number>;
 export type RefusalCode = keyof typeof refusalStatuses;
 
+/** All that is said of a constraint to those who may not see its name, columns or tables. */
+const ofConstraint = "A row breaks a rule of the database: a value is missing, or not allowed";
+
 /** A request that the engine does not carry out; its message is written for the client. */
 export class EngineRefusal extends Error {
   readonly code: RefusalCode;
+  /** The message for those who may not see all of the schema: it names nothing that the query does not. */
+  readonly plain: string;
 
-  constructor(code: RefusalCode, message: string, options?: ErrorOptions) {
+  constructor(code: RefusalCode, message: string, options?: ErrorOptions & { plain?: string }) {
     super(message, options);
     this.name = "EngineRefusal";
     this.code = code;
+    this.plain = options?.plain ?? (code === "constraint_violation" ? ofConstraint : message);
   }
 
   /** The HTTP status that goes with the code. */
@@ -57,7 +63,8 @@ export class EngineRefusal extends Error {
 
   /** The same refusal, its message led by the place in the body that it is about. */
   at(place: string): EngineRefusal {
-    return new EngineRefusal(this.code, `${place}: ${this.message}`, { cause: this });
+    const plain = `${place}: ${this.plain}`;
+    return new EngineRefusal(this.code, `${place}: ${this.message}`, { plain, cause: this });
   }
 }
 

@@ -5,7 +5,7 @@ import { engineName } from "../product.ts";
 import { isReadOnly } from "../query/query.ts";
 import { formOf } from "./accept.ts";
 import { answerError, answerHealth } from "./answers.ts";
-import { limitsHeader, readLimits } from "./limits.ts";
+import { limitsHeader, narrowedHeader, readLimits } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
 import {
   isSchemaPath,
@@ -79,7 +79,7 @@ async function handle(
     if (options.authorization !== undefined) requireAuthorization(request, options.authorization);
     await answer(request, response, options.store);
   } catch (error) {
-    answerError(response, error, options.log);
+    answerError(response, error, options.log, request.headers[narrowedHeader] !== undefined);
   }
   await sent(response);
 }

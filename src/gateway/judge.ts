@@ -1,4 +1,5 @@
 import { mayBeNarrowed } from "../access/boundaries.ts";
+import { seesSchema } from "../access/deciding-entry.ts";
 import type { Decision, QueryDecision, QueryLimit, QueryOrigin } from "../access/decision.ts";
 import { decideQuery } from "../access/policy.ts";
 import type { Query } from "../query/query.ts";
@@ -55,6 +56,8 @@ export interface Judged {
   readonly identity: Identity | undefined;
   /** What the database must keep. */
   readonly limits: readonly QueryLimit[];
+  /** False if something of the schema is hidden from the caller, also in errors. */
+  readonly seesSchema: boolean;
 }
 
 /** The refusal that tells the caller by which rule, and in which element of a Batch. */
@@ -82,12 +85,21 @@ export function judge({ access, queries }: Gateway, exchange: Exchange, query: Q
   const { subject } = exchange.authenticated;
   if (subject === undefined) {
     note(exchange, query, []);
-    return { decisions: [], identity: undefined, limits: [] };
+    return { decisions: [], identity: undefined, limits: [], seesSchema: true };
   }
   const context = { ...originOf(exchange), now: Date.now(), isEngine: queries.isEngine };
   const decided = decideQuery(access.snapshot, subject, query, context);
   const { allowed, decisions, limits } = decided;
   note(exchange, query, decisions);
   if (!allowed) throw refusalOf(query, decided);
-  return { decisions, identity: identityOf(subject.username, query, decisions), limits };
+  const { username } = subject;
+  return {
+    decisions,
+    identity: identityOf(username, query, decisions),
+    limits,
+    seesSchema: query.accesses.every(
+      ({ detail, database }) =>
+        detail === undefined || seesSchema(access.snapshot, username, database),
+    ),
+  };
 }

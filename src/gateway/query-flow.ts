@@ -33,6 +33,8 @@ export interface UpwardRequest {
 
 /** How `gatehouse engine` is told what a query may do at the most. */
 const LIMITS_HEADER = "x-gatehouse-limits";
+/** How it is told to name nothing of the schema in errors that the query does not name. */
+const NARROWED_HEADER = "x-gatehouse-narrowed";
 
 /** Header fields besides those that the gateway adds to all that goes up. */
 type OwnHeaders = Record<string, string | string[]>;
@@ -122,11 +124,12 @@ export function admit(
   const isDetailed = query.accesses[0]?.detail !== undefined || !isNarrowed(gateway, exchange);
   const asked = { body, query: isDetailed ? query : scan(body, gateway.queries.grammar, true) };
   const queries = gateway.routing.queriesOf(query);
-  const { identity, decisions, limits } = judge(gateway, exchange, asked.query);
+  const { identity, decisions, limits, seesSchema } = judge(gateway, exchange, asked.query);
   const narrowed = withFilters(gateway, asked, decisions);
   exchange.verdict.allow();
   exchange.verdict.isNarrowed = narrowed.body !== body;
   if (limits.length > 0) own[LIMITS_HEADER] = JSON.stringify(limits);
+  if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
   const form = gateway.configuration.upstream.query_form;
   return {

@@ -58,10 +58,9 @@ export function requireUniqueOrder(
       primary.length > 0
         ? `add ${key} to order_by`
         : "order by a column that is unique and never null";
-    throw new EngineRefusal(
-      "order_not_unique",
-      `after needs an order in which no two rows are equal: ${remedy} (primary key of ${table}: ${key})`,
-    );
+    const plain = "after needs an order in which no two rows are equal";
+    const problem = `${plain}: ${remedy} (primary key of ${table}: ${key})`;
+    throw new EngineRefusal("order_not_unique", problem, { plain });
   }
 }
 

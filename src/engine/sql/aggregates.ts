@@ -69,8 +69,9 @@ function requireNewName(name: string, scope: Scope): void {
   for (const { name: table, columns } of scope) {
     const taken = [...columns.keys()].find((column) => column.toLowerCase() === folded);
     if (taken === undefined) continue;
-    const problem = `"as": "${name}" is taken: table ${table} has a column "${taken}"`;
-    throw new EngineRefusal("duplicate_column", problem);
+    const plain = `"as": "${name}" is taken`;
+    const problem = `${plain}: table ${table} has a column "${taken}"`;
+    throw new EngineRefusal("duplicate_column", problem, { plain });
   }
 }
 

@@ -93,16 +93,13 @@ export function* conflictOf<Raw>(
   const conflict = { key: ownColumns(table, on_conflict), update: ownColumns(table, updated) };
   const keys = yield* readKeys<Raw>(keysSql);
   if (!keys.some((known) => isKeyOf(known, on_conflict))) {
-    throw new EngineRefusal(
-      "no_unique_key",
-      `on_conflict takes the columns of a primary or unique key of ${table.name}; ${describeKeys(keys)}`,
-    );
+    const plain = `on_conflict takes the columns of a primary or unique key of ${table.name}`;
+    throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }
   if (takesAnyKey && keys.length > 1) {
-    throw new EngineRefusal(
-      "not_supported",
-      `This database takes an Upsert on tables with one unique key alone, and of ${table.name} ${describeKeys(keys)}`,
-    );
+    const plain = "This database takes an Upsert on tables with one unique key alone";
+    const problem = `${plain}, and of ${table.name} ${describeKeys(keys)}`;
+    throw new EngineRefusal("not_supported", problem, { plain });
   }
   requireCells(values, [...on_conflict, ...updated]);
   return conflict;

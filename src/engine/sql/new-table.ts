@@ -54,13 +54,12 @@ function requireReferable(
   const found = columns.get(target);
   if (found === undefined) {
     const near = didYouMean(target, [...columns.keys()]);
-    throw new EngineRefusal("unknown_column", `${refers}, and ${table} has no such column${near}`);
+    const plain = `${refers}, and ${table} has no such column`;
+    throw new EngineRefusal("unknown_column", plain + near, { plain });
   }
   if (!keys.some((key) => isKeyOf(key, [target]))) {
-    throw new EngineRefusal(
-      "no_unique_key",
-      `${refers}, which is no primary or unique key of ${table}; ${describeKeys(keys)}`,
-    );
+    const plain = `${refers}, which is no primary or unique key of ${table}`;
+    throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }
   if (allowedForm(type) === allowedForm(found.type)) return;
   throw new EngineRefusal(

@@ -81,7 +81,8 @@ export function resolveColumn<Found extends Column>(
   if (only === undefined) {
     const places = scope.map((table) => table.name).join(" and ");
     const near = didYouMean(columnName, namesIn(scope));
-    throw new EngineRefusal("unknown_column", `There is no column "${name}" in ${places}${near}`);
+    const plain = `There is no column "${name}" in ${places}`;
+    throw new EngineRefusal("unknown_column", plain + near, { plain });
   }
   if (others.length === 0) return only;
   const names = found.map(({ table }) => table.name);
@@ -152,5 +153,6 @@ export function tableNotFound(
   others: readonly string[],
 ): EngineRefusal {
   const near = didYouMean(name, others);
-  return new EngineRefusal("table_not_found", `There is no table ${name} in ${database}${near}`);
+  const plain = `There is no table ${name} in ${database}`;
+  return new EngineRefusal("table_not_found", plain + near, { plain });
 }

@@ -38,17 +38,21 @@ export type WorkerCalls = {
 
 /** How a task failed: refused, or by an error as it was thrown. */
 export type TaskFailure =
-  | { readonly code: RefusalCode; readonly message: string }
+  | { readonly code: RefusalCode; readonly message: string; readonly plain: string }
   | { readonly error: unknown };
 
 /** Keeps refusals as they are, and of any other error all that a log can tell. */
 export const taskErrors: ErrorCodec<TaskFailure> = {
   encode(error) {
     if (!(error instanceof EngineRefusal)) return { error };
-    return { code: error.code, message: error.message };
+    const { code, message, plain } = error;
+    return { code, message, plain };
   },
   decode(failure) {
-    if ("code" in failure) return new EngineRefusal(failure.code, failure.message);
+    if ("code" in failure) {
+      const { code, message, plain } = failure;
+      return new EngineRefusal(code, message, { plain });
+    }
     return failure.error instanceof Error ? failure.error : new Error(String(failure.error));
   },
 };

@@ -1,0 +1,169 @@
+/** Gateways with users whose entries say more than a role, over each database. */
+import t, { type Test } from "tap";
+import { sharedServer as sharedMysql } from "../engine/mysql/kit.ts";
+import { sharedServer as sharedPostgres } from "../engine/postgres/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+
+/** What asks queries: objects, or text where the spelling matters. */
+export type Ask = (query: object | string) => Promise<Answer>;
+
+/** A gateway, its administrator, and users who are given what entries say. */
+export interface Site {
+  readonly gateway: TestGateway;
+  /** Asks as the administrator, and takes nothing but success. */
+  readonly admin: Ask;
+  readonly adminToken: string;
+  /** Puts these lines in the place of all entries but the administrator's. */
+  allow(entries: string): Promise<void>;
+  /** A user's token; the user is made when first asked for, with attributes as the file has them. */
+  tokenOf(username: string, attributes?: string): Promise<string>;
+  /** Asks as a user. */
+  as(username: string, attributes?: string): Promise<Ask>;
+}
+
+/** Starts a gateway and waits until what is behind it answers. */
+export async function openSite(t: Test, options: RunOptions = {}): Promise<Site> {
+  const gateway = await startGateway(t, options);
+  const adminToken = await gateway.login();
+  const tokens = new Map<string, string>();
+  const edit = async (change: (text: string) => string) => {
+    const version = async () => (await gateway.request("/readyz")).body.access_version;
+    const before = await version();
+    let isChanged = false;
+    await gateway.edit((text) => {
+      const changed = change(text);
+      isChanged = changed !== text;
+      return changed;
+    });
+    if (!isChanged) return;
+    await eventually("the edit is in force", async () => {
+      const { body } = await gateway.request("/readyz");
+      if (body.access_file === "stale") throw new Error(`not valid: ${gateway.service.output}`);
+      return body.access_version !== before;
+    });
+  };
+  const site: Site = {
+    gateway,
+    adminToken,
+    async admin(query) {
+      const answer = await gateway.query(query, adminToken);
+      if (answer.status !== 200) throw new Error(`${JSON.stringify(query)}: ${answer.text}`);
+      return answer;
+    },
+    async allow(entries) {
+      await edit((text) => {
+        const [before = ""] = text.split(/^# entries of the test\n/m);
+        const kept = before.replaceAll(
+          /\[\[acl\]\]\nusername = "(?!admin")[^"]*"\ndatabase = .*\nrole = .*\n\n?/g,
+          "",
+        );
+        return `${kept.trimEnd()}\n\n# entries of the test\n${entries}\n`;
+      });
+    },
+    async tokenOf(username, attributes) {
+      const known = tokens.get(username);
+      if (known !== undefined) return known;
+      const token = await gateway.addUser(username, "ReadOnly", "nowhere");
+      tokens.set(username, token);
+      if (attributes !== undefined) {
+        const line = `username = "${username}"\n`;
+        await edit((text) =>
+          text.replace(`[[users]]\n${line}`, `[[users]]\n${line}attributes = ${attributes}\n`),
+        );
+      }
+      return token;
+    },
+    async as(username, attributes) {
+      const token = await site.tokenOf(username, attributes);
+      return (query) => gateway.query(query, token);
+    },
+  };
+  return site;
+}
+
+/** A database that a gateway is put before. */
+export interface Kind {
+  readonly name: "SQLite" | "PostgreSQL" | "MariaDB";
+  /** A fresh and empty one, as `upstream.url` has it; undefined for the embedded engine. */
+  fresh(): Promise<string | undefined>;
+}
+
+const kinds: readonly Kind[] = [
+  { name: "SQLite", fresh: async () => undefined },
+  {
+    name: "PostgreSQL",
+    async fresh() {
+      const server = await sharedPostgres();
+      return server.url(await server.createDatabase());
+    },
+  },
+  {
+    name: "MariaDB",
+    async fresh() {
+      const server = await sharedMysql();
+      const databases = await server.sql(
+        `select schema_name as name from information_schema.schemata where schema_name not in
+          ('mysql', 'sys', 'information_schema', 'performance_schema')`,
+      );
+      await server.sql(...databases.map(({ name }) => `drop database \`${name}\``), "select 1");
+      return server.url;
+    },
+  },
+];
+
+/** Runs a test over each database that the engine speaks, behind a gateway of its own. */
+export function overEachSite(
+  name: string,
+  body: (t: Test, site: Site, kind: Kind) => Promise<void>,
+  options: RunOptions = {},
+): void {
+  for (const kind of kinds) {
+    t.test(`${name} (${kind.name})`, async (t) => {
+      const url = await kind.fresh();
+      const site = await openSite(t, {
+        ...options,
+        ...(url === undefined ? {} : { upstream: url }),
+      });
+      await eventually("the database answers", async () => {
+        const made = await site.gateway.query(
+          { CreateDatabase: { database: "main" } },
+          site.adminToken,
+        );
+        return made.status === 200 || made.body.code === "database_exists";
+      });
+      await body(t, site, kind);
+    });
+  }
+}
+
+/** A gateway before an upstream that notes what reaches it. */
+export async function openRecorded(t: Test, options: RunOptions = {}) {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const site = await openSite(t, { ...options, upstream: upstream.url });
+  /** The bodies that reached the upstream since the last call, health checks aside. */
+  const bodies = () =>
+    upstream
+      .take()
+      .filter(({ method }) => method === "POST")
+      .map(({ body }) => body.toString());
+  return { ...site, upstream, bodies };
+}
+
+/** An entry as the file has it. */
+export function entry(username: string, database: string, role: string, more = ""): string {
+  return `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\nrole = "${role}"\n${more}\n\n`;
+}
+
+/** A Select of `main`. */
+export function select(from: string, columns: readonly string[], more: object = {}) {
+  return { Select: { database: "main", from, columns, ...more } };
+}
+
+/** Status and code of an answer, and in a Batch the reason: what decides it in one line. */
+export function outcome({ status, body: { code, reason } }: Answer): string {
+  const why = reason === undefined ? "" : ` (${String(reason)})`;
+  return code === undefined ? String(status) : `${status} ${String(code)}${why}`;
+}
