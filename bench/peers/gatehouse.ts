@@ -21,6 +21,8 @@ export interface GatehouseOptions {
   readonly isPinned?: boolean;
   /** By which it speaks TLS itself. */
   readonly certificate?: Certificate;
+  /** Changes the access file before the start. */
+  readonly editAccess?: (text: string) => string;
 }
 
 /** A gateway of ours and where its metrics are. */
@@ -40,12 +42,14 @@ export async function startGatehouse(
     nodeFlags = [],
     isPinned = true,
     certificate,
+    editAccess = (text) => text,
   }: GatehouseOptions = {},
 ): Promise<Gatehouse> {
   const home = mkdtempSync(path.join(world.directory, "home-"));
   chmodSync(home, 0o700);
   const metricsPort = await freePort();
-  writeFileSync(path.join(home, "access_control.toml"), world.accessFile(users), { mode: 0o600 });
+  const access = editAccess(world.accessFile(users));
+  writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
   if (certificate !== undefined) writePair(home, certificate);
   writeFileSync(
     path.join(home, "gateway.toml"),

@@ -91,23 +91,23 @@ function judgeStar(tables: readonly DecidedTable[]): Objection | undefined {
 function judgeColumn(
   { position, column }: NamedColumn,
   { table, entry }: DecidedTable,
-  fitting: Iterable<DecidingEntry>,
+  fitting: readonly DecidingEntry[],
 ): Objection | undefined {
-  const written = `The column ${quoteName(column)} of ${quoteName(table)}`;
+  const written = () => `The column ${quoteName(column)} of ${quoteName(table)}`;
   for (const other of fitting) {
     const spelling = columnsNamedBy(other.grant).folded.otherSpelling(column);
     if (spelling === undefined) continue;
-    const message = `${written} differs by case or form alone from ${quoteName(spelling)}: write it so`;
+    const message = `${written()} differs by case or form alone from ${quoteName(spelling)}: write it so`;
     return { reason: "name_case_mismatch", message, entry: other };
   }
   const { readable, writable } = columnsNamedBy(entry.grant);
   if (readable?.has(column) === false) {
-    const message = `${written} may not be named; allowed: ${list(entry.grant.columns)}`;
+    const message = `${written()} may not be named; allowed: ${list(entry.grant.columns)}`;
     return { reason: "column_denied", message, entry };
   }
   if (!writing.has(position) || writable?.has(column) !== false) return undefined;
   const allowed = entry.grant.writableColumns?.filter((name) => readable?.has(name) !== false);
-  const message = `${written} may not be written; allowed: ${list(allowed)}`;
+  const message = `${written()} may not be written; allowed: ${list(allowed)}`;
   return { reason: "column_denied", message, entry };
 }
 
@@ -126,6 +126,9 @@ export function judgeColumns(
   now: number,
 ): Objection | undefined {
   const operated = tables.slice(0, own);
+  const fitting = new Map(
+    tables.map((one) => [one, [...fittingEntries(grants, database, one.table, now)]]),
+  );
   const partial = own > 1 ? operated.find(({ entry }) => isPartial(entry.grant)) : undefined;
   for (const named of columnsOf(detail)) {
     const { table, column, position } = named;
@@ -141,8 +144,7 @@ export function judgeColumns(
     }
     const meant = table === undefined ? operated : tables.filter((one) => one.table === table);
     for (const decided of meant) {
-      const fitting = fittingEntries(grants, database, decided.table, now);
-      const objection = judgeColumn(named, decided, fitting);
+      const objection = judgeColumn(named, decided, fitting.get(decided) ?? []);
       if (objection !== undefined) return objection;
     }
   }

@@ -163,13 +163,21 @@ function filterTable(
   };
 }
 
+function limits({ maxRows, maxChanges }: Limiter["limits"]): boolean {
+  return maxRows !== undefined || maxChanges !== undefined;
+}
+
 /** Entries and boundaries that limit an access, each once. */
 function limitersOf({ rights, boundaries }: JudgedAccess): Limiter[] {
-  const entries = new Map(rights.map(({ entry }) => [entry.grant, entry]));
-  return [
-    ...Array.from(entries, ([limits, entry]) => ({ limits, by: { entry } })),
-    ...boundaries.map((limits) => ({ limits, by: { boundary: boundaryName(limits) } })),
-  ].filter(({ limits }) => limits.maxRows !== undefined || limits.maxChanges !== undefined);
+  const limiters: Limiter[] = [];
+  for (const { entry } of rights) {
+    const isNew = limiters.every(({ limits }) => limits !== entry.grant);
+    if (isNew && limits(entry.grant)) limiters.push({ limits: entry.grant, by: { entry } });
+  }
+  for (const boundary of boundaries.filter(limits)) {
+    limiters.push({ limits: boundary, by: { boundary: boundaryName(boundary) } });
+  }
+  return limiters;
 }
 
 function judgeNumbers(

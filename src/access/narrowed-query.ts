@@ -1,8 +1,10 @@
 /** Judges queries of callers who may be narrowed by entries or boundaries. */
 
+import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
 import { boundaryName } from "./boundaries.ts";
 import type { ApprovalRule, Decision, DecisionContext, QueryDecision } from "./decision.ts";
+import type { Limits } from "./grant.ts";
 import { judgeNarrowed } from "./narrowed-access.ts";
 import { LimitTally } from "./query-limits.ts";
 import { denied, type GivenRights, granted, judgeRights, type WantedRight } from "./rights.ts";
@@ -23,34 +25,27 @@ function wantedRights({ permissions, tables, detail }: Access): readonly WantedR
   ];
 }
 
+function* approvalBy(
+  { requireApproval, approvers }: Limits,
+  permissions: readonly PermissionClass[],
+  rule: Pick<ApprovalRule, "database" | "entry" | "boundary">,
+): Generator<ApprovalRule, undefined> {
+  const needing = permissions.filter((permission) => requireApproval?.includes(permission));
+  if (needing.length === 0) return;
+  yield { ...rule, permissions: needing, ...(approvers === undefined ? {} : { approvers }) };
+}
+
 /** The rules that ask for an approval of what is used. */
 function* approvalsOf(
   database: string,
   { rights, boundaries }: GivenRights,
 ): Generator<ApprovalRule, undefined> {
+  for (const { entry, permissions } of rights) {
+    yield* approvalBy(entry.grant, permissions, { database, entry: entry.name });
+  }
   const used = [...new Set(rights.flatMap(({ permissions }) => permissions))];
-  const asked = [
-    ...rights.map(({ entry, permissions }) => ({
-      rule: entry.grant,
-      permissions,
-      name: { entry: entry.name },
-    })),
-    ...boundaries.map((rule) => ({
-      rule,
-      permissions: used,
-      name: { boundary: boundaryName(rule) },
-    })),
-  ];
-  for (const { rule, permissions, name } of asked) {
-    const { requireApproval = [], approvers } = rule;
-    const needing = permissions.filter((permission) => requireApproval.includes(permission));
-    if (needing.length === 0) continue;
-    yield {
-      ...name,
-      database,
-      permissions: needing,
-      ...(approvers === undefined ? {} : { approvers }),
-    };
+  for (const boundary of boundaries) {
+    yield* approvalBy(boundary, used, { database, boundary: boundaryName(boundary) });
   }
 }
 

@@ -57,7 +57,8 @@ export function detailOf(
     hasExtraFields,
     fields() {
       if (!isOperationName(operation)) return undefined;
-      const fields = JSON.parse(bytes.toString("utf8", start, end), keepExactly);
+      const text = bytes.toString("utf8", start, end);
+      const fields = oddNumber.test(text) ? JSON.parse(text, keepExactly) : JSON.parse(text);
       return { name: operation, fields };
     },
   };
@@ -70,6 +71,9 @@ function endOf(reader: BodyReader, start: number): number {
     return reader.position;
   });
 }
+
+/** Matches where a number may stand that a double writes otherwise, or that is not whole. */
+const oddNumber = /\d{16}|\d[.eE]/;
 
 /** `context` is what numbers come with: their text (ECMAScript, JSON.parse source text access). */
 function keepExactly(_key: string, value: CellValue, context?: { source: string }): CellValue {

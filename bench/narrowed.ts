@@ -1,0 +1,55 @@
+/**
+ * What narrowed grants cost: a Select of two columns under an entry with those columns and one row
+ * filter, which is added to the query, beside the same Select under a role alone, as processor time of
+ * the gateway a request.
+ *
+ * `node bench/narrowed.ts [--rounds 5] [--seconds 3] [--json]`
+ */
+import { parseArgs } from "node:util";
+import { startGatehouse } from "./peers/gatehouse.ts";
+import { measure } from "./peers/measure.ts";
+import { costTable } from "./peers/report.ts";
+import { scenarios } from "./peers/scenarios.ts";
+import { openScene } from "./peers/scene.ts";
+import { describeMachine } from "./rig/machine.ts";
+
+const { values: flags } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "5" },
+    seconds: { type: "string", default: "3" },
+    json: { type: "boolean", default: false },
+  },
+});
+const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
+
+const [scenario] = scenarios;
+if (scenario === undefined) throw new Error("there is no scenario");
+
+/** Adds these keys to every entry on the database that is asked. */
+function withKeys(keys: string): (text: string) => string {
+  return (text) =>
+    text.replaceAll(/database = "main"\nrole = "ReadWrite"\n/g, (entry) => `${entry}${keys}\n`);
+}
+
+const columns = 'tables = ["users"]\ncolumns = ["id", "name", "team"]';
+const filter = 'row_filter = [{ column = "team", cmp = "=", value = "blue" }]';
+
+await using opened = new AsyncDisposableStack();
+const { world, upstream } = await openScene(opened);
+const port = upstream.ports.get(scenario.answer) ?? 0;
+const systems = [];
+for (const [name, keys] of [
+  ["a role alone", ""],
+  ["two columns", columns],
+  ["two columns and a row filter", `${columns}\n${filter}`],
+] as const) {
+  const editAccess = keys === "" ? (text: string) => text : withKeys(keys);
+  const system = await startGatehouse(world, port, { name, editAccess });
+  opened.defer(() => system.program.stop());
+  systems.push(system);
+}
+
+const costs = await measure(scenario, systems, world, effort);
+if (flags.json)
+  console.log(JSON.stringify({ machine: describeMachine(), effort, costs }, undefined, 2));
+else console.log(`${describeMachine().join("; ")}\n\n${costTable(costs)}\n`);
