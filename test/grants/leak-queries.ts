@@ -1,0 +1,283 @@
+/** Arbitrary queries of a curious caller, most of which a database would answer. */
+import fc from "fast-check";
+
+/** Stands for the name of the database. */
+export const DATABASE = "db-?";
+
+const tables = ["tickets", "customers", "vault", "vaults"] as const;
+type Table = (typeof tables)[number];
+
+const columnsOf: Record<Table, readonly string[]> = {
+  tickets: ["id", "tenant", "customer", "status", "weight", "salary", "code"],
+  customers: ["id", "tenant", "name", "secret_note"],
+  vault: ["id", "ticket"],
+  vaults: ["id"],
+};
+
+/** What the caller knows of comes far more often than what is hidden from it, or is not there. */
+const table = fc.oneof(
+  { weight: 8, arbitrary: fc.constant<Table>("tickets") },
+  { weight: 4, arbitrary: fc.constant<Table>("customers") },
+  { weight: 1, arbitrary: fc.constantFrom<Table>("vault", "vaults") },
+);
+
+const visible: readonly string[] = ["id", "tenant", "customer", "status", "weight", "name"];
+
+function columnOf(of: readonly Table[]) {
+  const names = of.flatMap((one) =>
+    columnsOf[one].map((name) => (of.length === 1 ? name : `${one}.${name}`)),
+  );
+  const isVisible = (name: string) => visible.includes(name.slice(name.indexOf(".") + 1));
+  const seen = names.filter(isVisible);
+  return fc.oneof(
+    { weight: 16, arbitrary: fc.constantFrom(...(seen.length === 0 ? names : seen)) },
+    { weight: 2, arbitrary: fc.constantFrom(...names) },
+    { weight: 1, arbitrary: fc.constantFrom("nothing", "Tenant", "salaries", "rowid") },
+  );
+}
+
+const number = fc.oneof(
+  fc.integer({ min: -1, max: 9 }),
+  fc.constantFrom(1.5, -0, 1e300, Number.MAX_SAFE_INTEGER),
+);
+const text = fc.constantFrom(
+  ...["acme", "other", "ACME", "open", "done", "Ann", "", "a%", "%e%", "ope_", "open\\", "5", "é"],
+);
+const value = fc.oneof(number, text, fc.constantFrom(null, true, false));
+
+/** Values fit their column nearly always. */
+function valueFor(column: string) {
+  const name = column.slice(column.indexOf(".") + 1);
+  const isText = ["tenant", "status", "name", "code", "secret_note"].includes(name);
+  return fc.oneof(
+    { weight: 12, arbitrary: isText ? text : number },
+    { weight: 1, arbitrary: value },
+  );
+}
+
+function comparison(of: readonly Table[]) {
+  return columnOf(of).chain((column) => {
+    const one = valueFor(column);
+    return fc.oneof(
+      fc.record({
+        column: fc.constant(column),
+        cmp: fc.constantFrom("=", "!=", "<", "<=", ">", ">="),
+        value: one,
+      }),
+      fc.record({
+        column: fc.constant(column),
+        cmp: fc.constantFrom("LIKE", "ILIKE"),
+        value: text,
+      }),
+      fc.record({
+        column: fc.constant(column),
+        cmp: fc.constantFrom("IN", "NOT IN"),
+        value: fc.array(one, { maxLength: 3 }),
+      }),
+      fc.record({
+        column: fc.constant(column),
+        cmp: fc.constant("BETWEEN"),
+        value: fc.tuple(one, one),
+      }),
+    );
+  });
+}
+
+function condition(of: readonly Table[]): fc.Arbitrary<object> {
+  return fc.letrec<{ one: object }>((tie) => ({
+    one: fc.oneof(
+      { maxDepth: 3, withCrossShrink: true },
+      comparison(of),
+      fc.record({ and: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
+      fc.record({ or: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
+      fc.record({ not: tie("one") }),
+    ),
+  })).one;
+}
+
+function where(of: readonly Table[]) {
+  return fc.oneof(
+    { weight: 4, arbitrary: condition(of) },
+    { weight: 1, arbitrary: fc.constant(null) },
+    {
+      weight: 1,
+      arbitrary: fc.constant({ column: "tenant", cmp: "=", value: "acme" }),
+    },
+  );
+}
+
+const joinType = fc.constantFrom("INNER", "INNER", "LEFT", "RIGHT");
+
+/** Tables of a Select, with the joins between them. */
+interface Joined {
+  readonly of: readonly Table[];
+  readonly join?: object;
+}
+
+const joined: fc.Arbitrary<Joined> = fc.oneof(
+  { weight: 5, arbitrary: table.map((one) => ({ of: [one] })) },
+  {
+    weight: 2,
+    arbitrary: fc.tuple(fc.boolean(), joinType).map(([isTurned, join_type]): Joined => {
+      const on = "tickets.customer = customers.id";
+      return isTurned
+        ? { of: ["customers", "tickets"], join: { table: "tickets", on, join_type } }
+        : { of: ["tickets", "customers"], join: { table: "customers", on, join_type } };
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.tuple(joinType, joinType).map(
+      ([first, second]): Joined => ({
+        of: ["tickets", "customers", "vault"],
+        join: [
+          { table: "customers", on: "customers.id = tickets.customer", join_type: first },
+          { table: "vault", on: "vault.ticket = tickets.id", join_type: second },
+        ],
+      }),
+    ),
+  },
+);
+
+/** An order that tells all rows apart, so that what is cut is cut alike. */
+function wholeOrder(of: readonly Table[]) {
+  return of.map((one) => ({ column: of.length === 1 ? "id" : `${one}.id` }));
+}
+
+const rowsOf = joined.chain(({ of, join }) =>
+  fc
+    .record(
+      {
+        columns: fc.array(columnOf(of), { minLength: 1, maxLength: 3 }),
+        where: where(of),
+        order_by: columnOf(of),
+        limit: fc.integer({ min: 0, max: 5 }),
+        offset: fc.integer({ min: 0, max: 3 }),
+        distinct: fc.boolean(),
+        after: fc.boolean(),
+      },
+      { requiredKeys: ["columns", "limit"] },
+    )
+    .map(({ order_by: first, after, distinct, columns, ...more }) => {
+      const ends = wholeOrder(of);
+      const order = [
+        ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
+        ...ends.filter(({ column }) => column !== first),
+      ];
+      const isPaged = after === true && distinct !== true && more.offset === undefined;
+      return {
+        Select: {
+          database: DATABASE,
+          from: of[0],
+          columns: distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
+          ...more,
+          order_by: order,
+          ...(distinct === true ? { distinct } : {}),
+          ...(isPaged ? { after: order.map(() => 1) } : {}),
+          ...(join === undefined ? {} : { join }),
+        },
+      };
+    }),
+);
+
+const summaryOf = joined.chain(({ of, join }) =>
+  fc
+    .record(
+      {
+        groups: fc.uniqueArray(columnOf(of), { maxLength: 2 }),
+        fn: fc.constantFrom("sum", "min", "max", "avg", "count"),
+        column: columnOf(of),
+        where: where(of),
+        having: fc.record({
+          column: fc.oneof(fc.constant("a1"), columnOf(of)),
+          cmp: fc.constantFrom(">", "=", "<="),
+          value: fc.integer({ min: 0, max: 9 }),
+        }),
+        isOrdered: fc.boolean(),
+      },
+      { requiredKeys: ["groups", "fn", "column"] },
+    )
+    .map(({ groups, fn, column, where: filter, having, isOrdered }) => ({
+      Select: {
+        database: DATABASE,
+        from: of[0],
+        aggregate: [
+          { fn, column, as: "a1" },
+          { fn: "count", as: "a2" },
+        ],
+        ...(groups.length === 0 ? {} : { group_by: groups, limit: 5 }),
+        ...(groups.length === 0 && isOrdered !== true
+          ? {}
+          : { order_by: ["a2", "a1", ...groups].map((name) => ({ column: name })) }),
+        ...(filter === undefined ? {} : { where: filter }),
+        ...(having === undefined ? {} : { having }),
+        ...(join === undefined ? {} : { join }),
+      },
+    })),
+);
+
+/** Cells that are nearly always within what the caller may write. */
+const row = fc.record(
+  {
+    id: fc.integer({ min: 1, max: 30 }),
+    tenant: fc.oneof(
+      { weight: 9, arbitrary: fc.constant("acme") },
+      { weight: 1, arbitrary: value },
+    ),
+    customer: fc.constantFrom(1, 2, 3, 77, null),
+    status: text,
+    weight: number,
+    salary: number,
+  },
+  { requiredKeys: ["id", "tenant"] },
+);
+const customerRow = fc.record({
+  id: fc.integer({ min: 1, max: 30 }),
+  tenant: fc.constant("acme"),
+  name: text,
+});
+
+const change = table.chain((one) => {
+  const target = { database: DATABASE, table: one };
+  const returning = fc.array(columnOf([one]), { minLength: 1, maxLength: 2 });
+  const values = fc.array(one === "customers" ? customerRow : row, { minLength: 1, maxLength: 2 });
+  const assigned = columnOf([one]).chain((name) =>
+    valueFor(name).map((cell) => ({ [name]: cell })),
+  );
+  const added = columnOf([one]).chain((name) => number.map((cell) => ({ [name]: cell })));
+  return fc.oneof(
+    fc
+      .record({ values, returning }, { requiredKeys: ["values"] })
+      .map((fields) => ({ Insert: { ...target, ...fields } })),
+    fc
+      .record({ set: assigned, where: where([one]), returning }, { requiredKeys: ["set", "where"] })
+      .map((fields) => ({ Update: { ...target, ...fields } })),
+    fc
+      .record({ add: added, where: where([one]), returning }, { requiredKeys: ["add", "where"] })
+      .map((fields) => ({ Update: { ...target, ...fields } })),
+    fc
+      .record({ where: where([one]), returning }, { requiredKeys: ["where"] })
+      .map((fields) => ({ Delete: { ...target, ...fields } })),
+    fc
+      .record({ values, on: columnOf([one]), update: fc.array(columnOf([one]), { maxLength: 1 }) })
+      .map(({ on, ...fields }) => ({ Upsert: { ...target, ...fields, on_conflict: [on] } })),
+  );
+});
+
+const single = fc.oneof(
+  { weight: 5, arbitrary: rowsOf },
+  { weight: 3, arbitrary: summaryOf },
+  { weight: 4, arbitrary: change },
+);
+
+/** A query on `DATABASE`. */
+export const curiousQuery: fc.Arbitrary<object> = fc.oneof(
+  { weight: 12, arbitrary: single },
+  { weight: 1, arbitrary: change.map((one) => ({ Preview: one })) },
+  {
+    weight: 1,
+    arbitrary: fc.array(single, { minLength: 1, maxLength: 3 }).map((elements) => ({
+      Batch: elements,
+    })),
+  },
+);
