@@ -36,7 +36,7 @@ function* approvalBy(
 }
 
 /** The rules that ask for an approval of what is used. */
-function* approvalsOf(
+export function* approvalsOf(
   database: string,
   { rights, boundaries }: GivenRights,
 ): Generator<ApprovalRule, undefined> {

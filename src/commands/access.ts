@@ -1,183 +1,125 @@
-import { Argument, Command, InvalidArgumentError } from "commander";
-import type { Plan } from "../access/access-rules.ts";
-import { planGrant, planRevoke } from "../access/administration.ts";
-import type { Decision } from "../access/decision.ts";
-import { isDatabaseOrEvery, isExternalUsername } from "../access/identifiers.ts";
-import { decideAll } from "../access/policy.ts";
-import { EVERY_DATABASE, isRole, type Role, roles } from "../access/roles.ts";
-import { accessList, type Snapshot } from "../access/snapshot.ts";
-import type { Configuration } from "../config/schema.ts";
-import { batchKey } from "../query/grammar.ts";
-import { definitions, permissionsOfAll } from "../query/operations.ts";
+import { Argument, Command, Option } from "commander";
+import { entryRoles } from "../access/limit-fields.ts";
+import { compareAccess } from "./access-diff.ts";
 import {
-  isPermissionClass,
-  type PermissionClass,
-  permissionClasses,
-} from "../query/permissions.ts";
-import { Refusal } from "../refusal.ts";
-import { didYouMean } from "../suggestion.ts";
-import { changeAccess, readAccess } from "./operator.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
-import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+  grantAccess,
+  listAccess,
+  readCount,
+  readExpiry,
+  readFilter,
+  readNames,
+  readRole,
+  revokeAccess,
+} from "./access-entries.ts";
+import { explainQuery } from "./access-explain.ts";
+import { checkAccess, whoMay } from "./access-questions.ts";
+import { testAccess } from "./access-test.ts";
+import { withCommonOptions, withHouseStyle } from "./options.ts";
 
-function requireDatabase(database: string): void {
-  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
-}
+const place = "<database>[.<table>]; * for every database, * at the end of a name for many tables";
 
-async function grant(
-  username: string,
-  database: string,
-  role: Role,
-  options: CommonOptions & { force?: true },
-): Promise<void> {
-  const loaded = loadFor(options);
-  requireDatabase(database);
-  const plan: Plan = (current) => planGrant(current, "operator", { username, database, role });
-  await changeAccess(loaded, { username }, plan, options);
-  print(`${username} is ${role} on ${database}.`);
-}
-
-async function revoke(
-  username: string,
-  database: string,
-  options: CommonOptions & { force?: true },
-): Promise<void> {
-  const loaded = loadFor(options);
-  requireDatabase(database);
-  const plan: Plan = (current) => planRevoke(current, "operator", username, database);
-  const snapshot = await changeAccess(loaded, { username, database }, plan, options);
-  const rest = accessList(snapshot, username).map((entry) => `${entry.database}:${entry.role}`);
-  print(
-    `${username} has no entry for ${database} any more; what is left: ${rest.join(" ") || "-"}`,
-  );
-}
-
-async function list(options: CommonOptions & { json?: true }): Promise<void> {
-  const snapshot = await readAccess(loadFor(options));
-  const entries = [...snapshot.grants.keys()].flatMap((username) =>
-    accessList(snapshot, username).map(({ database, role }) => ({ username, database, role })),
-  );
-  const head = ["USERNAME", "DATABASE", "ROLE"];
-  printList(entries, options, head, ({ username, database, role }) => [username, database, role]);
-}
-
-/** @throws InvalidArgumentError that says which roles there are, and which was meant */
-function readRole(text: string): Role {
-  if (isRole(text)) return text;
-  const message = `Allowed: ${roles.join(", ")}${didYouMean(text, roles)}.`;
-  throw new InvalidArgumentError(message);
-}
-
-/** The rights that an operation needs, by its key in a query or by a right's own name. */
-function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
-  const own = Object.entries(definitions).map(([name, operation]) => [
-    name,
-    permissionsOfAll(operation),
-  ]);
-  const configured = Object.entries(query.operations).map(([name, right]) => [name, [right]]);
-  const known = new Map<string, readonly PermissionClass[]>(
-    Object.entries(Object.fromEntries([...own, ...configured])),
-  );
-  const wanted = operation.toLowerCase();
-  if (wanted === batchKey.toLowerCase()) {
-    const problem = `a ${batchKey} needs what its elements need; ask for each of them`;
-    throw new UsageError(problem);
-  }
-  const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
-  const permissions = known.get(key ?? "");
-  if (permissions !== undefined) return permissions;
-  const permission = operation.toUpperCase();
-  if (isPermissionClass(permission)) return [permission];
-  const all = [...known.keys(), ...permissionClasses];
-  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
-  throw new UsageError(problem + didYouMean(operation, all));
-}
-
-/** Why a user may or may not do something: what the decision says, or the user's own state. */
-type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
-
-function answerFor(snapshot: Snapshot, username: string, { reason }: Decision): Answer {
-  const user = snapshot.users.get(username);
-  // External users need no record: their own authorization server knows them.
-  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
-  return user?.disabled ? "user_disabled" : reason;
-}
-
-const explanations: Partial<Record<Answer, string>> = {
-  no_grant: "there is no entry for this database, and none for *",
-  role_insufficient: "the role is not enough",
-  database_case_mismatch: "the file names this database in another case",
-  grant_expired: "the entry has expired",
-  token_database: "the token is for another database",
-  token_read_only: "the token is for reading",
-  user_not_found: "there is no such user",
-  user_disabled: "the user is disabled",
-};
-
-function explain(answer: Answer, decided: Decision): string {
-  const { role, entry } = decided;
-  const deciding = `${role} by the entry for ${entry}`;
-  if (answer === "allowed") return deciding;
-  const explanation = explanations[answer] ?? decided.message ?? answer;
-  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
-}
-
-async function check(
-  username: string,
-  operation: string,
-  database: string,
-  options: CommonOptions & { json?: true },
-): Promise<void> {
-  const loaded = loadFor(options);
-  requireDatabase(database);
-  const permissions = permissionsOf(operation, loaded.configuration);
-  const permission = permissions.join(" and ");
-  const snapshot = await readAccess(loaded);
-  const subject = { username, tokenDatabase: EVERY_DATABASE };
-  const decision = decideAll(snapshot, subject, permissions, database);
-  const reason = answerFor(snapshot, username, decision);
-  const allowed = reason === "allowed";
-  const explanation = explain(reason, decision);
-  if (options.json) {
-    printJson({ username, permission, database, ...decision, allowed, reason, explanation });
-  } else {
-    print(
-      `${allowed ? "allowed" : "denied"}: ${username} ${permission} on ${database}: ${explanation}`,
-    );
-  }
-  if (!allowed) process.exitCode = FAILURE;
-}
-
-/** `gatehouse access`: the grants in the access file. */
-export function accessCommand(): Command {
-  const access = withHouseStyle(new Command("access")).description(
-    "grant and revoke roles, and ask what they allow",
-  );
+function addGrant(access: Command): void {
   withCommonOptions(access.command("grant"))
-    .description("give a user a role on a database, or on * for every database")
+    .description("give a user an entry for a database or a table, in the place of what is there")
     .argument("<username>", "the user")
-    .argument("<database>", "the database, or * for every one")
+    .argument("<place>", place)
     .addArgument(
-      new Argument("<role>", "what the user may do there").choices(roles).argParser(readRole),
+      new Argument("<role>", "what the user may do there").choices(entryRoles).argParser(readRole),
     )
+    .option("--columns <names>", "the only columns that may be named, such as id,status", readNames)
+    .option("--writable-columns <names>", "the only ones that may be written", readNames)
+    .option(
+      "--row-filter <condition>",
+      "rows that count, such as 'tenant = @tenant' or 'region IN (eu, us)'; may be repeated",
+      readFilter,
+    )
+    .option("--require-where <names>", "columns that Update and Delete pin", readNames)
+    .option("--max-rows <n>", "rows of an answer", readCount)
+    .option("--max-changes <n>", "rows that one query changes", readCount)
+    .option("--require-approval <rights>", "rights that need approval, as DELETE,DROP", readNames)
+    .option("--approvers <usernames>", "who approves; else who may grant there", readNames)
+    .option("--expires <time>", "when it ends: 2h, 30d, or 2026-12-24T18:00:00Z", readExpiry)
+    .option("--beside", "leave the lasting entry for the place, and add this one, which expires")
     .option("--force", "also where the last administrator or Owner is lowered")
-    .action(grant);
+    .action(grantAccess);
+}
+
+function addEntryCommands(access: Command): void {
+  addGrant(access);
   withCommonOptions(access.command("revoke"))
-    .description("take a user's role on a database away")
+    .description("take a user's entry for a database or a table away, whatever it says")
     .argument("<username>", "the user")
-    .argument("<database>", "the database of the entry, or * for the entry for every one")
+    .argument("<place>", place)
     .option("--force", "also from the last administrator or Owner")
-    .action(revoke);
+    .action(revokeAccess);
   withCommonOptions(access.command("list"))
     .description("list who has which role where")
+    .option("--user <username>", "only this user's entries")
+    .option("--database <database>", "only those that name this database, or *")
+    .option("--table <table>", "only those that name this table, or have a pattern that fits it")
     .option("--json", "as JSON")
-    .action(list);
+    .action(listAccess);
+}
+
+/** The way in, for which boundaries may be. */
+function viaOption(): Option {
+  const description = "the way in that boundaries are asked for";
+  return new Option("--via <via>", description).choices(["query", "mcp"]).default("query");
+}
+
+const clientOption = ["--client <client_id>", "the OAuth client by which it would come"] as const;
+
+function addQuestions(access: Command): void {
   withCommonOptions(access.command("check"))
     .description("say whether a user may do something, and which entry decides")
     .argument("<username>", "the user")
     .argument("<operation>", "such as Select, or a right such as SELECT")
-    .argument("<database>", "where it would be done")
+    .argument("<place>", place)
+    .addOption(viaOption())
+    .option(...clientOption)
     .option("--json", "as JSON")
-    .action(check);
+    .action(checkAccess);
+  withCommonOptions(access.command("who"))
+    .description("list everybody who may do something, by which entry and within which limits")
+    .argument("<operation>", "such as Delete, or a right such as DELETE")
+    .argument("<place>", place)
+    .addOption(viaOption())
+    .option(...clientOption)
+    .option("--json", "as JSON")
+    .action(whoMay);
+}
+
+function addPolicyCommands(access: Command): void {
+  const file = ["--file <access file>", "another access file than the gateway's own"] as const;
+  withCommonOptions(access.command("explain"))
+    .description("decide on the query on standard input, and print the bytes that would go up")
+    .argument("<username>", "the user")
+    .addOption(viaOption())
+    .option(...clientOption)
+    .option(...file)
+    .option("--json", "as JSON")
+    .action(explainQuery);
+  withCommonOptions(access.command("diff"))
+    .description("say who gains and loses what from one access file to another")
+    .argument("<old>", "an access file")
+    .argument("<new>", "another one")
+    .option("--json", "as JSON")
+    .action(compareAccess);
+  withCommonOptions(access.command("test"))
+    .description("hold the access file against what a file expects of it, for CI")
+    .argument("<file>", "TOML with [[expect]]: user, via, client, query (JSON), allowed, code")
+    .option(...file)
+    .option("--json", "as JSON")
+    .action(testAccess);
+}
+
+/** `gatehouse access`: the entries of the access file, and what they allow. */
+export function accessCommand(): Command {
+  const access = withHouseStyle(new Command("access")).description(
+    "grant and revoke roles, and ask what they allow",
+  );
+  addEntryCommands(access);
+  addQuestions(access);
+  addPolicyCommands(access);
   return access;
 }

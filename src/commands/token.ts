@@ -1,4 +1,4 @@
-import { Command, InvalidArgumentError, Option } from "commander";
+import { Command, Option } from "commander";
 import { isExternalUsername } from "../access/identifiers.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
@@ -12,6 +12,7 @@ import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connected-apps.ts";
+import { readDuration } from "./duration.ts";
 import { keysOf, naming, readAccess, refusalOf, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { print, UsageError } from "./output.ts";
@@ -43,21 +44,7 @@ function readTokenId(text: string): string {
 }
 
 const DAY = 86_400;
-const secondsIn = new Map([
-  ["s", 1],
-  ["m", 60],
-  ["h", 3600],
-  ["d", DAY],
-]);
 const DEFAULT_LIFETIME = 90 * DAY;
-
-/** Reads `90d`, `12h`, `30m` or `3600s` as seconds. */
-function readLifetime(text: string): number {
-  const [, count = "", unit = ""] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
-  const lifetime = Number(count) * (secondsIn.get(unit) ?? 0);
-  if (lifetime >= 1 && lifetime <= LONGEST_TOKEN_SECONDS) return lifetime;
-  throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
-}
 
 interface IssueOptions extends CommonOptions {
   readonly database?: string;
@@ -139,7 +126,7 @@ export function tokenCommand(): Command {
     .option("--database <database>", "limit it to one database")
     .addOption(
       new Option("--expires <time>", "how long it lives, such as 90d, 12h or 30m; at most 366d")
-        .argParser(readLifetime)
+        .argParser((text) => readDuration(text, LONGEST_TOKEN_SECONDS))
         .default(DEFAULT_LIFETIME, "90d"),
     )
     .action(issue);

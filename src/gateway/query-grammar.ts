@@ -15,6 +15,8 @@ export interface QueryInterface {
    * which nobody else reaches.
    */
   readonly isEngine: boolean;
+  /** Resolves when it was found out what is behind, or that nothing answers. */
+  readonly known: Promise<unknown>;
 }
 
 /**
@@ -26,8 +28,9 @@ export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
   const options = { extraFields: query.extra_fields, operations: query.operations };
   const full = createGrammar({ ...options, level: "full" });
   const core = createGrammar({ ...options, level: "core" });
-  const isEngine = engineBehind(loaded);
+  const { isEngine, known } = engineBehind(loaded);
   return {
+    known,
     get isEngine() {
       return isEngine();
     },
@@ -38,26 +41,38 @@ export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
 }
 
 /** Tells whether `gatehouse engine` is behind. */
-function engineBehind(loaded: LoadedConfiguration): () => boolean {
+interface EngineWatch {
+  isEngine(): boolean;
+  readonly known: Promise<unknown>;
+}
+
+function always(isEngine: boolean): EngineWatch {
+  return { isEngine: () => isEngine, known: Promise.resolve() };
+}
+
+function engineBehind(loaded: LoadedConfiguration): EngineWatch {
   const { databases, url } = loaded.configuration.upstream;
-  if (databases.length > 0) return () => false;
-  if (hasOwnEngine(loaded)) return () => true;
+  if (databases.length > 0) return always(false);
+  if (hasOwnEngine(loaded)) return always(true);
   const target = url === undefined ? undefined : parseTarget(url);
-  if (target?.socketPath === undefined) return () => false;
+  if (target?.socketPath === undefined) return always(false);
   return watchForEngine(new HealthCheck({ target }));
 }
 
 /** Asks what listens, until it has answered. */
-function watchForEngine(check: HealthCheck): () => boolean {
+function watchForEngine(check: HealthCheck): EngineWatch {
   let askedAt = Number.NEGATIVE_INFINITY;
   const ask = () => {
     askedAt = performance.now();
-    void check.check();
+    return check.check();
   };
-  ask();
-  return () => {
-    const { isEngine } = check;
-    if (isEngine === undefined && performance.now() - askedAt > AGAIN_MS) ask();
-    return isEngine === true;
+  const known = ask();
+  return {
+    known,
+    isEngine() {
+      const { isEngine } = check;
+      if (isEngine === undefined && performance.now() - askedAt > AGAIN_MS) void ask();
+      return isEngine === true;
+    },
   };
 }

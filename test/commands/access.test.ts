@@ -45,9 +45,9 @@ t.test("access revoke takes an entry, and says what is left", async (t) => {
 
 const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant nobody main ReadOnly", 1, /^gatehouse: User not found: nobody\n$/],
-  ["access grant alice ma.in ReadOnly", 1, /^gatehouse: Invalid database/],
+  ["access grant alice ma/in ReadOnly", 1, /^gatehouse: Invalid database/],
   ["access grant alice MAIN ReadOnly", 1, /^gatehouse: A database whose name differs only by case/],
-  ["access grant alice main Writer", 2, /Allowed: Owner, DbAdmin, ReadWrite, ReadOnly\./],
+  ["access grant alice main Writer", 2, /Allowed: Owner, DbAdmin, ReadWrite, ReadOnly, None\./],
   ["access grant alice main readonly", 2, /\(did you mean ReadOnly\?\)/],
   ["access grant alice main ReadWrit", 2, /'ReadWrit' is invalid .*\(did you mean ReadWrite\?\)/],
   ["access check alice Slect main", 2, /GRANT \(did you mean Select\?\)\n/],
@@ -56,14 +56,14 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access revoke root *", 1, /^gatehouse: The last administrator cannot be/],
   ["access revoke alice other", 1, /^gatehouse: Grant not found: alice on other\n$/],
   ["access revoke nobody main", 1, /^gatehouse: User not found: nobody\n$/],
-  ["access revoke alice ma.in", 1, /^gatehouse: Invalid database/],
+  ["access revoke alice ma/in", 1, /^gatehouse: Invalid database/],
   [
     "access check alice Explode main",
     2,
     /^gatehouse: unknown operation "Explode"; allowed: Select, Insert/,
   ],
-  ["access check alice Select ma.in", 1, /^gatehouse: Invalid database/],
-  ["access check alice Select", 2, /missing required argument 'database'/],
+  ["access check alice Select ma/in", 1, /^gatehouse: Invalid database/],
+  ["access check alice Select", 2, /missing required argument 'place'/],
 ];
 t.test("what may not be is refused with a reason, and nothing is written", async (t) => {
   const gatehouse = install(t);

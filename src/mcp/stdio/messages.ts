@@ -5,6 +5,7 @@ import {
   isJSONRPCResponse,
   type JSONRPCMessage,
 } from "@modelcontextprotocol/client";
+import { keepSpelling } from "../../json/exact-numbers.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
 import { type McpMessage, readMessage } from "../message.ts";
 
@@ -26,16 +27,6 @@ export async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<B
     }
     if (start < chunk.length) begun.push(chunk.subarray(start));
   }
-}
-
-/**
- * For `JSON.parse`: has every number written again as it was spelled. One that a double cannot
- * hold, such as an integer of 64 bits, stays its own text.
- */
-function keepSpelling(_key: string, value: unknown, context?: { readonly source?: string }) {
-  const source = context?.source;
-  if (typeof value !== "number" || source === undefined || String(value) === source) return value;
-  return JSON.rawJSON(source);
 }
 
 /** A line of the client: what counts of it, and the message as the library takes it. */

@@ -1,0 +1,69 @@
+/** Entries in words for people, and row filters as a command line takes and shows them. */
+
+import { attributeReference } from "./attributes.ts";
+import { writtenTime } from "./entry-view.ts";
+import type { Grant, Literal, RowCondition } from "./grant.ts";
+
+const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
+const quoted = /^'((?:[^']|'')*)'$/;
+const item = /'(?:[^']|'')*'|[^,']+/g;
+const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
+
+/** A value: a whole number, true, false, or text, which quotes keep from being anything else. */
+function readValue(text: string): Literal {
+  const inQuotes = quoted.exec(text)?.[1]?.replaceAll("''", "'");
+  if (inQuotes !== undefined) return inQuotes.startsWith("@") ? `@${inQuotes}` : inQuotes;
+  if (/^-?\d+$/.test(text)) {
+    const number = Number(text);
+    return Number.isSafeInteger(number) ? number : BigInt(text);
+  }
+  return text === "true" || text === "false" ? text === "true" : text;
+}
+
+/**
+ * Reads a condition such as `tenant = @tenant`, `size < 5`, `name = 'O''Hara'` or
+ * `region IN (eu, us)`, by the keys of the file; undefined if it is none. What the file does not
+ * take is not found out.
+ */
+export function readCondition(text: string): object | undefined {
+  const [, column, operator = "", value = ""] = conditionForm.exec(text) ?? [];
+  if (column === undefined) return undefined;
+  const cmp = operator.toUpperCase();
+  const list = /^\((.*)\)$/s.exec(value)?.[1];
+  if (cmp !== "IN" || list === undefined) return { column, cmp, value: readValue(value) };
+  const values = [...(list.match(item) ?? [])].map((one) => one.trim());
+  return { column, cmp, value: values.filter((one) => one !== "").map(readValue) };
+}
+
+function writeValue(value: Literal): string {
+  if (typeof value !== "string") return String(value);
+  if (attributeReference.test(value)) return value;
+  const text = value.startsWith("@@") ? value.slice(1) : value;
+  return plainText.test(text) ? text : `'${text.replaceAll("'", "''")}'`;
+}
+
+/** A condition as `readCondition` takes it. */
+export function writeCondition({ column, cmp, value }: RowCondition): string {
+  const written =
+    typeof value === "object" ? `(${value.map(writeValue).join(", ")})` : writeValue(value);
+  return `${column} ${cmp} ${written}`;
+}
+
+/** What an entry says beyond its role and its place, in words; empty if that is all. */
+export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role">): string {
+  const { columns, writableColumns, rowFilter, requireWhere, maxRows, maxChanges } = grant;
+  const { requireApproval, approvers, expires } = grant;
+  const by = approvers === undefined ? "" : ` by ${approvers.join(" or ")}`;
+  return [
+    columns && `columns ${columns.join(", ")}`,
+    writableColumns && `writes ${writableColumns.join(", ") || "no column"}`,
+    rowFilter && `rows where ${rowFilter.map(writeCondition).join(" and ")}`,
+    requireWhere && `where pins ${requireWhere.join(", ")}`,
+    maxRows && `at most ${maxRows} rows`,
+    maxChanges && `at most ${maxChanges} changes`,
+    requireApproval && `${requireApproval.join(", ")} after approval${by}`,
+    expires !== undefined && `until ${writtenTime(expires)}`,
+  ]
+    .filter((words) => typeof words === "string")
+    .join("; ");
+}

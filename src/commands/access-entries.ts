@@ -1,0 +1,178 @@
+/** `gatehouse access grant | revoke | list`: the entries of the access file. */
+import { InvalidArgumentError } from "commander";
+import type { Plan } from "../access/access-rules.ts";
+import { planGrant, planRevoke } from "../access/administration.ts";
+import { readEntry, viewEntry } from "../access/entry-view.ts";
+import { limitsInWords, readCondition } from "../access/entry-words.ts";
+import type { EntryRole, Grant } from "../access/grant.ts";
+import { isDatabaseOrEvery } from "../access/identifiers.ts";
+import { entryRoles, tablePattern } from "../access/limit-fields.ts";
+import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { entriesIn, prefixOf } from "../access/user-grants.ts";
+import { Refusal } from "../refusal.ts";
+import { didYouMean } from "../suggestion.ts";
+import { readDuration } from "./duration.ts";
+import { changeAccess, readAccess } from "./operator.ts";
+import { type CommonOptions, loadFor } from "./options.ts";
+import { print, printList, UsageError } from "./output.ts";
+
+/** A database (or `*`), and perhaps one of its tables or a pattern of them. */
+export interface Place {
+  readonly database: string;
+  readonly table?: string;
+}
+
+/** Reads `main`, `main.tickets` or `*.customer_*`. @throws Refusal `invalid_database`, `invalid_table` */
+export function readPlace(text: string): Place {
+  const dot = text.indexOf(".");
+  const database = dot === -1 ? text : text.slice(0, dot);
+  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+  if (dot === -1) return { database };
+  const table = text.slice(dot + 1);
+  if (!tablePattern.test(table)) throw new Refusal("invalid_table");
+  return { database, table };
+}
+
+/** @throws InvalidArgumentError that says which roles there are, and which was meant */
+export function readRole(text: string): EntryRole {
+  const role = entryRoles.find((known) => known === text);
+  if (role !== undefined) return role;
+  const message = `Allowed: ${entryRoles.join(", ")}${didYouMean(text, entryRoles)}.`;
+  throw new InvalidArgumentError(message);
+}
+
+/** Reads names that commas part; none if the text is empty. */
+export function readNames(text: string): string[] {
+  return text.trim() === "" ? [] : text.split(",").map((name) => name.trim());
+}
+
+/** Reads a condition, and puts it behind those that were given before. */
+export function readFilter(text: string, earlier: readonly object[] = []): readonly object[] {
+  const condition = readCondition(text);
+  if (condition !== undefined) return [...earlier, condition];
+  const form = "allowed: such as 'tenant = @tenant', 'size < 5' or 'region IN (eu, us)'";
+  throw new InvalidArgumentError(form);
+}
+
+/** Reads a number of rows. */
+export function readCount(text: string): number {
+  if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError("allowed: a whole number from 1");
+}
+
+/** Reads `2h` as a moment from now, and leaves a moment as it is. */
+export function readExpiry(text: string): string {
+  if (!/^\d+[a-z]$/.test(text)) return text;
+  return new Date(Date.now() + readDuration(text) * 1000).toISOString();
+}
+
+/** What an entry is given beyond its role. */
+interface GrantOptions extends CommonOptions {
+  readonly columns?: string[];
+  readonly writableColumns?: string[];
+  readonly rowFilter?: readonly object[];
+  readonly requireWhere?: string[];
+  readonly maxRows?: number;
+  readonly maxChanges?: number;
+  readonly requireApproval?: string[];
+  readonly approvers?: string[];
+  readonly expires?: string;
+  readonly beside?: true;
+  readonly force?: true;
+}
+
+/** The entry by the keys of the file. */
+function keysOf(role: string, options: GrantOptions): Record<string, unknown> {
+  const keys = {
+    role,
+    columns: options.columns,
+    writable_columns: options.writableColumns,
+    row_filter: options.rowFilter,
+    require_where: options.requireWhere,
+    max_rows: options.maxRows,
+    max_changes: options.maxChanges,
+    require_approval: options.requireApproval?.map((permission) => permission.toUpperCase()),
+    approvers: options.approvers,
+    expires: options.expires,
+  };
+  return Object.fromEntries(Object.entries(keys).filter(([, value]) => value !== undefined));
+}
+
+/** `access grant`. */
+export async function grantAccess(
+  username: string,
+  where: string,
+  role: EntryRole,
+  options: GrantOptions,
+): Promise<void> {
+  const loaded = loadFor(options);
+  const place = readPlace(where);
+  const isBeside = options.beside === true;
+  if (isBeside && options.expires === undefined) {
+    throw new UsageError("--beside leaves the lasting entry: say by --expires when this one ends");
+  }
+  const grant = readEntry({ username, ...place }, keysOf(role, options));
+  const plan: Plan = (current) => planGrant(current, "operator", grant, isBeside);
+  await changeAccess(loaded, { username, database: where }, plan, options);
+  const limits = limitsInWords(grant);
+  print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
+}
+
+/** What is left to a user, as `main:ReadOnly main.tickets:ReadWrite`. */
+function entriesLeft(snapshot: Snapshot, username: string): string {
+  const left = entriesIn(grantsOf(snapshot, username)).map(({ database, tables, role }) =>
+    tables === undefined ? `${database}:${role}` : `${database}.${tables.join(",")}:${role}`,
+  );
+  return [...left].join(" ") || "-";
+}
+
+/** `access revoke`. */
+export async function revokeAccess(
+  username: string,
+  where: string,
+  options: CommonOptions & { force?: true },
+): Promise<void> {
+  const loaded = loadFor(options);
+  const { database, table } = readPlace(where);
+  const plan: Plan = (current) => planRevoke(current, "operator", username, database, table);
+  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
+  const left = entriesLeft(snapshot, username);
+  print(`${username} has no entry for ${where} any more; what is left: ${left}`);
+}
+
+/** True for an entry that names the table, or one of whose patterns is it or fits it. */
+function concernsTable({ tables = [] }: Grant, table: string): boolean {
+  return tables.some((known) => {
+    const prefix = prefixOf(known);
+    return known === table || (prefix !== undefined && table.startsWith(prefix));
+  });
+}
+
+interface ListOptions extends CommonOptions {
+  readonly user?: string;
+  readonly database?: string;
+  readonly table?: string;
+  readonly json?: true;
+}
+
+/** `access list`: every entry, or those of a user, for a database, or for a table. */
+export async function listAccess(options: ListOptions): Promise<void> {
+  const { user, database, table } = options;
+  const snapshot = await readAccess(loadFor(options));
+  const isMeant = (grant: Grant) =>
+    (database === undefined || grant.database === database) &&
+    (table === undefined || concernsTable(grant, table));
+  const names = user === undefined ? snapshot.grants.keys() : [user].values();
+  const entries = [...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isMeant))];
+  const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
+  const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
+  if (options.json) {
+    const views = entries.map((grant) => ({ username: grant.username, ...viewEntry(grant) }));
+    printList(views, options, head, () => []);
+    return;
+  }
+  printList(entries, options, head, (grant) => {
+    const plain = [grant.username, grant.database, grant.role];
+    return isPlain ? plain : [...plain, grant.tables?.join(", ") ?? "-", limitsInWords(grant)];
+  });
+}

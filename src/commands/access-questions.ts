@@ -1,0 +1,160 @@
+/** `gatehouse access check | who`: what users may do, without a query. */
+import type { Decision } from "../access/decision.ts";
+import { viewEntry } from "../access/entry-view.ts";
+import { limitsInWords } from "../access/entry-words.ts";
+import type { EntryPoint } from "../access/grant.ts";
+import { isExternalUsername } from "../access/identifiers.ts";
+import { decidePlace, type PlaceDecision, waysTo } from "../access/place-decision.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import type { Configuration } from "../config/schema.ts";
+import { batchKey } from "../query/grammar.ts";
+import { definitions, permissionsOfAll } from "../query/operations.ts";
+import {
+  isPermissionClass,
+  type PermissionClass,
+  permissionClasses,
+} from "../query/permissions.ts";
+import { didYouMean } from "../suggestion.ts";
+import { readPlace } from "./access-entries.ts";
+import { readAccess } from "./operator.ts";
+import { type CommonOptions, loadFor } from "./options.ts";
+import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+
+/** The rights that an operation needs, by its key in a query or by a right's own name. */
+function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
+  const own = Object.entries(definitions).map(([name, operation]) => [
+    name,
+    permissionsOfAll(operation),
+  ]);
+  const configured = Object.entries(query.operations).map(([name, right]) => [name, [right]]);
+  const known = new Map<string, readonly PermissionClass[]>(
+    Object.entries(Object.fromEntries([...own, ...configured])),
+  );
+  const wanted = operation.toLowerCase();
+  if (wanted === batchKey.toLowerCase()) {
+    const problem = `a ${batchKey} needs what its elements need; ask for each of them`;
+    throw new UsageError(problem);
+  }
+  const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
+  const permissions = known.get(key ?? "");
+  if (permissions !== undefined) return permissions;
+  const permission = operation.toUpperCase();
+  if (isPermissionClass(permission)) return [permission];
+  const all = [...known.keys(), ...permissionClasses];
+  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
+  throw new UsageError(problem + didYouMean(operation, all));
+}
+
+/** Why a user can do nothing at all, whatever its entries say; undefined if nothing is in the way. */
+export function obstacleOf(
+  { users }: Snapshot,
+  username: string,
+): "user_not_found" | "user_disabled" | undefined {
+  const user = users.get(username);
+  // External users need no record: their own authorization server knows them.
+  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
+  return user?.disabled ? "user_disabled" : undefined;
+}
+
+/** Why a user may or may not do something: what the decision says, or the user's own state. */
+type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
+
+const explanations: Partial<Record<Answer, string>> = {
+  no_grant: "there is no entry for this database, and none for *",
+  role_insufficient: "the role is not enough",
+  database_case_mismatch: "the file names this database in another case",
+  grant_expired: "the entry has expired",
+  token_database: "the token is for another database",
+  token_read_only: "the token is for reading",
+  user_not_found: "there is no such user",
+  user_disabled: "the user is disabled",
+};
+
+function explain(answer: Answer, decided: PlaceDecision): string {
+  const { role, entry, boundary, message = answer, grant } = decided;
+  const deciding = `${role} by the entry for ${entry}`;
+  if (answer === "allowed") {
+    const limits = grant === undefined ? "" : limitsInWords(grant);
+    return limits === "" ? deciding : `${deciding}; ${limits}`;
+  }
+  if (boundary !== undefined) return `${message} (a boundary)`;
+  const explanation = explanations[answer] ?? message;
+  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
+}
+
+/** What a decision says beyond yes and no, by the keys of the file. */
+function viewLimits({ grant, approvals }: PlaceDecision): object {
+  if (grant === undefined) return {};
+  const { database: _, role: __, ...limits } = viewEntry(grant);
+  return { ...limits, ...(approvals === undefined ? {} : { approvals }) };
+}
+
+interface QuestionOptions extends CommonOptions {
+  readonly via: EntryPoint;
+  readonly client?: string;
+  readonly json?: true;
+}
+
+/** `access check`: whether a user may do something, and by which entry. */
+export async function checkAccess(
+  username: string,
+  operation: string,
+  where: string,
+  options: QuestionOptions,
+): Promise<void> {
+  const loaded = loadFor(options);
+  const { database, table } = readPlace(where);
+  const permissions = permissionsOf(operation, loaded.configuration);
+  const permission = permissions.join(" and ");
+  const snapshot = await readAccess(loaded);
+  const { via, client, json } = options;
+  const asked = { permissions, database, table };
+  const decided = decidePlace(snapshot, username, asked, { via, client, now: Date.now() });
+  const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
+  const allowed = reason === "allowed";
+  const explanation = explain(reason, decided);
+  if (json) {
+    const { grant: _, approvals: __, ...decision } = decided;
+    const question = { username, permission, database, ...(table === undefined ? {} : { table }) };
+    const limits = allowed ? viewLimits(decided) : {};
+    printJson({ ...question, ...decision, allowed, reason, ...limits, explanation });
+  } else {
+    const outcome = allowed ? "allowed" : "denied";
+    print(`${outcome}: ${username} ${permission} on ${where}: ${explanation}`);
+  }
+  if (!allowed) process.exitCode = FAILURE;
+}
+
+/** `access who`: everybody who may do something, by which entry and within which limits. */
+export async function whoMay(
+  operation: string,
+  where: string,
+  options: QuestionOptions,
+): Promise<void> {
+  const loaded = loadFor(options);
+  const place = readPlace(where);
+  const question = { permissions: permissionsOf(operation, loaded.configuration), ...place };
+  const snapshot = await readAccess(loaded);
+  const { via, client, json } = options;
+  const context = { via, client, now: Date.now() };
+  const found = snapshot.grants
+    .keys()
+    .filter((username) => obstacleOf(snapshot, username) === undefined)
+    .flatMap((username) =>
+      waysTo(snapshot, username, question, context).map((way) => ({ username, way })),
+    )
+    .toArray();
+  const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
+  if (json) {
+    const views = found.map(({ username, way }) => {
+      const { role, entry } = way;
+      return { username, role, entry, ...viewLimits(way) };
+    });
+    printList(views, options, head, () => []);
+    return;
+  }
+  printList(found, options, head, ({ username, way: { role, entry, grant } }) => [
+    ...[username, String(role), String(entry)],
+    (grant && limitsInWords(grant)) || "-",
+  ]);
+}

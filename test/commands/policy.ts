@@ -1,0 +1,37 @@
+/** An access file with entries that say more than a role. */
+import { people } from "./kit.ts";
+
+/** Rita works on the tickets of her tenant, and what comes by `/mcp` is bounded. */
+export const policy = `${people}
+[[users]]
+username = "rita"
+attributes = { tenant = "acme" }
+
+[[acl]]
+username = "rita"
+database = "main"
+role = "ReadOnly"
+max_rows = 100
+
+[[acl]]
+username = "rita"
+database = "main"
+tables = ["tickets"]
+role = "ReadWrite"
+columns = ["id", "tenant", "status"]
+row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]
+require_approval = ["DELETE"]
+approvers = ["alice"]
+expires = 2126-01-01T00:00:00Z
+
+[[acl]]
+username = "rita"
+database = "side"
+role = "ReadWrite"
+expires = 2020-01-01T00:00:00Z
+
+[[boundaries]]
+via = "mcp"
+role = "ReadOnly"
+max_rows = 10
+`;
