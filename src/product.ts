@@ -33,3 +33,7 @@ export const invocation = runsFromSources ? inClone() : "gatehouse";
  * gateway knows that the status is that of the database, and not that of one more HTTP server.
  */
 export const engineName = "gatehouse-engine";
+
+/** How the engine tells the gateway of the rows that a query has changed, and of those it answers. */
+export const affectedHeader = "x-gatehouse-affected";
+export const rowsHeader = "x-gatehouse-rows";

@@ -7,6 +7,8 @@ export interface RowOutput {
   write(text: string): void;
   /** Writes text in UTF-8. The bytes are not to be changed before `release` is called. */
   writeBytes(bytes: Buffer, release?: () => void): void;
+  /** Told at their end how many rows were written. */
+  countRows(count: number): void;
   /** Set while whoever takes the rows is behind: resolves once he has caught up or is gone. */
   readonly backlog: Promise<void> | undefined;
 }

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
-import { engineName } from "../product.ts";
+import { affectedHeader, engineName, rowsHeader } from "../product.ts";
 import { isReadOnly } from "../query/query.ts";
 import { formOf } from "./accept.ts";
 import { answerError, answerHealth } from "./answers.ts";
@@ -16,6 +16,7 @@ import {
   requireLoopbackHost,
   scanBody,
 } from "./request.ts";
+import type { RowCounts } from "./spool.ts";
 import type { Answer, Store } from "./store.ts";
 import { STALLED_CLIENT_TIMEOUT_MS, StreamedAnswer } from "./streamed-answer.ts";
 
@@ -124,6 +125,14 @@ function route(request: IncomingMessage, response: ServerResponse): string {
   throw new EngineRefusal("method_not_allowed", `This route takes ${method} only`);
 }
 
+/** How the gateway is told of rows, for its audit. */
+function countHeaders({ affected, rows }: RowCounts = {}): Record<string, number> {
+  return {
+    ...(affected === undefined ? {} : { [affectedHeader]: affected }),
+    ...(rows === undefined ? {} : { [rowsHeader]: rows }),
+  };
+}
+
 /** Sends a whole answer; rejects if the client goes away or takes nothing of it for too long. */
 async function send(response: ServerResponse, answer: Answer): Promise<void> {
   try {
@@ -131,6 +140,7 @@ async function send(response: ServerResponse, answer: Answer): Promise<void> {
     response.writeHead(200, {
       "Content-Type": "application/json",
       "Content-Length": answer.byteLength,
+      ...countHeaders(answer.counts),
     });
     await pipeline(answer.read(), response);
   } finally {

@@ -7,10 +7,17 @@ const CHUNK_LENGTH = 64 * 1024;
 /** Bytes of an answer that are kept in memory; what is longer goes to a file. */
 const MEMORY_LIMIT = 4 * 1024 * 1024;
 
+/** How many rows a query has changed, and how many it answers; undefined if it is about none. */
+export interface RowCounts {
+  readonly affected?: number | undefined;
+  readonly rows?: number | undefined;
+}
+
 /** A finished answer: its bytes, or the length of the file that holds them. */
-export type SpooledAnswer =
+export type SpooledAnswer = { readonly counts: RowCounts } & (
   | { readonly kind: "memory"; readonly bytes: Uint8Array }
-  | { readonly kind: "file"; readonly byteLength: number };
+  | { readonly kind: "file"; readonly byteLength: number }
+);
 
 /** How rows are spooled that are read from the file while others are still to come. */
 export interface SpoolStream {
@@ -35,6 +42,8 @@ export class Spool implements RowOutput {
   #pending = "";
   #byteLength = 0;
   #file: number | undefined;
+  #affected: number | undefined;
+  #rows: number | undefined;
 
   /**
    * `openFile` opens the empty file of a long answer, once it is known to be one. With `stream`, an
@@ -50,6 +59,15 @@ export class Spool implements RowOutput {
   write(text: string): void {
     this.#pending += text;
     if (this.#pending.length >= CHUNK_LENGTH) this.flush();
+  }
+
+  countRows(count: number): void {
+    this.#rows = (this.#rows ?? 0) + count;
+  }
+
+  /** Notes how many rows were changed. */
+  countAffected(count: number): void {
+    this.#affected = (this.#affected ?? 0) + count;
   }
 
   /** Puts what was written where it stays. @throws what the file system throws */
@@ -76,8 +94,9 @@ export class Spool implements RowOutput {
   /** The whole answer; nothing is written to it afterwards. */
   finish(): SpooledAnswer {
     this.flush();
-    if (this.#file !== undefined) return { kind: "file", byteLength: this.#byteLength };
-    return { kind: "memory", bytes: Buffer.concat(this.#chunks, this.#byteLength) };
+    const counts = { affected: this.#affected, rows: this.#rows };
+    if (this.#file !== undefined) return { kind: "file", byteLength: this.#byteLength, counts };
+    return { kind: "memory", bytes: Buffer.concat(this.#chunks, this.#byteLength), counts };
   }
 
   /** Hands the file of a finished answer over to the caller; undefined if there is none. */

@@ -3,7 +3,7 @@ import { closeSync, createReadStream, openSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import type { Spool, SpooledAnswer } from "./spool.ts";
+import type { RowCounts, Spool, SpooledAnswer } from "./spool.ts";
 import type { Answer } from "./store.ts";
 
 /**
@@ -19,7 +19,7 @@ export function openUnnamedFile(): number {
 
 /** An answer that is a value in memory. */
 export function jsonAnswer(value: object): Answer {
-  return answerInMemory(Buffer.from(JSON.stringify(value)));
+  return answerInMemory(Buffer.from(JSON.stringify(value)), {});
 }
 
 /**
@@ -27,21 +27,22 @@ export function jsonAnswer(value: object): Answer {
  * its name is removed afterwards. @throws what the file system throws
  */
 export function openAnswer(spooled: SpooledAnswer, path: string): Answer {
-  if (spooled.kind === "memory") return answerInMemory(spooled.bytes);
-  return new AnswerInFile(openSync(path, "r"), spooled.byteLength);
+  if (spooled.kind === "memory") return answerInMemory(spooled.bytes, spooled.counts);
+  return new AnswerInFile(openSync(path, "r"), spooled);
 }
 
 /** The answer that this process spooled; the spool gives its file away and needs no closing. */
 export function takeAnswer(spool: Spool): Answer {
   const spooled = spool.finish();
-  if (spooled.kind === "memory") return answerInMemory(spooled.bytes);
+  if (spooled.kind === "memory") return answerInMemory(spooled.bytes, spooled.counts);
   const file = spool.takeFile();
   if (file === undefined) throw new Error("A spool was taken twice");
-  return new AnswerInFile(file, spooled.byteLength);
+  return new AnswerInFile(file, spooled);
 }
 
-function answerInMemory(bytes: Uint8Array): Answer {
+function answerInMemory(bytes: Uint8Array, counts: RowCounts): Answer {
   return {
+    counts,
     byteLength: bytes.byteLength,
     read: () => Readable.from([bytes], { objectMode: false }),
     dispose() {},
@@ -51,11 +52,13 @@ function answerInMemory(bytes: Uint8Array): Answer {
 /** An answer in a file, which the stream owns once it is taken. */
 class AnswerInFile implements Answer {
   readonly byteLength: number;
+  readonly counts: RowCounts;
   #file: number | undefined;
 
-  constructor(file: number, byteLength: number) {
+  constructor(file: number, { byteLength, counts }: { byteLength: number; counts: RowCounts }) {
     this.#file = file;
     this.byteLength = byteLength;
+    this.counts = counts;
   }
 
   read(): Readable {

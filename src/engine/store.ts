@@ -2,6 +2,7 @@ import type { Readable } from "node:stream";
 import type { Query } from "../query/query.ts";
 import type { QueryLimit } from "./limits.ts";
 import type { RowStream } from "./row-output.ts";
+import type { RowCounts } from "./spool.ts";
 
 /** A query as it came: its bytes, and what the grammar found in them. */
 export interface QueryRequest {
@@ -21,6 +22,7 @@ export interface SchemaPlace {
 /** A JSON answer that is whole before its first byte is sent. */
 export interface Answer {
   readonly byteLength: number;
+  readonly counts?: RowCounts;
   /** The answer from its beginning, as a stream that is taken once. */
   read(): Readable;
   /** Gives an unread answer's file back; must be called at the end, whatever happened. */

@@ -62,6 +62,9 @@ export class StreamedAnswer implements RowStream {
     this.#send(bytes, release);
   }
 
+  /** The head is out by then, so there is no saying it. */
+  countRows(): void {}
+
   /** Ends the answer. */
   end(): void {
     const last = Buffer.from(this.#take());

@@ -4,8 +4,10 @@ import type { Subject } from "../access/subject.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
+import type { AuditedChange } from "../observe/audit-line.ts";
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
 import type { ClientSink } from "../upstream/forward-attempt.ts";
+import type { RowCounts } from "../upstream/headers.ts";
 import type { Peer } from "./peer.ts";
 import type { ResourceChallenge } from "./rejection.ts";
 import { pathOf } from "./request-head.ts";
@@ -90,6 +92,10 @@ class Verdict {
   isNarrowed = false;
   /** How much it counted in the rate limits of its caller. */
   counted = 0;
+  /** What the engine behind has told of rows. */
+  counts: RowCounts | undefined;
+  /** What the request has changed of users, grants and revocations. */
+  changes: readonly AuditedChange[] | undefined;
   /** Set with a decision on a stream: throws a Refusal once it would be denied. */
   requireStillAllowed: (() => void) | undefined;
 

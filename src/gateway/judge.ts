@@ -11,12 +11,20 @@ import type { Gateway } from "./gateway.ts";
 /** Operations of one query that the audit names; the rest are only counted. */
 const AUDITED_OPERATIONS = 16;
 
+/** Bytes of the shapes of one query. */
+const LONGEST_SHAPES = 2048;
+/** Bytes below which a shape says too little to be noted. */
+const SHORTEST_SHAPE = 32;
+
 function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decision[]): void {
+  let left = LONGEST_SHAPES;
   const operations = accesses
     .slice(0, AUDITED_OPERATIONS)
-    .map(({ operation, database, tables }, at) => {
-      const { role, entry } = decisions[at] ?? { role: undefined, entry: undefined };
-      return { operation, database, tables, role, entry };
+    .map(({ operation, database, tables, detail }, at) => {
+      const { role, entry, boundary } = decisions[at] ?? { role: undefined, entry: undefined };
+      const shape = left < SHORTEST_SHAPE ? "" : (detail?.shape(left) ?? "");
+      left -= Buffer.byteLength(shape);
+      return { operation, database, tables, role, entry, boundary, shape: shape || undefined };
     });
   exchange.verdict.ask(operations, accesses.length);
 }
@@ -41,7 +49,7 @@ export function originOf({ authenticated: { principal } }: Exchange): QueryOrigi
 
 const direct: QueryOrigin = { via: "query" };
 
-/** True if the caller's queries have to be scanned in detail: if more than its role judges them. */
+/** True if more than its role judges what the caller asks. */
 export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
   return (

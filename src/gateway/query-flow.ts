@@ -11,12 +11,12 @@ import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "../upstream/buffered-answer.ts";
-import { gatewayHeaders, type Identity } from "../upstream/headers.ts";
+import { gatewayHeaders, type Identity, rowCountsOf } from "../upstream/headers.ts";
 import { givenUp, type QueryClient } from "../upstream/query-client.ts";
 import { fieldLines, inForm } from "../upstream/query-form.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { isNarrowed, judge } from "./judge.ts";
+import { judge } from "./judge.ts";
 import { countQuery } from "./request-limits.ts";
 
 /** A request that may go up, and how. */
@@ -54,9 +54,9 @@ function headed(
   return { fields: fieldLines(own) + fieldLines(added), trace };
 }
 
-/** Reads a query, in detail if its caller is narrowed. @throws QueryRefused */
-export function readQuery(gateway: Gateway, exchange: Exchange, body: Buffer): Query {
-  return scan(body, gateway.queries.grammar, isNarrowed(gateway, exchange));
+/** Reads a query in detail: for the audit, and for whoever is narrowed. @throws QueryRefused */
+export function readQuery(gateway: Gateway, body: Buffer): Query {
+  return scan(body, gateway.queries.grammar, true);
 }
 
 /**
@@ -67,11 +67,10 @@ export function readQuery(gateway: Gateway, exchange: Exchange, body: Buffer): Q
  */
 export function readLongQuery(
   gateway: Gateway,
-  exchange: Exchange,
   body: Buffer,
   isWanted: () => boolean,
 ): Promise<Query | undefined> {
-  return scanInSlices(body, gateway.queries.grammar, isWanted, isNarrowed(gateway, exchange));
+  return scanInSlices(body, gateway.queries.grammar, isWanted, true);
 }
 
 /** A query and its bytes. */
@@ -120,12 +119,9 @@ export function admit(
   query: Query,
   own: OwnHeaders,
 ): UpwardRequest {
-  // Its caller may have been narrowed while it was read.
-  const isDetailed = query.accesses[0]?.detail !== undefined || !isNarrowed(gateway, exchange);
-  const asked = { body, query: isDetailed ? query : scan(body, gateway.queries.grammar, true) };
   const queries = gateway.routing.queriesOf(query);
-  const { identity, decisions, limits, seesSchema } = judge(gateway, exchange, asked.query);
-  const narrowed = withFilters(gateway, asked, decisions);
+  const { identity, decisions, limits, seesSchema } = judge(gateway, exchange, query);
+  const narrowed = withFilters(gateway, { body, query }, decisions);
   exchange.verdict.allow();
   exchange.verdict.isNarrowed = narrowed.body !== body;
   if (limits.length > 0) own[LIMITS_HEADER] = JSON.stringify(limits);
@@ -149,6 +145,17 @@ export interface HoldOptions {
   readonly largest: number;
 }
 
+/** Notes for the audit what the engine tells of rows; nobody else behind is believed. */
+export function noteCounts(
+  { queries }: Gateway,
+  { verdict }: Exchange,
+): ((headers: readonly string[]) => void) | undefined {
+  if (!queries.isEngine) return undefined;
+  return (headers) => {
+    verdict.counts = rowCountsOf(headers);
+  };
+}
+
 /** Sends a request up in the caller's turn, and holds the answer. @throws Refusal */
 async function hold(
   gateway: Gateway,
@@ -163,6 +170,7 @@ async function hold(
     hold: (bytes) => gateway.budget.take(exchange, bytes),
   });
   trace?.end(answer.status);
+  noteCounts(gateway, exchange)?.(answer.headers);
   if (answer.status >= 500) gateway.metrics.upstreamError();
   return answer;
 }
@@ -187,9 +195,7 @@ export async function ask(
   try {
     const isLong = body.length >= LONG_BODY;
     const isWanted = () => !options.signal.aborted;
-    const query = isLong
-      ? await readLongQuery(gateway, exchange, body, isWanted)
-      : readQuery(gateway, exchange, body);
+    const query = isLong ? await readLongQuery(gateway, body, isWanted) : readQuery(gateway, body);
     if (query === undefined || !isWanted()) throw givenUp();
     await countQuery(gateway, exchange, query);
     const own = { "content-type": "application/json", ...credentialOf(gateway) };

@@ -53,7 +53,7 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
     const { file, problems } = event;
     for (const { line, reason } of problems) {
       log.error({ file, line, reason }, "access file refused: the last good state stays in force");
-      audit.event("access file refused", { file, line, reason });
+      audit.event("access file refused", { file, line, reason }, "error");
     }
     metrics.reloadFailed();
     return;

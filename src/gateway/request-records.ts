@@ -1,3 +1,5 @@
+import type { EntryPoint } from "../access/grant.ts";
+import type { AuditRecord } from "../observe/audit.ts";
 import { type RequestTrace, traceIdOf } from "../observe/request-trace.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { BrokenRequest } from "./broken-request.ts";
@@ -5,6 +7,7 @@ import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { addressOf } from "./peer.ts";
 
+const LOGIN_PATH = "/login";
 /** The status that the records show for a client that left before its answer, as nginx has it. */
 const CLIENT_GONE = 499;
 
@@ -57,6 +60,12 @@ function endTrace(tracing: Tracing, exchange: Exchange, status: number): void {
   exchange.trace.end({ status, isAnswered, decision, reason, operation: operationOf(exchange) });
 }
 
+/** How a database was asked; undefined where none was. */
+function viaOf({ routed: { resource, pattern }, verdict }: Exchange): EntryPoint | undefined {
+  if (pattern === LOGIN_PATH || verdict.count === 0) return undefined;
+  return resource === undefined ? "query" : "mcp";
+}
+
 /**
  * Writes the audit's line and the metrics of a request that is over, and ends its span.
  *
@@ -69,25 +78,47 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
   count(gateway, exchange, status, seconds);
   if (gateway.tracing !== undefined) endTrace(gateway.tracing, exchange, status);
   if (exchange.routed.isQuiet) return;
+  const { routed, trace, path, peer } = exchange;
+  const { username, caller, principal } = authenticated;
+  const { operations, changes } = verdict;
   gateway.audit.request({
     requestId,
-    traceId: exchange.trace?.traceId ?? traceIdOf(request.headers.traceparent),
-    address: exchange.peer.address,
+    traceId: trace?.traceId ?? traceIdOf(request.headers.traceparent),
+    address: peer.address,
     method: request.method ?? "",
     // A path that is none of the gateway's may hold anything, a pasted token too.
-    path: exchange.routed.pattern === UNKNOWN_ROUTE ? undefined : exchange.path,
-    user: authenticated.username,
-    tokenId: authenticated.caller?.token.tokenId ?? authenticated.principal?.tokenId,
-    operations: verdict.operations,
+    path: routed.pattern === UNKNOWN_ROUTE ? undefined : path,
+    user: username,
+    tokenId: caller?.token.tokenId ?? principal?.tokenId,
+    via: viaOf(exchange),
+    client: principal?.clientId,
+    operations,
     operationCount: verdict.count,
     decision: verdict.decision,
     reason: verdict.reason,
+    narrowed: verdict.isNarrowed ? "rows" : undefined,
+    affected: verdict.counts?.affected,
+    rows: verdict.counts?.rows,
+    author: changes && username !== undefined ? { kind: "api", name: username } : undefined,
+    changes,
     accessVersion: gateway.access.snapshot.version,
     status,
     ms: Math.round(seconds * 1e6) / 1e3,
     bytes,
   });
 }
+
+/** What is said of what was no request. */
+const nothing: Omit<
+  AuditRecord,
+  "requestId" | "address" | "reason" | "accessVersion" | "status" | "bytes"
+> = {
+  ...{ traceId: undefined, path: undefined, user: undefined, tokenId: undefined },
+  ...{ via: undefined, client: undefined, narrowed: undefined, affected: undefined },
+  ...{ rows: undefined, author: undefined, changes: undefined },
+  ...{ method: "", operations: [], operationCount: 0, ms: 0 },
+  decision: "deny",
+};
 
 /** Writes the same for what came in the place of a request. */
 export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
@@ -98,20 +129,12 @@ export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
     ...{ user: undefined, seconds: 0, gatewaySeconds: 0 },
   });
   gateway.audit.request({
+    ...nothing,
     requestId,
-    traceId: undefined,
     address: addressOf(socket),
-    method: "",
-    path: undefined,
-    user: undefined,
-    tokenId: undefined,
-    operations: [],
-    operationCount: 0,
-    decision: "deny",
     reason,
     accessVersion: gateway.access.snapshot.version,
     status,
-    ms: 0,
     bytes,
   });
 }

@@ -2,6 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import { pino } from "pino";
 import { isoTime } from "../clock.ts";
 import { memoize } from "../memoize.ts";
+import type { AuditedChange, Author } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 const MODE = 0o600;
@@ -66,7 +67,7 @@ function openAuditFile(file: string, log: Log) {
   };
 }
 
-/** What the audit says of one request, when it is over. */
+/** What the audit says of one request, when it is over; `audit-line.ts` says what each field means. */
 export interface AuditRecord {
   readonly requestId: string;
   /** The trace that the request is part of: 32 hexadecimal digits. */
@@ -77,12 +78,19 @@ export interface AuditRecord {
   readonly path: string | undefined;
   readonly user: string | undefined;
   readonly tokenId: string | undefined;
+  readonly via: "query" | "mcp" | undefined;
+  readonly client: string | undefined;
   /** The operations asked for, in order; for a long Batch the first few. */
   readonly operations: readonly AuditedOperation[];
   readonly operationCount: number;
   readonly decision: "allow" | "deny" | undefined;
   /** Why, as a stable code. */
   readonly reason: string | undefined;
+  readonly narrowed: "rows" | undefined;
+  readonly affected: number | undefined;
+  readonly rows: number | undefined;
+  readonly author: Author | undefined;
+  readonly changes: readonly AuditedChange[] | undefined;
   readonly accessVersion: string;
   readonly status: number;
   /** Milliseconds from the first byte read to the last one written. */
@@ -98,16 +106,30 @@ export interface AuditedOperation {
   readonly tables: readonly string[];
   readonly role: string | undefined;
   readonly entry: string | undefined;
+  /** The permission boundary that denies it, if one does. */
+  readonly boundary?: string | undefined;
+  /** What it says of columns, without a value. */
+  readonly shape?: string | undefined;
 }
 
 /** Writes one line for each decision, login, administration change and reload. */
 export interface Audit {
   request(record: AuditRecord): void;
-  /** An event that is no request: a reload, a start. */
-  event(name: string, fields: Readonly<Record<string, unknown>>): void;
+  /** An event that is no request: a change by a command, an edit of the access file. */
+  event(name: string, fields: Readonly<Record<string, unknown>>, level?: AuditLevel): void;
   /** Opens the file again, after it was moved away for rotation. */
   reopen(): void;
   close(): void;
+}
+
+/** `warn` for what is denied, `error` for what fails through no fault of who asks. */
+export type AuditLevel = "info" | "warn" | "error";
+
+const SERVER_ERROR = 500;
+
+function levelOf({ status, decision }: AuditRecord): AuditLevel {
+  if (status >= SERVER_ERROR) return "error";
+  return decision === "deny" ? "warn" : "info";
 }
 
 /** Text as JSON, for what comes again and again. */
@@ -117,11 +139,19 @@ function member(name: string, text: string | undefined): string {
   return text === undefined ? "" : `,"${name}":${quoted(text)}`;
 }
 
+function count(name: string, value: number | undefined): string {
+  return value === undefined ? "" : `,"${name}":${value}`;
+}
+
 /** An operation as the logger would write it. */
-function operationText({ operation, database, tables, role, entry }: AuditedOperation): string {
+function operationText(audited: AuditedOperation): string {
+  const { operation, database, tables, role, entry, boundary, shape } = audited;
   return (
     `{"operation":${quoted(operation)},"database":${quoted(database)}` +
-    `,"tables":[${tables.map(quoted).join(",")}]${member("role", role)}${member("entry", entry)}}`
+    `,"tables":[${tables.map(quoted).join(",")}]${member("role", role)}${member("entry", entry)}` +
+    `${member("boundary", boundary)}` +
+    // Seldom the same as the last ones.
+    `${shape === undefined ? "" : `,"shape":${JSON.stringify(shape)}`}}`
   );
 }
 
@@ -129,7 +159,7 @@ function operationText({ operation, database, tables, role, entry }: AuditedOper
 function requestLine(record: AuditRecord): string {
   const { requestId, traceId, address, method, path, user, tokenId, operations } = record;
   return (
-    `{"level":30,"time":"${isoTime()}","requestId":${JSON.stringify(requestId)}` +
+    `{"level":"${levelOf(record)}","time":"${isoTime()}","requestId":${JSON.stringify(requestId)}` +
     // Never the same twice: there is nothing to remember, and nothing in it to be escaped.
     (traceId === undefined ? "" : `,"traceId":"${traceId}"`) +
     member("address", address) +
@@ -137,10 +167,17 @@ function requestLine(record: AuditRecord): string {
     member("path", path) +
     member("user", user) +
     member("tokenId", tokenId) +
+    member("via", record.via) +
+    member("client", record.client) +
     `,"operations":[${operations.map(operationText).join(",")}]` +
     `,"operationCount":${record.operationCount}` +
     member("decision", record.decision) +
     member("reason", record.reason) +
+    member("narrowed", record.narrowed) +
+    count("affected", record.affected) +
+    count("rows", record.rows) +
+    (record.author === undefined ? "" : `,"author":${JSON.stringify(record.author)}`) +
+    (record.changes === undefined ? "" : `,"changes":${JSON.stringify(record.changes)}`) +
     member("accessVersion", record.accessVersion) +
     `,"status":${record.status},"ms":${record.ms},"bytes":${record.bytes},"msg":"request"}\n`
   );
@@ -155,24 +192,31 @@ export function createAudit(file: string | undefined, log: Log): Audit {
   const inLog = log.child({ audit: true });
   if (file === undefined) {
     return {
-      request: (record) => inLog.info(record, "request"),
-      event: (name, fields) => inLog.info(fields, name),
+      request: (record) => inLog[levelOf(record)](record, "request"),
+      event: (name, fields, level = "info") => inLog[level](fields, name),
       reopen: () => {},
       close: () => {},
     };
   }
   const auditFile = openAuditFile(file, log);
-  const inFile = pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime }, auditFile.stream);
-  function write(fields: object, name: string): void {
-    inFile.info(fields, name);
-    if (auditFile.isFailing) inLog.info(fields, name);
+  const inFile = pino(
+    {
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+    },
+    auditFile.stream,
+  );
+  function write(fields: object, name: string, level: AuditLevel): void {
+    inFile[level](fields, name);
+    if (auditFile.isFailing) inLog[level](fields, name);
   }
   return {
     request(record) {
-      if (auditFile.isFailing) write(record, "request");
+      if (auditFile.isFailing) write(record, "request", levelOf(record));
       else auditFile.stream.write(requestLine(record));
     },
-    event: (name, fields) => write(fields, name),
+    event: (name, fields, level = "info") => write(fields, name, level),
     reopen: () => auditFile.reopen(),
     close: () => auditFile.close(),
   };

@@ -231,7 +231,8 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
 }
 
 function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
-  const { comparison } = draft;
+  const { comparison, operation } = draft;
+  if (comparison !== undefined) operation.compare(comparison);
   const demand = comparison && demandOf(comparison);
   if (demand === undefined || demand.isMet(draft, reader)) return;
   const problem = `the value does not fit ${comparison}, which compares with ${demand.words}`;

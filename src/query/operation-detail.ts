@@ -3,6 +3,7 @@
 import type { BodyReader } from "./body-reader.ts";
 import type { CellValue } from "./cells.ts";
 import type { ColumnUses, OperationDraft, Position } from "./operation-draft.ts";
+import { shapeOf } from "./operation-shape.ts";
 import type { Operation } from "./operation-types.ts";
 import { isOperationName } from "./operations.ts";
 
@@ -23,6 +24,13 @@ export interface OperationDetail extends ByteRange {
   /** True if it has a field that the configuration adds. */
   readonly hasExtraFields: boolean;
   /**
+   * The columns in the order in which they stand, by position, and how they are compared, such as
+   * `columns(id, name) where(age >, name LIKE)`; never a value.
+   *
+   * @param most bytes that it has at most, three or more: what is cut ends with `...`
+   */
+  shape(most: number): string;
+  /**
    * Its fields, parsed; undefined for a configured operation. Whole numbers that a double cannot
    * hold are bigint, and numbers written with a fraction or an exponent an object with their text,
    * which is equal to nothing.
@@ -30,38 +38,71 @@ export interface OperationDetail extends ByteRange {
   fields(): Operation | undefined;
 }
 
-/** Puts together what was found out about an operation that was read to its end. */
+/** An operation that was read to its end; what costs more than to remember is found when asked for. */
+class ReadOperation implements OperationDetail {
+  readonly operation: string;
+  readonly start: number;
+  readonly hasExtraFields: boolean;
+  readonly #draft: OperationDraft;
+  readonly #reader: BodyReader;
+  #uses: ColumnUses | undefined;
+
+  constructor(name: string, draft: OperationDraft, reader: BodyReader, start: number) {
+    this.operation = draft.previewed ?? name;
+    this.start = draft.previewed === undefined ? start : draft.previewedStart;
+    this.hasExtraFields = draft.hasExtraFields;
+    this.#draft = draft;
+    this.#reader = reader;
+  }
+
+  get uses(): ColumnUses {
+    this.#uses ??= usesOf(this.#draft);
+    return this.#uses;
+  }
+
+  get end(): number {
+    return endOf(this.#reader, this.start);
+  }
+
+  get where(): ByteRange | undefined {
+    const { whereStart: start } = this.#draft;
+    return start === 0 ? undefined : { start, end: endOf(this.#reader, start) };
+  }
+
+  shape(most: number): string {
+    return shapeOf(this.#draft, most);
+  }
+
+  fields(): Operation | undefined {
+    const { operation } = this;
+    if (!isOperationName(operation)) return undefined;
+    const text = this.#reader.bytes.toString("utf8", this.start, this.end);
+    const fields = oddNumber.test(text) ? JSON.parse(text, keepExactly) : JSON.parse(text);
+    return { name: operation, fields };
+  }
+}
+
+/** What was found out about an operation that was read to its end. */
 export function detailOf(
   name: string,
   draft: OperationDraft,
-  uses: Map<Position, Set<string>>,
   reader: BodyReader,
-  operationStart: number,
+  start: number,
 ): OperationDetail {
-  const { previewed, previewedStart, summary, whereStart, hasExtraFields } = draft;
+  return new ReadOperation(name, draft, reader, start);
+}
+
+function usesOf({ named = [], summary }: OperationDraft): ColumnUses {
+  const uses = new Map<Position, Set<string>>();
+  for (const { position, column } of named) {
+    const known = uses.get(position);
+    if (known === undefined) uses.set(position, new Set([column.toString()]));
+    else known.add(column.toString());
+  }
   for (const position of ["having", "order_by"] as const) {
     for (const alias of summary?.aliases ?? []) uses.get(position)?.delete(alias);
   }
-  const operation = previewed ?? name;
-  const start = previewed === undefined ? operationStart : previewedStart;
-  const end = endOf(reader, start);
-  const where =
-    whereStart === 0 ? undefined : { start: whereStart, end: endOf(reader, whereStart) };
-  const { bytes } = reader;
-  return {
-    operation,
-    uses,
-    start,
-    end,
-    where,
-    hasExtraFields,
-    fields() {
-      if (!isOperationName(operation)) return undefined;
-      const text = bytes.toString("utf8", start, end);
-      const fields = oddNumber.test(text) ? JSON.parse(text, keepExactly) : JSON.parse(text);
-      return { name: operation, fields };
-    },
-  };
+  return uses;
 }
 
 /** Byte offset behind the value at an offset, which was read before. */

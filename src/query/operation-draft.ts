@@ -10,6 +10,8 @@ import type { RowReader } from "./row-reader.ts";
 export const MOST_JOINS = 4;
 /** Columns that a Select groups by, and aggregates that it asks for, each at the most. */
 export const MOST_GROUPS = 64;
+/** Comparisons of an operation that are kept for whoever wants to know. */
+const MOST_COMPARISONS = 128;
 
 // An operation has a few tables at most, so among one name more one is foreign.
 const NAMES_THAT_DECIDE = MOST_JOINS + 2;
@@ -33,6 +35,13 @@ export type Position =
 
 /** The columns that an operation names, each as `*`, `column` or `table.column`, by position. */
 export type ColumnUses = ReadonlyMap<Position, ReadonlySet<string>>;
+
+/** A column that was read, and where it stands; `comparison` if it is compared there. */
+export interface NamedColumn {
+  readonly position: Position;
+  readonly column: { toString(): string };
+  readonly comparison?: string;
+}
 
 /** A table that a column names, and where it was named first. */
 interface TableReference {
@@ -69,7 +78,9 @@ export class OperationDraft {
   /** Where the columns stand that are read now. */
   position: Position = "columns";
   /** The columns named so far; undefined unless somebody wants to know. */
-  readonly uses: Map<Position, Set<string>> | undefined;
+  readonly named: NamedColumn[] | undefined;
+  /** The comparisons so far, as far as they are kept; undefined likewise. */
+  readonly compared: NamedColumn[] | undefined;
   /** Set by `group_by`, `aggregate` and `having`. */
   summary: Summary | undefined;
   /** Where a Select's `columns`, `order_by` and `after` begin; 0 for one that is left out. */
@@ -98,7 +109,8 @@ export class OperationDraft {
 
   constructor(body: RowsOfBody, collects: boolean) {
     this.#body = body;
-    this.uses = collects ? new Map() : undefined;
+    this.named = collects ? [] : undefined;
+    this.compared = collects ? [] : undefined;
   }
 
   /** Shared by all operations of a body, since their rows tend to be alike. */
@@ -120,11 +132,18 @@ export class OperationDraft {
 
   /** Notes that a column is named here; only if somebody wants to know. */
   use(column: { toString(): string }): void {
-    if (this.uses === undefined) return;
-    const name = column.toString();
-    const known = this.uses.get(this.position);
-    if (known === undefined) this.uses.set(this.position, new Set([name]));
-    else known.add(name);
+    this.named?.push({ position: this.position, column });
+  }
+
+  /** Notes how the column that was named last is compared; only if somebody wants to know. */
+  compare(comparison: string): void {
+    const { compared } = this;
+    const column = this.named?.at(-1)?.column;
+    if (compared === undefined || column === undefined) return;
+    const last = compared.at(-1);
+    const isRepeated = last?.column === column && last.comparison === comparison;
+    if (isRepeated || compared.length === MOST_COMPARISONS) return;
+    compared.push({ position: this.position, column, comparison });
   }
 
   /** Notes the tables that a join's `on` names. */

@@ -147,7 +147,7 @@ export class QueryReader {
     draft.judgeReferences();
     operation.judge?.(draft, reader, start);
     reader.path.pop();
-    const { database, tables, uses } = draft;
+    const { database, tables, named } = draft;
     const permissions = permissionsOf(operation.permissions, draft);
     const end = reader.position;
     this.#accesses.push({
@@ -158,7 +158,7 @@ export class QueryReader {
       tables,
       start,
       end,
-      ...(uses === undefined ? {} : { detail: detailOf(name, draft, uses, reader, start) }),
+      ...(named === undefined ? {} : { detail: detailOf(name, draft, reader, start) }),
     });
   }
 

@@ -39,7 +39,7 @@ export class RowReader {
   /** Reads a row, and tells the draft of its columns if that wants to know. @throws QueryRefused */
   read(draft: OperationDraft): Rest {
     const reader = this.#reader;
-    this.#listener = draft.uses === undefined ? undefined : draft;
+    this.#listener = draft.named === undefined ? undefined : draft;
     if (this.#known.isFull) this.#forget();
     this.#others?.forgetBefore(reader.position);
     this.#previous = this.#origin;
@@ -77,10 +77,15 @@ export class RowReader {
     const start = this.#reader.position;
     const key = this.#repeatKey(this.#previous) ?? this.#lookUpKey();
     if (key === undefined) return;
-    this.#listener?.use(key.text);
+    if (key.listener !== this.#listener) this.#tell(key);
     if (key.row === this.#row) throw this.#givenTwice(key.text, start);
     key.row = this.#row;
     this.#previous = key;
+  }
+
+  #tell(key: RowKey): void {
+    key.listener = this.#listener;
+    this.#listener?.use(key.text);
   }
 
   /** Reads the key if it is one of those that followed the previous key before. */
@@ -139,6 +144,8 @@ export class RowKey {
   readonly end: number;
   /** The number of the row that had it last. */
   row = 0;
+  /** Who was told of it last. */
+  listener: OperationDraft | undefined = undefined;
   /** The keys that followed it last, the latest first. */
   next: RowKey | undefined = undefined;
   alternative: RowKey | undefined = undefined;

@@ -10,6 +10,8 @@ import type { Release } from "./http1/read-buffer.ts";
 /** An answer of the upstream that is held. */
 export interface QueryAnswer {
   readonly status: number;
+  /** Names and values in turn. */
+  readonly headers: readonly string[];
   /** Its body, or the first `largest` bytes of it. */
   readonly body: Buffer;
   /** True if the body went on. */
@@ -59,6 +61,7 @@ export class BufferedAnswer implements AnswerReceiver {
   #length = 0;
   #held = 0;
   #status = 0;
+  #headers: readonly string[] = [];
   #hasReceived = false;
   #isOver = false;
 
@@ -77,8 +80,9 @@ export class BufferedAnswer implements AnswerReceiver {
 
   onInterim(): void {}
 
-  onHead({ status }: AnswerHead): void {
+  onHead({ status, headers }: AnswerHead): void {
     this.#status = status;
+    this.#headers = headers;
     this.#times.add((performance.now() - this.#startedAt) / 1000);
   }
 
@@ -107,7 +111,8 @@ export class BufferedAnswer implements AnswerReceiver {
 
   #finish(): void {
     const isCut = this.#length > this.#held;
-    this.#sink.take({ status: this.#status, body: Buffer.concat(this.#pieces), isCut });
+    const body = Buffer.concat(this.#pieces);
+    this.#sink.take({ status: this.#status, headers: this.#headers, body, isCut });
     this.#settle(undefined);
   }
 

@@ -33,6 +33,8 @@ export interface ForwardedQuery {
   readonly isRead: boolean;
   /** Headers that the gateway adds to the answer: names and values in turn. */
   readonly answerHeaders: readonly string[];
+  /** Told the headers of the answer: names and values in turn. */
+  readonly onHeaders?: ((headers: readonly string[]) => void) | undefined;
   /**
    * Told why there is no answer, as long as nothing of one has gone out: Refusal
    * `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.
@@ -115,6 +117,7 @@ export class ForwardAttempt implements AnswerReceiver {
   }
 
   onHead(head: AnswerHead): void {
+    this.#query.onHeaders?.(head.headers);
     this.#metrics.answers.add((performance.now() - this.#startedAt) / 1000);
     // Whether it is as empty as it says is known at its end alone.
     if (head.status === RESET_CONTENT) this.#heldHead = head;

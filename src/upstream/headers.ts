@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader, hopByHop } from "../config/headers.ts";
 import { memoize } from "../memoize.ts";
+import { affectedHeader, rowsHeader } from "../product.ts";
 
 /** What a query may take along, besides `Accept*` and what is configured. */
 const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
@@ -160,6 +161,24 @@ function connectionOf(raw: readonly string[]): string | undefined {
     values = values === undefined ? raw[at + 1] : `${values},${raw[at + 1]}`;
   }
   return values;
+}
+
+/** Rows that a query has changed, and that it answers, as far as `gatehouse engine` tells them. */
+export interface RowCounts {
+  readonly affected: number | undefined;
+  readonly rows: number | undefined;
+}
+
+/** What the headers of an answer of `gatehouse engine` tell: names and values in turn. */
+export function rowCountsOf(raw: readonly string[]): RowCounts {
+  let affected: number | undefined;
+  let rows: number | undefined;
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = raw[at];
+    if (name === affectedHeader) affected = Number(raw[at + 1]);
+    else if (name === rowsHeader) rows = Number(raw[at + 1]);
+  }
+  return { affected, rows };
 }
 
 let latest: { readonly raw: readonly string[]; readonly kept: readonly string[] } | undefined;

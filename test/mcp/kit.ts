@@ -142,7 +142,7 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
         holds: () => true,
         async get(_caller, path) {
           const { status, text } = await send(address, { path });
-          return { status, body: Buffer.from(text), isCut: false };
+          return { status, headers: [], body: Buffer.from(text), isCut: false };
         },
       },
     ],

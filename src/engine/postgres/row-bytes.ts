@@ -26,6 +26,7 @@ export class RowBytes {
   readonly #layout: RowLayout;
   readonly #cells: readonly Cell[];
   readonly #writer: ByteWriter;
+  readonly #output: RowOutput;
   readonly #separator: Buffer;
   readonly #end: Buffer;
   readonly #absent: Buffer;
@@ -41,6 +42,7 @@ export class RowBytes {
       put: kind.bytes === undefined ? undefined : putCellOf(kind.bytes, output.form),
     }));
     this.#writer = new ByteWriter(output);
+    this.#output = output;
     this.#separator = Buffer.from(separator);
     this.#end = Buffer.from(end);
     this.#absent = Buffer.from(absent);
@@ -88,6 +90,7 @@ export class RowBytes {
     const { head, tail } = this.#layout;
     this.#writer.text(this.count > 0 ? tail : head + tail);
     this.flush();
+    this.#output.countRows(this.count);
   }
 
   #put(bytes: Buffer): void {

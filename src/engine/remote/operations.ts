@@ -77,7 +77,7 @@ async function perform<Leased extends Session>(
 ): Promise<void> {
   if (isReading(operation)) return readIn(dialect, place, operation, spool);
   const changed = await change(dialect, place, operation);
-  countChanged(changed, inQuery);
+  countChanged(changed, inQuery, spool);
   const isBatch = inQuery.element !== undefined;
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
@@ -93,7 +93,7 @@ export async function performPreview<Leased extends Session>(
   const operation = previewedIn(fields);
   const place = placeOf(dialect, session, operation.fields.database);
   const previewed = await dialect.preview(place, operation);
-  countPreviewed(previewed, counter);
+  countPreviewed(previewed, counter, spool);
   for (const text of previewTexts(previewed)) spool.write(text);
 }
 

@@ -109,5 +109,6 @@ export class RowWriter<Raw> {
   end(): void {
     const { head, tail } = this.#layout;
     this.#output.write((this.count === 0 ? head : "") + tail);
+    this.#output.countRows(this.count);
   }
 }

@@ -1,6 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import { definitions, type OperationFields, type ReadingName } from "../../query/operations.ts";
 import type { LimitCounter } from "../limits.ts";
+import type { Spool } from "../spool.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";
 import type { Changed } from "./target.ts";
 
@@ -51,16 +52,22 @@ export interface PlaceInQuery {
 export function countChanged(
   { affected, data }: Changed,
   { counter, element }: PlaceInQuery,
+  spool: Spool,
 ): void {
   counter.count(element ?? 0, affected ?? 0, data?.length ?? 0);
+  if (affected !== undefined) spool.countAffected(affected);
+  if (data !== undefined) spool.countRows(data.length);
 }
 
 /** Counts what a Preview shows. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
 export function countPreviewed(
   { affected, before, after }: Previewed,
   counter: LimitCounter,
+  spool: Spool,
 ): void {
-  counter.count(0, affected, Math.max(before.length, after.length));
+  const rows = Math.max(before.length, after.length);
+  counter.count(0, affected, rows);
+  spool.countRows(rows);
 }
 
 /** The JSON text of what a Preview answers. */

@@ -58,7 +58,7 @@ export function perform(
     return;
   }
   const changed = change(handle, operation);
-  countChanged(changed, place);
+  countChanged(changed, place, spool);
   const isBatch = place.element !== undefined;
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
@@ -73,7 +73,7 @@ export function performPreview(
   const operation = previewedIn(fields);
   const target = targetOf(handle, operation.fields.table);
   const previewed = take(handle, preview(target, operation));
-  countPreviewed(previewed, counter);
+  countPreviewed(previewed, counter, spool);
   for (const text of previewTexts(previewed)) spool.write(text);
 }
 

@@ -7,7 +7,7 @@ import { requireStillGood } from "../authentication.ts";
 import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { databaseParameter, tableParameter } from "../parameters.ts";
-import { admit, readLongQuery, readQuery } from "../query-flow.ts";
+import { admit, noteCounts, readLongQuery, readQuery } from "../query-flow.ts";
 import { reject } from "../rejection.ts";
 import { countQuery } from "../request-limits.ts";
 import type { Endpoint } from "../route.ts";
@@ -22,13 +22,14 @@ function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, que
     fields: admitted.fields,
     isRead: admitted.isRead,
     answerHeaders: commonHeaders(exchange),
+    onHeaders: noteCounts(gateway, exchange),
     fail: (error) => reject(gateway, exchange, error),
   });
 }
 
 async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const isWanted = () => !exchange.response.destroyed;
-  const query = await readLongQuery(gateway, exchange, body, isWanted);
+  const query = await readLongQuery(gateway, body, isWanted);
   if (query === undefined || !isWanted()) return;
   requireStillGood(gateway, exchange);
   await countQuery(gateway, exchange, query);
@@ -37,7 +38,7 @@ async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): P
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
   if (body.length >= LONG_BODY) return handleLong(gateway, exchange, body);
-  const query = readQuery(gateway, exchange, body);
+  const query = readQuery(gateway, body);
   const counting = countQuery(gateway, exchange, query);
   if (counting === undefined) return judgeAndForward(gateway, exchange, body, query);
   return counting.then(() => judgeAndForward(gateway, exchange, body, query));

@@ -1,0 +1,202 @@
+/** The lines of the audit: one schema, from which docs/audit.md has its fields. */
+
+import { z } from "zod";
+
+const time = z.iso.datetime().describe("When it was over: ISO 8601 in UTC with milliseconds.");
+const accessVersion = z
+  .string()
+  .describe("The access file in force: the short content hash that `/readyz` has too.");
+
+const level = z
+  .enum(["info", "warn", "error"])
+  .describe(
+    "`info`: allowed, or done. `warn`: denied. `error`: the gateway or the upstream failed.",
+  );
+
+const author = z
+  .strictObject({
+    kind: z.enum(["api", "console", "cli", "file", "store"]),
+    name: z.string(),
+  })
+  .describe(
+    "Who has changed users, grants, keys or revocations: the caller (`api`), the console's user (`console`), the system's user (`cli`), the owner of a file that was edited (`file`), the replica (`store`).",
+  );
+
+const change = z.strictObject({
+  change: z.string(),
+  user: z.string().optional(),
+  entry: z.string().optional(),
+  role: z.string().optional(),
+  fields: z.array(z.string()).optional(),
+  boundary: z.string().optional(),
+  key: z.string().optional(),
+  token: z.string().optional(),
+  client: z.string().optional(),
+});
+
+const changes = z
+  .array(change)
+  .describe(
+    "What was changed, the first 100: `change` such as `grant added`, `grant lowered`, `user changed`, `tokens revoked`, `key revoked`, and as far as it applies `user`, `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
+  );
+
+const operation = z.strictObject({
+  operation: z.string(),
+  database: z.string(),
+  tables: z.array(z.string()),
+  role: z.string().optional(),
+  entry: z.string().optional(),
+  boundary: z.string().optional(),
+  shape: z.string().optional(),
+});
+
+/** The line of a request: a decision, a login, a change by `/api`. */
+const requestLine = z
+  .strictObject({
+    level,
+    time,
+    requestId: z.string().describe("`X-Request-Id` of the answer."),
+    traceId: z.string().optional().describe("The trace that it is part of."),
+    address: z
+      .string()
+      .describe("The client's address, as `server.trusted_proxies` lets it be known."),
+    method: z.string().describe("HTTP method; empty for what was no request."),
+    path: z
+      .string()
+      .optional()
+      .describe("Path without query string; absent where it is none of the gateway's."),
+    user: z
+      .string()
+      .optional()
+      .describe("Who asked; at a login, who was named, if there is such a user."),
+    tokenId: z.string().optional().describe("`jti` of the token."),
+    via: z
+      .enum(["query", "mcp"])
+      .optional()
+      .describe(
+        "How a database was asked: by `/query`, a route or `/schema` (`query`), or by `/mcp`.",
+      ),
+    client: z.string().optional().describe("The OAuth client whose token it was."),
+    operations: z
+      .array(operation)
+      .describe(
+        "The first 16 operations in their order: `operation` and `database` and `tables`; `role` and `entry` of the access file that decided; the permission `boundary` that denied; the `shape`, see below.",
+      ),
+    operationCount: z.number().describe("How many there were."),
+    decision: z.enum(["allow", "deny"]).optional().describe("Absent where nothing was decided."),
+    reason: z.string().optional().describe("Why not, or why it was cut: a code of docs/http.md."),
+    narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
+    approval: z
+      .string()
+      .optional()
+      .describe("The approval that it was run by. Nothing sets it yet."),
+    affected: z
+      .number()
+      .optional()
+      .describe("Rows inserted, updated and deleted, as far as `gatehouse engine` is behind."),
+    rows: z
+      .number()
+      .optional()
+      .describe(
+        "Rows answered, as far as `gatehouse engine` is behind and the answer is not streamed.",
+      ),
+    author: author.optional(),
+    changes: changes.optional(),
+    accessVersion,
+    status: z.number().describe("HTTP status; 499 for a client that left before its answer."),
+    ms: z.number().describe("Milliseconds from the first byte read to the last one written."),
+    bytes: z.number().describe("Bytes of the answer, head and body."),
+    msg: z.literal("request").describe("The kind of line."),
+  })
+  .describe("A request that is over: a decision, a login, a change by `/api`.");
+
+const changeLine = z
+  .strictObject({
+    level,
+    time,
+    author,
+    changes,
+    changeCount: z.number().optional().describe("How many there were, if more than 100."),
+    accessVersion: accessVersion.optional(),
+    msg: z.literal("change").describe("The kind of line."),
+  })
+  .describe("A change that no request has made: by a command, or by an edit of a file.");
+
+const refusedLine = z
+  .strictObject({
+    level,
+    time,
+    file: z.string().describe("The access file."),
+    line: z.number().optional().describe("The line that is wrong."),
+    reason: z.string().describe("Why; never text of the file."),
+    msg: z.literal("access file refused").describe("The kind of line."),
+  })
+  .describe("A state of the access file that was not taken; the last good one stays in force.");
+
+const names = z.array(z.string()).optional();
+const reloadLine = z
+  .strictObject({
+    level,
+    time,
+    version: accessVersion,
+    ...{ usersAdded: names, usersRemoved: names, usersChanged: names },
+    ...{ grantsAdded: names, grantsRemoved: names, grantsRaised: names, grantsLowered: names },
+    ...{ grantsChanged: names, boundariesAdded: names, boundariesRemoved: names },
+    more: z
+      .record(z.string(), z.number())
+      .optional()
+      .describe("How many names of each were left out."),
+    msg: z.literal("access file reloaded").describe("The kind of line."),
+  })
+  .describe("Another state of the access file is in force.");
+
+const oauthLine = z
+  .strictObject({
+    level,
+    time,
+    user: z.string().optional().describe("Whose it is."),
+    client: z.string().optional().describe("The OAuth client."),
+    client_name: z.string().optional().describe("What the client calls itself."),
+    redirect_uris: z.array(z.string()).optional().describe("Of a registration."),
+    address: z.string().optional().describe("The address that it came from."),
+    database: z.string().optional().describe("The database that a consent is for, or `*`."),
+    read_only: z.boolean().optional().describe("Whether a consent is for reading alone."),
+    scopes: z.array(z.string()).optional().describe("The scopes of a consent."),
+    grant_type: z.unknown().optional().describe("`authorization_code` or `refresh_token`."),
+    token: z.string().optional().describe("Id of the token; of a revocation, which kind of token."),
+    outcome: z.string().optional().describe("`allowed`, or why not."),
+    reason: z.string().optional().describe("More of that."),
+    author: author.optional(),
+    msg: z.enum([
+      "oauth_registration",
+      "oauth_login",
+      "oauth_consent",
+      "oauth_token",
+      "oauth_revocation",
+      "oauth_replay",
+    ]),
+  })
+  .describe("What the authorization server has done.");
+
+/** Each kind of line, by what its section in docs/audit.md is called. */
+export const auditLines = {
+  request: requestLine,
+  change: changeLine,
+  "access file reloaded": reloadLine,
+  "access file refused": refusedLine,
+  "oauth_*": oauthLine,
+} as const;
+
+/** Any line of an audit file. In the log, it has `"audit": true` besides. */
+export const auditLine = z.discriminatedUnion("msg", [
+  requestLine,
+  changeLine,
+  reloadLine,
+  refusedLine,
+  oauthLine,
+]);
+export type AuditLine = z.infer<typeof auditLine>;
+export type RequestLine = z.infer<typeof requestLine>;
+/** One of the changes of a line. */
+export type AuditedChange = z.infer<typeof change>;
+export type Author = z.infer<typeof author>;
