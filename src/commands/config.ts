@@ -1,7 +1,10 @@
 import { existsSync } from "node:fs";
 import { Command } from "commander";
+import { findOddities } from "../access/oddities.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { entriesIn } from "../access/user-grants.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
@@ -24,18 +27,31 @@ async function checkKeys(loaded: LoadedConfiguration): Promise<boolean> {
 async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   const { auth } = loaded.configuration;
   const snapshot = await readAccess(loaded);
-  const grants = [...snapshot.grants.values()].reduce((sum, own) => sum + own.size, 0);
+  const grants = snapshot.grants
+    .values()
+    .reduce((sum, own) => sum + entriesIn(own).reduce((count) => count + 1, 0), 0);
   const counts = `${snapshot.users.size} users, ${grants} grants, version ${snapshot.version}`;
   print(`access file    ok  ${auth.access_control_file} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
     process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
   }
+  warnOfOddEntries(snapshot);
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
     const whom = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     process.stderr.write(
       `warning: the access file names ${named}: the database ${database} is denied to everybody${whom}\n`,
     );
   }
+}
+
+/** Warnings of one kind that are printed, at most. */
+const SHOWN = 50;
+
+/** Warns of entries and boundaries that may mean otherwise than they were meant. */
+function warnOfOddEntries(snapshot: Snapshot): void {
+  const odd = runAtOnce(findOddities(snapshot, Date.now()));
+  for (const sentence of odd.slice(0, SHOWN)) process.stderr.write(`warning: ${sentence}\n`);
+  if (odd.length > SHOWN) process.stderr.write(`warning: and ${odd.length - SHOWN} more\n`);
 }
 
 async function checkRevocations(loaded: LoadedConfiguration): Promise<void> {

@@ -164,6 +164,20 @@ t.test("config check warns of names with grants but without a record", async (t)
   t.strictSame([code, stderr], [0, "warning: there are grants for ghost, but no record\n"]);
 });
 
+t.test("config check warns of entries and boundaries that do other than they say", async (t) => {
+  const entry = '[[acl]]\nusername = "bob"\ndatabase = "side"\nrole = "ReadOnly"\n';
+  const boundary = '[[boundaries]]\nvia = "mcp"\nusername = "gone"\nrole = "ReadOnly"\n';
+  const lapsed = `${entry}expires = 2020-01-01T00:00:00Z\n`;
+  const { code, stdout, stderr } = await install(t, people + lapsed + boundary).run("config check");
+  t.equal(code, 0);
+  t.match(stdout, /3 users, 5 grants/);
+  t.equal(
+    stderr,
+    "warning: the entry of bob for side: has expired, and denies what it gave until it is removed\n" +
+      "warning: the boundary mcp username=gone: is for gone, who has no record\n",
+  );
+});
+
 t.test("config check says whom a name in another case shadows a database from", async (t) => {
   const gatehouse = install(
     t,

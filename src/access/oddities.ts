@@ -1,0 +1,129 @@
+/** What a valid access file may mean otherwise than it was meant. */
+
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { attributeReference } from "./attributes.ts";
+import { boundaryName } from "./boundaries.ts";
+import { otherSpellingOf } from "./deciding-entry.ts";
+import type { Boundary, Grant, Limits, RowCondition } from "./grant.ts";
+import { isExternalUsername } from "./identifiers.ts";
+import { roleAllows } from "./roles.ts";
+import type { Snapshot, User } from "./snapshot.ts";
+import { entriesAt, entriesIn, type UserGrants } from "./user-grants.ts";
+
+/** The names of some that the others are not, quoted. */
+function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {
+  const outside = allowed === undefined ? [] : names.filter((name) => !allowed.includes(name));
+  return outside.map((name) => JSON.stringify(name)).join(", ");
+}
+
+/** What makes a condition deny everything, since the user's record has no fitting attribute. */
+function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) {
+  if (typeof value !== "string" || !attributeReference.test(value)) return undefined;
+  const attribute = value === "@username" ? "" : user?.attributes?.get(value.slice(1));
+  if (attribute === undefined) {
+    return `\`row_filter\` refers to ${value}, which the record has not: every query is denied`;
+  }
+  if ((typeof attribute === "object") === (cmp === "IN")) return undefined;
+  const kind = cmp === "IN" ? "a list" : "a single value";
+  return `\`row_filter\` refers to ${value}, which ${cmp} takes as ${kind}: every query is denied`;
+}
+
+/** What is odd about approvals. */
+function* approvalOddities({ users }: Snapshot, limits: Limits, asker: string | undefined) {
+  const { requireApproval, approvers } = limits;
+  if (approvers === undefined) return;
+  if (requireApproval === undefined) yield "`approvers` says nothing without `require_approval`";
+  const unknown = approvers.filter((name) => !users.has(name) && !isExternalUsername(name));
+  if (unknown.length > 0) yield `\`approvers\` names ${unknown.join(", ")}, without a record`;
+  if (approvers.every((name) => name === asker)) {
+    yield "`approvers` names the user alone, and nobody approves for itself";
+  }
+}
+
+/** Keys that say nothing with the entry's role. */
+function* idleKeys(grant: Grant): Generator<string, undefined> {
+  const { role, requireApproval } = grant;
+  const idle = [
+    grant.writableColumns && "writable_columns",
+    grant.requireWhere && "require_where",
+    grant.maxChanges && "max_changes",
+  ].filter((key) => typeof key === "string");
+  if (role === "ReadOnly" && idle.length > 0) {
+    yield `\`${idle.join("`, `")}\` says nothing with ReadOnly, which changes nothing`;
+  }
+  const lacking = requireApproval?.filter((right) => !roleAllows(role, right)) ?? [];
+  if (lacking.length > 0) {
+    yield `\`require_approval\` names ${lacking.join(", ")}, which ${role} does not give`;
+  }
+}
+
+function* expiryOddities(grants: UserGrants, grant: Grant, now: number) {
+  const { database, tables, expires } = grant;
+  if (expires === undefined || expires > now) return;
+  const places = tables ?? [undefined];
+  const isHeld = places.every((table) =>
+    entriesAt(grants, database, table).some((other) => other.expires === undefined),
+  );
+  yield isHeld
+    ? "has expired and never decides again, since another entry holds its place"
+    : "has expired, and denies what it gave until it is removed";
+}
+
+function* grantOddities(snapshot: Snapshot, grants: UserGrants, grant: Grant, now: number) {
+  const { username, database, tables = [], columns, rowFilter = [] } = grant;
+  yield* expiryOddities(grants, grant, now);
+  yield* idleKeys(grant);
+  yield* approvalOddities(snapshot, grant, username);
+  const unwritable = beyond(grant.writableColumns, columns);
+  if (unwritable !== "") yield `${unwritable} can never be written: not among \`columns\``;
+  const unpinned = beyond(grant.requireWhere, columns);
+  if (unpinned !== "") {
+    yield `\`require_where\` demands ${unpinned}, which is not among \`columns\`: no Update or Delete passes`;
+  }
+  const user = snapshot.users.get(username);
+  for (const condition of rowFilter) {
+    const missing = missingAttribute(condition, user);
+    if (missing !== undefined) yield missing;
+  }
+  for (const table of tables) {
+    const other = otherSpellingOf(grants, database, table, now);
+    if (other !== undefined) yield `${table} and ${other.spelling} differ by case alone: denied`;
+  }
+}
+
+function* boundaryOddities(snapshot: Snapshot, boundary: Boundary) {
+  const { via, client, username } = boundary;
+  if (username !== undefined && !snapshot.users.has(username) && !isExternalUsername(username)) {
+    yield `is for ${username}, who has no record`;
+  }
+  if (via === "query" && client !== undefined) {
+    yield "never binds: OAuth clients come by mcp alone";
+  }
+  yield* approvalOddities(snapshot, boundary, username);
+}
+
+function placeOf({ database, tables }: Grant): string {
+  return tables === undefined ? database : `${database}.${tables.join(",")}`;
+}
+
+/**
+ * Finds in steps what is odd, each in a sentence that names the entry or the boundary.
+ *
+ * @param now epoch milliseconds
+ */
+export function* findOddities(snapshot: Snapshot, now: number): Steps<string[]> {
+  const odd: string[] = [];
+  yield* visitEach(snapshot.grants, ([username, grants]) => {
+    for (const grant of entriesIn(grants)) {
+      for (const what of grantOddities(snapshot, grants, grant, now)) {
+        odd.push(`the entry of ${username} for ${placeOf(grant)}: ${what}`);
+      }
+    }
+  });
+  for (const boundary of snapshot.boundaries) {
+    for (const what of boundaryOddities(snapshot, boundary)) {
+      odd.push(`the boundary ${boundaryName(boundary)}: ${what}`);
+    }
+  }
+  return odd;
+}

@@ -1,0 +1,90 @@
+import t from "tap";
+import { findOddities } from "../../src/access/oddities.ts";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { user } from "./kit.ts";
+
+const now = Date.UTC(2026, 5, 1);
+const people = `${user("root")}${user("rita", 'attributes = { tenant = "acme", regions = ["eu"] }')}`;
+
+function oddities(tables: string): string[] {
+  return runAtOnce(findOddities(parseAccessFile(people + tables, "access.toml"), now));
+}
+
+const entry = (more: string, place = 'database = "main"') =>
+  `[[acl]]\nusername = "rita"\n${place}\n${more}\n`;
+const write = 'role = "ReadWrite"\n';
+const filter = (condition: string) =>
+  entry(`${write}row_filter = [{ column = "t", ${condition} }]`);
+
+const cases: [tables: string, expected: RegExp][] = [
+  [entry(`${write}expires = 2026-05-31T00:00:00Z`), /for main: has expired, and denies/],
+  [
+    entry(`${write}expires = 2026-05-31T00:00:00Z`) + entry('role = "ReadOnly"'),
+    /has expired and never decides again/,
+  ],
+  [
+    entry('role = "ReadOnly"\nmax_changes = 1\nwritable_columns = ["a"]'),
+    /`writable_columns`, `max_changes` says nothing/,
+  ],
+  [
+    entry('role = "ReadOnly"\nrequire_approval = ["DELETE"]'),
+    /names DELETE, which ReadOnly does not give/,
+  ],
+  [entry(`${write}columns = ["a"]\nwritable_columns = ["a", "b"]`), /"b" can never be written/],
+  [
+    entry(`${write}columns = ["a"]\nrequire_where = ["id"]`),
+    /demands "id".*no Update or Delete passes/,
+  ],
+  [entry(`${write}approvers = ["root"]`), /`approvers` says nothing without/],
+  [
+    entry(`${write}require_approval = ["DELETE"]\napprovers = ["ghost", "root"]`),
+    /names ghost, without a record/,
+  ],
+  [
+    entry(`${write}require_approval = ["DELETE"]\napprovers = ["rita"]`),
+    /nobody approves for itself/,
+  ],
+  [filter('cmp = "=", value = "@team"'), /refers to @team, which the record has not/],
+  [filter('cmp = "=", value = "@regions"'), /@regions, which = takes as a single value/],
+  [filter('cmp = "IN", value = "@tenant"'), /@tenant, which IN takes as a list/],
+  [
+    entry(`${write}tables = ["Tickets"]`) + entry(`${write}tables = ["ticket*"]`),
+    /for main\.Tickets: Tickets and ticket\* differ by case alone/,
+  ],
+  [
+    '[[boundaries]]\nvia = "mcp"\nusername = "gone"\nrole = "ReadOnly"\n',
+    /boundary mcp username=gone: is for gone, who has no record/,
+  ],
+  ['[[boundaries]]\nvia = "query"\nclient = "x"\nrole = "ReadOnly"\n', /never binds/],
+];
+
+t.test("each oddity of an entry or a boundary is told in a sentence", (t) => {
+  for (const [tables, expected] of cases) {
+    const found = oddities(tables);
+    t.equal(found.length, 1, found.join("; "));
+    t.match(found[0], expected);
+  }
+  t.end();
+});
+
+t.test("nothing is odd about entries that do what they say", (t) => {
+  const good = [
+    filter('cmp = "=", value = "@tenant"'),
+    entry(
+      `${write}columns = ["a"]\nwritable_columns = ["a"]\nrequire_where = ["a"]`,
+      'database = "x"',
+    ),
+    entry('role = "Owner"\nexpires = 2026-06-02T00:00:00Z'),
+    entry('role = "None"\ntables = ["salaries", "log_*"]'),
+    entry(
+      `${write}require_approval = ["DELETE"]\napprovers = ["root", "idp:ann"]`,
+      'database = "y"',
+    ),
+    '[[boundaries]]\nvia = "mcp"\nclient = "x"\nusername = "rita"\nrole = "ReadOnly"\n',
+  ];
+  t.strictSame(oddities(good.join("")), []);
+  t.strictSame(oddities(filter('cmp = "IN", value = "@regions"')), []);
+  t.strictSame(oddities(filter('cmp = "=", value = "@username"')), []);
+  t.end();
+});
