@@ -55,6 +55,8 @@ export interface QueryLimit {
   readonly changes?: number;
   /** Rows of `returning` and Preview answered at most. */
   readonly rows?: number;
+  /** The columns of a row that a Preview shows. */
+  readonly columns?: readonly string[];
 }
 
 /** A rule that asks for somebody's approval. */

@@ -95,16 +95,14 @@ function judgeAliases(
   return narrowed && unnarrowable("Leave out aggregate before this database", narrowed.entry);
 }
 
-/** Preview shows whole rows, and a new table can point at rows that may not be seen. */
+/** A new table can point at rows that may not be seen. A Preview shows the columns that may be named. */
 function judgeShown(
-  { access }: JudgedAccess,
+  { access, element, tally }: JudgedAccess,
   own: readonly DecidedTable[],
   referenced: readonly DecidedTable[],
 ): Objection | undefined {
   const hidden = own.find(({ entry }) => entry.grant.columns !== undefined);
-  if (access.operation === "Preview" && hidden !== undefined) {
-    return unnarrowable("Leave out Preview, which shows all columns of a row", hidden.entry);
-  }
+  if (access.operation === "Preview") tally.show(element, hidden?.entry.grant.columns);
   const filtered = referenced.find(({ entry }) => entry.grant.rowFilter !== undefined);
   return filtered && unnarrowable(`Leave out references to ${filtered.table}`, filtered.entry);
 }

@@ -92,6 +92,7 @@ interface Tally {
 export class LimitTally {
   readonly #tallies = new Map<Limits, Tally>();
   readonly #isEngine: boolean;
+  readonly #shown: QueryLimit[] = [];
 
   constructor(isEngine: boolean) {
     this.#isEngine = isEngine;
@@ -154,9 +155,14 @@ export class LimitTally {
     return { reason: "too_many_changes", message, ...limiter.by };
   }
 
+  /** Notes the columns that a Preview shows, unless it shows all. */
+  show(element: number, columns: readonly string[] | undefined): void {
+    if (columns !== undefined) this.#shown.push({ elements: [element], columns });
+  }
+
   /** What the database must keep. */
   limits(): QueryLimit[] {
-    return Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
+    const counted = Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
       ...(maxChanges === undefined || tally.isChangeKnown
         ? []
         : [{ elements: tally.changing, changes: maxChanges }]),
@@ -164,6 +170,7 @@ export class LimitTally {
         ? []
         : [{ elements: tally.returning, rows: maxRows - tally.selected }]),
     ]).flat();
+    return [...counted, ...this.#shown];
   }
 }
 

@@ -12,12 +12,14 @@ const limitsShape = z.array(
     elements: z.array(z.int().min(0)).optional(),
     changes: z.int().min(0).optional(),
     rows: z.int().min(0).optional(),
+    columns: z.array(z.string()).optional(),
   }),
 );
 
 /**
  * What some elements of a query may do together: `changes` rows inserted, updated or deleted, and
- * `rows` of them answered. `elements` are the places in a Batch; all, if they are left out.
+ * `rows` of them answered, of which a Preview shows these `columns` alone. `elements` are the places
+ * in a Batch; all, if they are left out.
  */
 export type QueryLimit = z.infer<typeof limitsShape>[number];
 
@@ -37,6 +39,11 @@ export class LimitCounter {
 
   constructor(limits: readonly QueryLimit[]) {
     this.#limits = limits.map((limit) => ({ limit, changes: 0, rows: 0 }));
+  }
+
+  /** The columns that a Preview shows; undefined for all. */
+  get columns(): readonly string[] | undefined {
+    return this.#limits.find(({ limit }) => limit.columns !== undefined)?.limit.columns;
   }
 
   /** Counts what one element did. @throws EngineRefusal `too_many_changes` or `too_many_rows` */

@@ -53,7 +53,7 @@ function kindFaults(element: Element): string[] {
   const isForeign =
     operation === "Truncate" || "trace" in fields || (isPreview && !context.isEngine);
   const hasColumns = own.some((table) => grantOf(element, table).columns !== undefined);
-  const isShown = isPreview || (!context.isEngine && "aggregate" in fields);
+  const isShown = !context.isEngine && (isPreview || "aggregate" in fields);
   const isFiltered = (table: string) => grantOf(element, table).rowFilter !== undefined;
   const isBound = (table: string) => grantOf(element, table).requireWhere !== undefined;
   const isUpsert = operation === "Upsert";

@@ -152,12 +152,14 @@ t.test("only the columns of an entry are named, and only some of them written", 
       { Upsert: { ...place, values: [{ status: "x" }], on_conflict: ["id"], update: ["id"] } },
       "column_denied",
     ],
-    [{ Preview: update({ set: { status: "x" } }) }, "not_narrowable"],
+    [{ Preview: update({ set: { status: "x" } }) }, "allowed"],
   ];
   for (const [body, expected] of cases)
     t.equal(codeOf({ grants }, body), expected, JSON.stringify(body));
   const { decisions } = decideOn({ grants }, select({ columns: ["*"] }));
   t.match(decisions[0]?.message, /"id", "status"/, "and it says which");
+  const { limits } = decideOn({ grants }, { Preview: update({ set: { status: "x" } }) });
+  t.match(limits, [{ elements: [0], columns: ["id", "status"] }], "a Preview shows no others");
 });
 
 t.test("joins are qualified where a table is narrowed, and outer ones hide no rows", async (t) => {

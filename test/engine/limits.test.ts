@@ -86,3 +86,46 @@ overEach("limits that are not of their form are refused", async (t, freshEngine)
   }
   t.equal(await changed(), 0);
 });
+
+overEach("a Preview shows the columns alone that it may", async (t, freshEngine) => {
+  const { engine } = await freshEngine(t);
+  const address = engine.address;
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    { name: "name", type: "text" },
+    { name: "salary", type: "int" },
+  ];
+  await query(address, { CreateTable: { ...stock, columns } });
+  const values = [1, 2].map((id) => ({ id, name: "x", salary: 100 + id }));
+  await query(address, insert("stock", values));
+  const shown = async (body: object) => {
+    const headers = {
+      "content-type": "application/json",
+      "x-gatehouse-limits": JSON.stringify([{ elements: [0], columns: ["name", "gone"] }]),
+    };
+    const options = { method: "POST", path: "/query", headers };
+    return (await send(address, options, JSON.stringify({ Preview: body }))).text;
+  };
+  const where = null;
+  const row = '{"name":"x"}';
+  const both = `"before":[${row},${row}]`;
+  t.match(await shown({ Delete: { ...stock, where } }), both);
+  t.match(
+    await shown({ Update: { ...stock, set: { name: "y" }, where } }),
+    `${both},"after":[{"name":"y"}`,
+  );
+  t.match(
+    await shown({ Insert: { ...stock, values: [{ id: 3, name: "x" }] } }),
+    `"after":[${row}]`,
+  );
+  const upsert = {
+    ...stock,
+    values: [
+      { id: 1, name: "z" },
+      { id: 2, name: "z" },
+    ],
+    on_conflict: ["id"],
+    update: ["name"],
+  };
+  t.match(await shown({ Upsert: upsert }), both);
+});

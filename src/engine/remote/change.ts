@@ -30,7 +30,11 @@ type TargetOf<Leased extends Session, Raw> = (
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
 ): Pick<Changes<Leased>, RowChangeName> & {
-  preview(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<Previewed>;
+  preview(
+    place: Place<Leased>,
+    operation: Operation<RowChangeName>,
+    shown?: readonly string[],
+  ): Promise<Previewed>;
 } {
   async function take<Result>(
     place: Place<Leased>,
@@ -45,8 +49,8 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     Update: (place, fields) => take(place, fields.table, (target) => update(target, fields)),
     Delete: (place, fields) => take(place, fields.table, (target) => deleteRows(target, fields)),
     Upsert: (place, fields) => take(place, fields.table, (target) => upsert(target, fields)),
-    preview: (place, operation) =>
-      take(place, operation.fields.table, (target) => preview(target, operation)),
+    preview: (place, operation, shown) =>
+      take(place, operation.fields.table, (target) => preview(target, operation, shown)),
   };
 }
 

@@ -75,7 +75,11 @@ export interface Dialect<Leased extends Session> {
   };
   readonly changes: Changes<Leased>;
   /** Carries out a change that is to be taken back, and tells the rows that it touches. */
-  preview(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<Previewed>;
+  preview(
+    place: Place<Leased>,
+    operation: Operation<RowChangeName>,
+    shown?: readonly string[],
+  ): Promise<Previewed>;
   /** True if changed rows are read behind the change, between which nothing may happen. */
   readonly readsBehind: boolean;
 }

@@ -92,7 +92,7 @@ export async function performPreview<Leased extends Session>(
 ): Promise<void> {
   const operation = previewedIn(fields);
   const place = placeOf(dialect, session, operation.fields.database);
-  const previewed = await dialect.preview(place, operation);
+  const previewed = await dialect.preview(place, operation, counter.columns);
   countPreviewed(previewed, counter, spool);
   for (const text of previewTexts(previewed)) spool.write(text);
 }

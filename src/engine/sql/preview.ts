@@ -1,12 +1,13 @@
 import { sql } from "kysely";
 import type { Operation, Upsert } from "../../query/operation-types.ts";
+import { EngineRefusal } from "../refusal.ts";
 import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
 import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
 import { cellIn } from "./scope.ts";
 import { run, type Steps } from "./steps.ts";
 import { comparedValue } from "./stored-values.ts";
-import { type Changed, readPrimaryKey, type Target } from "./target.ts";
+import { type Changed, readPrimaryKey, type Target, type TargetColumn } from "./target.ts";
 
 /** The rows of an answer, before and after each. */
 const MOST_ROWS = 100;
@@ -25,19 +26,26 @@ export interface Previewed {
 /**
  * Carries out a change in a transaction that is taken back, and returns the rows that it touches.
  *
- * @throws what the change throws
+ * @param shown the columns that are shown of a row; all of them, if it is left out
+ * @throws what the change throws, and EngineRefusal `not_supported` if nothing can be shown
  */
 export function* preview<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
+  shown?: readonly string[],
 ): Steps<Previewed, Raw> {
-  const returning = ["*"];
-  const columns = [...target.table.columns.values()];
+  const columns = [...target.table.columns.values()].filter(
+    ({ name }) => shown?.includes(name) ?? true,
+  );
+  if (columns.length === 0) {
+    throw new EngineRefusal("not_supported", "The table has none of the columns that may be shown");
+  }
+  const returning = columns.map(({ name }) => name);
   switch (operation.name) {
     case "Insert":
       return previewed([], yield* insert(target, { ...operation.fields, returning }));
     case "Update":
-      return yield* previewUpdate(target, operation);
+      return yield* previewUpdate(target, operation, columns);
     case "Delete": {
       const { where } = operation.fields;
       const condition = whereSql([target.table], where);
@@ -47,7 +55,7 @@ export function* preview<Raw>(
       return previewed(before, yield* deleteRows(target, { database, table, where }));
     }
     case "Upsert": {
-      const before = yield* conflicting(target, operation.fields);
+      const before = yield* conflicting(target, operation.fields, columns);
       return previewed(before, yield* upsert(target, { ...operation.fields, returning }));
     }
   }
@@ -61,31 +69,43 @@ function previewed(before: readonly string[], { affected = 0, data = [] }: Chang
 function* previewUpdate<Raw>(
   target: Target<Raw>,
   { fields }: Operation<"Update">,
+  columns: readonly TargetColumn<Raw>[],
 ): Steps<Previewed, Raw> {
   const condition = whereSql([target.table], fields.where);
-  const columns = [...target.table.columns.values()];
   const key = yield* readPrimaryKey(target);
   const before = yield* readInOrder(target, columns, key, condition, limit);
-  if (key.length === 0)
-    return previewed(before, yield* update(target, { ...fields, returning: ["*"] }));
+  if (key.length === 0) {
+    const returning = columns.map(({ name }) => name);
+    return previewed(before, yield* update(target, { ...fields, returning }));
+  }
   const keys = yield* readKeysToBe(target, key, fields, condition, limit);
   const affected = yield* run<Raw>(updateSql(target, fields));
   return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
 }
 
 /** The rows that an Upsert finds there already and changes, each once, by the order of values. */
-function* conflicting<Raw>(target: Target<Raw>, query: Upsert): Steps<string[], Raw> {
+function* conflicting<Raw>(
+  target: Target<Raw>,
+  query: Upsert,
+  columns: readonly TargetColumn<Raw>[],
+): Steps<string[], Raw> {
   const { key, update: changed } = yield* conflictOf(target, query);
-  const columns = [...target.table.columns.values()];
-  const found = new Set<string>();
+  // Rows are told apart by all that they hold.
+  const all = [...target.table.columns.values()];
+  const found = new Map<string, string>();
   if (changed.length === 0) return [];
-  for (const row of query.values) {
+  for (const value of query.values) {
     if (found.size === MOST_ROWS) break;
-    if (key.some(({ name }) => (cellIn(row, name) ?? null) === null)) continue;
-    const cells = key.map((column) => comparedValue(column, cellIn(row, column.name) ?? null));
+    if (key.some(({ name }) => (cellIn(value, name) ?? null) === null)) continue;
+    const cells = key.map((column) => comparedValue(column, cellIn(value, column.name) ?? null));
     const condition = sql` where ${keyCondition(key, cells)}`;
-    const [text] = yield* readInOrder(target, columns, [], condition, sql``);
-    if (text !== undefined) found.add(text);
+    const [row] = yield* readInOrder(target, all, [], condition, sql``);
+    if (row === undefined || found.has(row)) continue;
+    const [text = row] =
+      columns.length === all.length
+        ? [row]
+        : yield* readInOrder(target, columns, [], condition, sql``);
+    found.set(row, text);
   }
-  return [...found];
+  return [...found.values()];
 }

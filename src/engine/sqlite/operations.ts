@@ -72,7 +72,7 @@ export function performPreview(
 ): void {
   const operation = previewedIn(fields);
   const target = targetOf(handle, operation.fields.table);
-  const previewed = take(handle, preview(target, operation));
+  const previewed = take(handle, preview(target, operation, counter.columns));
   countPreviewed(previewed, counter, spool);
   for (const text of previewTexts(previewed)) spool.write(text);
 }
