@@ -1,7 +1,8 @@
 /**
  * Measures the access file at scale: start-up, memory, and what a reload and a write cost while
- * queries are served. `node bench/access-file.ts [--users 100000] [--workers 1] [--quiet] [--json]`;
- * with `--quiet` nothing is asked meanwhile.
+ * queries are served. `node bench/access-file.ts [--users 100000] [--workers 1] [--narrowed]
+ * [--quiet] [--json]`; with `--narrowed` half of the entries are for tables, with columns, row filters
+ * and limits; with `--quiet` nothing is asked meanwhile.
  */
 
 import { once } from "node:events";
@@ -19,6 +20,7 @@ const { values: flags } = parseArgs({
   options: {
     users: { type: "string", default: "100000" },
     workers: { type: "string", default: "1" },
+    narrowed: { type: "boolean" },
     quiet: { type: "boolean" },
     json: { type: "boolean" },
   },
@@ -34,11 +36,16 @@ function accessFile(hash: string): string {
   const user = (name: string) => `[[users]]\nusername = "${name}"\npassword_hash = "${hash}"\n`;
   const grant = (name: string, database: string, role: string) =>
     `[[acl]]\nusername = "${name}"\ndatabase = "${database}"\nrole = "${role}"\n`;
+  const limits = (index: number) => `tables = ["team${index % 1000}", "own_${index}_*"]
+columns = ["id", "tenant", "status", "subject"]
+row_filter = [{ column = "tenant", cmp = "=", value = "@username" }]
+max_rows = 200\n`;
   const parts = ["# made by bench/access-file.ts\n", user("admin"), grant("admin", "*", "Owner")];
   for (let index = 0; index < userCount; index++) {
     const name = `user${index}`;
     parts.push(user(name), grant(name, "main", "ReadOnly"));
-    parts.push(grant(name, `team${index % 1000}`, "ReadWrite"));
+    const second = grant(name, flags.narrowed ? "main" : `team${index % 1000}`, "ReadWrite");
+    parts.push(flags.narrowed ? second + limits(index) : second);
   }
   return parts.join("\n");
 }

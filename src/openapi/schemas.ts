@@ -127,7 +127,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
   },
   Entry: {
     ...object({ role, ...optional }),
-    description: "What an entry says of its place; docs/grants.md has what each key means.",
+    description: "What an entry says of its place; docs/operations.md has what each key means.",
   },
   Grant: object(grant),
   UserGrant: object({ username: ref("AnyUsername"), ...grant }),
