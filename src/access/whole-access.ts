@@ -2,11 +2,12 @@
 
 import type { PermissionClass } from "../query/permissions.ts";
 import { boundariesFor, boundaryName, mayBeNarrowed } from "./boundaries.ts";
-import type { Decision, Denial, QueryOrigin } from "./decision.ts";
+import type { DecidingEntry } from "./deciding-entry.ts";
+import type { Decision, Denial, Objection, QueryOrigin } from "./decision.ts";
 import type { Limits } from "./grant.ts";
 import { narrowingOn } from "./narrowed-access.ts";
 import { decide, mayUseOn } from "./policy.ts";
-import { denied, granted, judgeRights } from "./rights.ts";
+import { type DeniedDecision, denied, granted, judgeRights } from "./rights.ts";
 import { roleAllows } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { judgeName, type Subject } from "./subject.ts";
@@ -37,9 +38,32 @@ export function decideWhole(
     narrowingOn(snapshot, username, database, given.boundaries, now) ??
     (entry && asks(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
-  if (narrowing === undefined) return granted(given);
+  return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
+}
+
+function unnarrowable(
+  database: string,
+  narrowing: Pick<Objection, "entry" | "boundary">,
+  entry?: DecidingEntry,
+): DeniedDecision {
   const message = `Use queries instead: this reaches all of ${database}, of which the caller may use a part`;
   return denied({ entry, reason: "not_narrowable", message, ...narrowing });
+}
+
+/**
+ * What keeps a subject from what needs no right on a database but may reach all of it: being
+ * narrowed there. Undefined if nothing does.
+ */
+export function whyNotWhole(
+  snapshot: Snapshot,
+  { username }: Subject,
+  database: string,
+  origin: QueryOrigin,
+): DeniedDecision | undefined {
+  if (!mayBeNarrowed(snapshot, username, origin)) return undefined;
+  const boundaries = boundariesFor(snapshot, username, database, origin);
+  const narrowing = narrowingOn(snapshot, username, database, boundaries, Date.now());
+  return narrowing && unnarrowable(database, narrowing);
 }
 
 /** Why a subject may see nothing of a database; undefined if it may see something. */

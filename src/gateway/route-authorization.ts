@@ -1,6 +1,7 @@
 import { requireAdministrator } from "../access/administration-rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import { decideWhole } from "../access/whole-access.ts";
+import type { Subject } from "../access/subject.ts";
+import { decideWhole, whyNotWhole } from "../access/whole-access.ts";
 import type { Configuration } from "../config/schema.ts";
 import { isPlainName } from "../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../query/permissions.ts";
@@ -60,6 +61,19 @@ function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: str
   }
 }
 
+/** Who may use a part of a database alone does not reach it by a route, which nobody can narrow. */
+function requireWhole(
+  { access }: Gateway,
+  exchange: Exchange,
+  settings: RouteSettings,
+  subject: Subject,
+): void {
+  if (!namesDatabase(settings)) return;
+  const database = readDatabase(exchange, settings);
+  const denial = whyNotWhole(access.snapshot, subject, database, originOf(exchange));
+  if (denial !== undefined) throw new Refusal(denial.reason);
+}
+
 /** @throws Refusal if the caller may not use the route */
 export function authorize(
   gateway: Gateway,
@@ -73,5 +87,6 @@ export function authorize(
   const { username, tokenDatabase } = subject;
   if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);
   else requireTokenFor(exchange, settings, tokenDatabase);
+  requireWhole(gateway, exchange, settings, subject);
   return { username, roles: [], databases: [] };
 }
