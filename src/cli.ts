@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { accessCommand } from "./commands/access.ts";
+import { auditCommand } from "./commands/audit.ts";
 import { configCommand } from "./commands/config.ts";
 import { engineCommand } from "./commands/engine.ts";
 import { keyCommand } from "./commands/key.ts";
@@ -25,6 +26,7 @@ const program = withHouseStyle(new Command("gatehouse"))
   .addCommand(tokenCommand())
   .addCommand(keyCommand())
   .addCommand(hashPasswordCommand())
+  .addCommand(auditCommand())
   .addCommand(configCommand())
   .addCommand(engineCommand())
   .addCommand(mcpCommand());

@@ -1,0 +1,103 @@
+/**
+ * Measures questions to an audit file: `node bench/audit.ts [--megabytes 1024]`. Says how long the
+ * command took, how many bytes of the file that is a second, and its largest memory.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  closeSync,
+  mkdtempSync,
+  openSync,
+  readSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { parseArgs } from "node:util";
+
+const { values: flags } = parseArgs({
+  options: { megabytes: { type: "string", default: "1024" } },
+});
+const size = Number(flags.megabytes) * 1024 * 1024;
+const home = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
+const file = path.join(home, "audit.log");
+const HOUR_MS = 3_600_000;
+
+/** Lines as the gateway writes them, of 1,000 users, over the last 30 days. */
+function writeLines(): void {
+  const handle = openSync(file, "w", 0o600);
+  const begin = Date.now() - 30 * 24 * HOUR_MS;
+  let written = 0;
+  for (let number = 0; written < size; ) {
+    let lines = "";
+    while (lines.length < 1_000_000) {
+      const at = begin + ((written + lines.length) / size) * 30 * 24 * HOUR_MS;
+      const operation = number % 50 === 0 ? "Delete" : "Select";
+      const tail = number % 50 === 0 ? `"affected":3` : `"rows":10`;
+      const shape = "columns(id, name, email) order_by(name) where(age >, name LIKE)";
+      const id = number.toString(16).padStart(12, "0");
+      lines +=
+        `{"level":"info","time":"${new Date(at).toISOString()}","requestId":"0b9c3bd1-8f3f-4a57-9a3c-${id}"` +
+        `,"address":"10.0.0.${number % 250}","method":"POST","path":"/query","user":"user${number % 1000}"` +
+        `,"tokenId":"5f3d3a1c-8f3f-4a57-9a3c-${id}","via":"query","operations":[{"operation":"${operation}"` +
+        `,"database":"main","tables":["table${number % 40}"],"role":"ReadWrite","entry":"main","shape":"${shape}"}]` +
+        `,"operationCount":1,"decision":"allow",${tail},"accessVersion":"2c9aae597997","status":200,"ms":1.234,"bytes":512,"msg":"request"}\n`;
+      number++;
+    }
+    written += writeSync(handle, lines);
+  }
+  closeSync(handle);
+}
+
+/** Runs a command and says what it took. */
+async function measure(flags: readonly string[]): Promise<void> {
+  const program = new URL("../bin/gatehouse.js", import.meta.url).pathname;
+  const start = performance.now();
+  const child = spawn("/usr/bin/time", ["-f", "%M", process.execPath, program, "audit", ...flags], {
+    env: { ...process.env, GATEHOUSE_HOME: home },
+    cwd: home,
+  });
+  let lines = 0;
+  let errors = "";
+  child.stdout.on("data", (bytes: Buffer) => {
+    for (const byte of bytes) if (byte === 10) lines++;
+  });
+  child.stderr.on("data", (bytes: Buffer) => (errors += bytes));
+  await once(child, "close");
+  const seconds = (performance.now() - start) / 1000;
+  const rate = (statSync(file).size / 1e6 / seconds).toFixed(0);
+  const memory = (Number(errors.trim().split("\n").at(-1)) / 1024).toFixed(0);
+  console.log(
+    `${flags.join(" ")}: ${seconds.toFixed(2)} s, ${rate} MB/s, ${lines} lines, ${memory} MiB`,
+  );
+}
+
+/** How fast the file can be read at all. */
+function readAll(): void {
+  const handle = openSync(file, "r");
+  const buffer = Buffer.alloc(1024 * 1024);
+  const start = performance.now();
+  while (readSync(handle, buffer) > 0);
+  closeSync(handle);
+  const seconds = (performance.now() - start) / 1000;
+  console.log(`reading alone: ${(statSync(file).size / 1e6 / seconds).toFixed(0)} MB/s`);
+}
+
+try {
+  writeFileSync(path.join(home, "gateway.toml"), `[audit]\nfile = "${file}"\n`);
+  const access = '[[acl]]\nusername = "user1"\ndatabase = "main"\nrole = "ReadWrite"\n';
+  writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
+  writeLines();
+  readAll();
+  await measure(["--user", "nobody"]);
+  await measure(["--user", "user1"]);
+  await measure(["--operation", "Delete"]);
+  await measure(["--operation", "Delete", "--table", "table10", "--since", "24h"]);
+  await measure(["--denied"]);
+  await measure(["unused", "--since", "30d"]);
+} finally {
+  rmSync(home, { recursive: true, force: true });
+}

@@ -1,0 +1,105 @@
+import { once } from "node:events";
+import { Command } from "commander";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { auditFilesOf, readLines } from "../observe/audit-files.ts";
+import { type AuditFilter, matcherOf, needlesOf, parseLine } from "../observe/audit-filter.ts";
+import { lineText } from "./audit-text.ts";
+import { readMoment } from "./audit-time.ts";
+import { readAccess } from "./operator.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { print, printList } from "./output.ts";
+import { findUnused } from "./unused-entries.ts";
+
+/** @throws Error if the audit goes to the log */
+function requireFile({ configuration }: LoadedConfiguration): string {
+  const { file } = configuration.audit;
+  if (file !== undefined) return file;
+  throw new Error(
+    'the audit goes to the log, which is not read here: set [audit] file = "audit.log" to ask it',
+  );
+}
+
+/** @throws Error if there is no file yet */
+async function filesSince(file: string, since: number): Promise<string[]> {
+  try {
+    return await auditFilesOf(file, since);
+  } catch (cause) {
+    throw new Error(`${file} cannot be read`, { cause });
+  }
+}
+
+interface ShowOptions extends CommonOptions {
+  readonly user?: string;
+  readonly database?: string;
+  readonly table?: string;
+  readonly operation?: string;
+  readonly denied?: true;
+  readonly since?: number;
+  readonly until?: number;
+  readonly json?: true;
+}
+
+/** Waits until standard output has taken what was written. */
+async function taken(): Promise<void> {
+  if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
+}
+
+async function show(options: ShowOptions): Promise<void> {
+  const file = requireFile(loadFor(options));
+  const { since = 0, until = Number.POSITIVE_INFINITY } = options;
+  const filter: AuditFilter = { ...options, since, until };
+  const fits = matcherOf(filter);
+  // Whoever reads has had enough, such as `head`.
+  process.stdout.once("error", () => process.exit());
+  const take = (bytes: Buffer) => {
+    const line = parseLine(bytes);
+    if (line !== undefined && fits(line)) print(options.json ? bytes.toString() : lineText(line));
+  };
+  for (const one of await filesSince(file, since)) {
+    await readLines(one, { needles: needlesOf(filter), since, take }, taken);
+  }
+}
+
+interface UnusedOptions extends CommonOptions {
+  readonly since: number;
+  readonly json?: true;
+}
+
+async function unused(options: UnusedOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const file = requireFile(loaded);
+  const { since } = options;
+  const { entries, begins } = await findUnused(
+    await readAccess(loaded),
+    await filesSince(file, since),
+    since,
+  );
+  if (begins === undefined || begins > since) {
+    const reach = begins === undefined ? "is empty" : `begins ${new Date(begins).toISOString()}`;
+    process.stderr.write(`warning: the audit ${reach}: what was used before is not known\n`);
+  }
+  const head = ["USERNAME", "ENTRY", "ROLE"];
+  printList(entries, options, head, ({ username, entry, role }) => [username, entry, role]);
+}
+
+/** `gatehouse audit`: questions to the audit file. */
+export function auditCommand(): Command {
+  const audit = withHouseStyle(new Command("audit")).enablePositionalOptions();
+  withCommonOptions(audit)
+    .description("show lines of this gateway's audit file and its rotated ones, the oldest first")
+    .option("--user <username>", "who asked, who changed something, or whom a change is about")
+    .option("--database <database>", "only queries of this database")
+    .option("--table <table>", "only queries of this table, or <database>.<table>")
+    .option("--operation <operation>", "only this operation, such as Delete, login or ListTables")
+    .option("--denied", "only what was denied")
+    .option("--since <time>", "how far back: 24h, 30d, 2026-12-24T18:00:00Z", readMoment)
+    .option("--until <time>", "up to when, in the same words", readMoment)
+    .option("--json", "the lines as they stand in the file")
+    .action(show);
+  withCommonOptions(audit.command("unused"))
+    .description("list the entries of the access file that nobody has used")
+    .requiredOption("--since <time>", "since when, such as 30d", readMoment)
+    .option("--json", "as JSON")
+    .action(unused);
+  return audit;
+}

@@ -1,0 +1,221 @@
+import { readFileSync, renameSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { gzipSync } from "node:zlib";
+import t, { type Test } from "tap";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+
+const HOUR_MS = 3_600_000;
+
+interface Made {
+  user?: string;
+  ago?: number;
+  operation?: string;
+  table?: string;
+  entry?: string;
+  deny?: boolean;
+  more?: object;
+}
+
+/** A line as the gateway writes it, so many hours old. */
+function line({
+  user = "rita",
+  ago = 1,
+  operation = "Select",
+  table = "t",
+  ...made
+}: Made): string {
+  const { entry = "main", deny = false, more = {} } = made;
+  const one = { operation, database: "main", tables: [table], role: "ReadWrite", entry };
+  return `${JSON.stringify({
+    ...{ level: "info", time: new Date(Date.now() - ago * HOUR_MS).toISOString(), requestId: "r" },
+    ...{ address: "::1", method: "POST", path: "/query", user, via: "query", operations: [one] },
+    ...{
+      operationCount: 1,
+      decision: deny ? "deny" : "allow",
+      ...(deny ? { reason: "no_grant" } : {}),
+    },
+    ...{ ...more, accessVersion: "abc", status: 200, ms: 1, bytes: 9, msg: "request" },
+  })}\n`;
+}
+
+/** A service directory with an audit of some files, the last of which is the one in use. */
+function auditHome(t: Test, files: Record<string, string | Buffer>, access = ""): string {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), '[audit]\nfile = "audit.log"\n');
+  writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
+  const names = Object.keys(files);
+  for (const [at, name] of names.entries()) {
+    const file = path.join(home, name);
+    writeFileSync(file, files[name] ?? "");
+    const written = Date.now() / 1000 - (names.length - 1 - at);
+    utimesSync(file, written, written);
+  }
+  return home;
+}
+
+const asked = async (home: string, ...flags: string[]) => {
+  const result = await runCommand(home, ["audit", "--json", ...flags]);
+  if (result.code !== 0) throw new Error(result.stderr);
+  return result.stdout
+    .split("\n")
+    .filter(Boolean)
+    .map((text): Record<string, unknown> => JSON.parse(text));
+};
+const usersOf = (lines: Record<string, unknown>[]) => lines.map(({ user }) => user).join();
+
+t.test(
+  "lines are found by user, table, operation, outcome and time, in rotated files too",
+  async (t) => {
+    const home = auditHome(t, {
+      "audit.log-20200101.gz": gzipSync(line({ user: "old", ago: 900, table: "gone" })),
+      "audit.log.2.gz": gzipSync(
+        line({ user: "a", ago: 50 }) + line({ user: "b", ago: 49, deny: true }),
+      ),
+      "audit.log.1": line({ user: "c", ago: 30, operation: "Delete", table: "x" }),
+      "audit.logs": line({ user: "another file" }),
+      "audit.log": `${line({ user: "d" })}{"broken\n${line({ user: "e", table: "x", ago: 0 })}`,
+    });
+    t.equal(usersOf(await asked(home)), "old,a,b,c,d,e");
+    t.equal(usersOf(await asked(home, "--user", "c")), "c");
+    t.equal(usersOf(await asked(home, "--table", "x")), "c,e");
+    t.equal(usersOf(await asked(home, "--table", "main.x", "--operation", "Delete")), "c");
+    t.equal(usersOf(await asked(home, "--table", "other.x")), "");
+    t.equal(usersOf(await asked(home, "--database", "main", "--since", "40h")), "c,d,e");
+    t.equal(usersOf(await asked(home, "--denied")), "b");
+    t.equal(usersOf(await asked(home, "--since", "60h", "--until", "20h")), "a,b,c");
+  },
+);
+
+t.test("people get a short line, and markup of terminals is no markup", async (t) => {
+  const change = {
+    author: { kind: "api", name: "admin" },
+    changes: [{ change: "grant added", user: "z", entry: "main", role: "ReadOnly" }],
+  };
+  const home = auditHome(t, {
+    "audit.log":
+      line({
+        user: "rita",
+        operation: "Delete",
+        table: "x",
+        more: { affected: 12, client: "a\u001b[31m" },
+      }) +
+      line({
+        user: "admin",
+        more: { operations: [], path: "/api/access/z/main", method: "PUT", ...change },
+      }),
+  });
+  const { stdout } = await runCommand(home, ["audit"]);
+  t.match(stdout, /^\S+Z {2}rita {2}.*Delete main\.x {2}allow {2}200 {2}affected 12 {2}by main$/m);
+  t.notMatch(stdout, "\u001b");
+  const about = await runCommand(home, ["audit", "--user", "z"]);
+  t.match(
+    about.stdout,
+    /admin {2}PUT \/api\/access\/z\/main {2}allow .*grant added z main ReadOnly/,
+  );
+});
+
+t.test("a question says what it needs, and what is allowed", async (t) => {
+  const home = temporaryHome(t);
+  const none = await runCommand(home, ["audit"]);
+  t.equal(none.code, 1);
+  t.match(none.stderr, '[audit] file = "audit.log"');
+  const wrong = await runCommand(home, ["audit", "--since", "yesterday"]);
+  t.equal(wrong.code, 2);
+  t.match(wrong.stderr, /allowed: such as 24h/);
+});
+
+t.test(
+  "what is older than --since is not read through, and long files keep their order",
+  async (t) => {
+    const many = Array.from({ length: 9000 }, (_, at) =>
+      line({ user: `u${at}`, ago: 200 - at / 50 }),
+    );
+    const home = auditHome(t, { "audit.log": many.join("") });
+    t.ok(statSync(path.join(home, "audit.log")).size > 2 * 1024 * 1024);
+    const found = await asked(home, "--since", "30h");
+    t.equal(found.at(-1)?.user, "u8999");
+    const first = Number(String(found[0]?.user).slice(1));
+    t.ok(Math.abs(first - 8500) <= 2, `u${first} is 30 hours old`);
+    t.equal(found.length, 9000 - first, "none is missing");
+  },
+);
+
+const access = `
+[[users]]
+username = "rita"
+[[users]]
+username = "max"
+[[users]]
+username = "boss"
+[[acl]]
+username = "rita"
+database = "main"
+role = "ReadOnly"
+[[acl]]
+username = "rita"
+database = "main"
+tables = ["a", "b_*"]
+role = "ReadWrite"
+[[acl]]
+username = "rita"
+database = "other"
+role = "ReadOnly"
+[[acl]]
+username = "max"
+database = "main"
+role = "ReadOnly"
+[[acl]]
+username = "boss"
+database = "*"
+role = "Owner"
+`;
+
+t.test("entries that nobody has used are listed", async (t) => {
+  const files = {
+    "audit.log":
+      line({ user: "max", ago: 800 }) +
+      line({ user: "rita", entry: "main.b_*" }) +
+      line({ user: "max", deny: true }) +
+      line({ user: "boss", more: { operations: [], path: "/api/users", method: "POST" } }),
+  };
+  const home = auditHome(t, files, access);
+  const { stdout, stderr } = await runCommand(home, [
+    "audit",
+    "unused",
+    "--since",
+    "30d",
+    "--json",
+  ]);
+  t.strictSame(JSON.parse(stdout), [
+    { username: "rita", entry: "main", role: "ReadOnly" },
+    { username: "rita", entry: "other", role: "ReadOnly" },
+    { username: "max", entry: "main", role: "ReadOnly" },
+  ]);
+  t.equal(stderr, "");
+  const further = await runCommand(home, ["audit", "unused", "--since", "90d"]);
+  t.match(further.stderr, /warning: the audit begins \d{4}-/);
+  t.notMatch(further.stdout, "max");
+});
+
+t.test("a gateway's own file answers", async (t) => {
+  const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
+  const token = await gateway.login();
+  const place = { database: "main", table: "t" };
+  const columns = [{ name: "id", type: "int", primary_key: true }];
+  await gateway.query({ CreateTable: { ...place, columns } }, token);
+  await gateway.query({ Insert: { ...place, values: [{ id: 1 }, { id: 2 }] } }, token);
+  await gateway.query({ Delete: { ...place, where: null } }, token);
+  const file = path.join(gateway.home, "audit.log");
+  await eventually("the line is written", () => readFileSync(file, "utf8").includes("Delete"));
+  renameSync(file, `${file}.1`);
+  const { stdout } = await runCommand(gateway.home, [
+    "audit",
+    "--operation",
+    "Delete",
+    "--table",
+    "t",
+  ]);
+  t.match(stdout, /admin {2}Delete main\.t {2}allow {2}200 {2}affected 2 {2}by \*\n$/);
+});
