@@ -1,10 +1,16 @@
 /** `gatehouse access explain`: what becomes of a query, and why. */
 import { buffer } from "node:stream/consumers";
 import type { EntryPoint } from "../access/grant.ts";
-import { openGrammar } from "../gateway/query-grammar.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { FAILURE, print, printJson } from "./output.ts";
-import { type Asker, type Outcome, outcomeOf, snapshotFor, viewOutcome } from "./query-outcome.ts";
+import {
+  type Asker,
+  type Outcome,
+  outcomeOf,
+  settingOf,
+  snapshotFor,
+  viewOutcome,
+} from "./query-outcome.ts";
 
 function printOutcome({ user }: Asker, outcome: Outcome): void {
   const { allowed, code, message, element, reason, query, decided, body } = outcome;
@@ -43,10 +49,9 @@ interface ExplainOptions extends CommonOptions {
 export async function explainQuery(user: string, options: ExplainOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await snapshotFor(loaded, options);
-  const queries = openGrammar(loaded);
-  await queries.known;
+  const setting = await settingOf(loaded);
   const asker = { user, via: options.via, client: options.client };
-  const outcome = outcomeOf(snapshot, asker, await buffer(process.stdin), queries);
+  const outcome = outcomeOf(snapshot, asker, await buffer(process.stdin), setting);
   if (options.json) printJson(viewOutcome(asker, outcome));
   else printOutcome(asker, outcome);
   if (!outcome.allowed) process.exitCode = FAILURE;

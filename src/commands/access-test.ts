@@ -1,11 +1,10 @@
 /** `gatehouse access test`: an access file against what is expected of it. */
 import { readFile } from "node:fs/promises";
 import * as z from "zod";
-import { openGrammar } from "../gateway/query-grammar.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { FAILURE, print, printJson } from "./output.ts";
-import { type Outcome, outcomeOf, snapshotFor, viewOutcome } from "./query-outcome.ts";
+import { type Outcome, outcomeOf, settingOf, snapshotFor, viewOutcome } from "./query-outcome.ts";
 
 const expectations = z.strictObject({
   expect: z
@@ -71,10 +70,9 @@ export async function testAccess(file: string, options: TestOptions): Promise<vo
   const loaded = loadFor(options);
   const expected = await readExpectations(file);
   const snapshot = await snapshotFor(loaded, options);
-  const queries = openGrammar(loaded);
-  await queries.known;
+  const setting = await settingOf(loaded);
   const differing = expected.flatMap((expectation) => {
-    const outcome = outcomeOf(snapshot, expectation, Buffer.from(expectation.query), queries);
+    const outcome = outcomeOf(snapshot, expectation, Buffer.from(expectation.query), setting);
     return isAsExpected(expectation, outcome) ? [] : [{ expectation, outcome }];
   });
   if (options.json) {

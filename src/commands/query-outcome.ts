@@ -1,18 +1,20 @@
 /** What becomes of a query, as the gateway would decide on it now. */
 import { readFile } from "node:fs/promises";
 import type { QueryDecision } from "../access/decision.ts";
+import { filterAdditions } from "../access/filter-additions.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import { readAgain } from "../access/parse.ts";
 import { decideQuery } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import type { QueryInterface } from "../gateway/query-grammar.ts";
+import { openGrammar, type QueryInterface } from "../gateway/query-grammar.ts";
 import { keepSpelling } from "../json/exact-numbers.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
+import { inForm } from "../upstream/query-form.ts";
 import { obstacleOf } from "./access-questions.ts";
 import { readAccess } from "./operator.ts";
 
@@ -38,13 +40,17 @@ export interface Outcome {
   readonly body?: Buffer;
 }
 
-/** The bytes with the row filters that they lack. */
-function bodyWithFilters(body: Buffer, { accesses }: Query, { decisions }: QueryDecision): Buffer {
-  const additions = accesses.flatMap(({ detail }, at) => {
-    const conditions = decisions[at]?.additions ?? [];
-    return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
-  });
-  return additions.length === 0 ? body : splice(body, additions);
+/** How queries are read, what is behind, and the form in which they go up. */
+export interface Setting {
+  readonly queries: QueryInterface;
+  readonly form: "keyed" | "op";
+}
+
+/** The setting of a gateway of this configuration. */
+export async function settingOf(loaded: LoadedConfiguration): Promise<Setting> {
+  const queries = openGrammar(loaded);
+  await queries.known;
+  return { queries, form: loaded.configuration.upstream.query_form };
 }
 
 function deniedOutcome(query: Query, decided: QueryDecision): Outcome {
@@ -59,7 +65,7 @@ export function outcomeOf(
   snapshot: Snapshot,
   { user, via, client }: Asker,
   body: Buffer,
-  { grammar, isEngine }: QueryInterface,
+  { queries: { grammar, isEngine }, form }: Setting,
 ): Outcome {
   const obstacle = obstacleOf(snapshot, user);
   if (obstacle !== undefined) return { allowed: false, code: obstacle };
@@ -69,9 +75,9 @@ export function outcomeOf(
     const context = { via, client, now: Date.now(), isEngine };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);
-    const filtered = bodyWithFilters(body, query, decided);
-    scan(filtered, grammar);
-    return { allowed: true, code: "allowed", query, decided, body: filtered };
+    const filtered = splice(body, filterAdditions(query, decided.decisions));
+    const sent = inForm(form, filtered, scan(filtered, grammar));
+    return { allowed: true, code: "allowed", query, decided, body: sent };
   } catch (error) {
     if (!(error instanceof QueryRefused)) throw error;
     return { allowed: false, code: error.code, message: error.message };

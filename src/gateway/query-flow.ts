@@ -4,6 +4,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import type { Decision } from "../access/decision.ts";
+import { filterAdditions } from "../access/filter-additions.ts";
 import type { UpwardTrace } from "../observe/request-trace.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
@@ -90,10 +91,7 @@ function withFilters(
   { body, query }: Asked,
   decisions: readonly Decision[],
 ): Asked {
-  const additions = query.accesses.flatMap(({ detail }, at) => {
-    const conditions = decisions[at]?.additions ?? [];
-    return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
-  });
+  const additions = filterAdditions(query, decisions);
   if (additions.length === 0) return { body, query };
   const filtered = splice(body, additions);
   if (filtered.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");

@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { grant, user } from "../access/kit.ts";
@@ -41,6 +41,21 @@ t.test("access explain says what decides, and prints the bytes that would go up"
   });
   const plain = select('["*"]');
   t.equal((await explain(gatehouse, "alice", plain)).stdout.split("\n\n")[1], `${plain}\n`);
+});
+
+t.test("access explain prints the form that the configuration sends up", async (t) => {
+  const gatehouse = install(t, policy);
+  const url = "http://127.0.0.1:9";
+  const section = `[upstream]\nurl = "${url}"\nquery_form = "op"\n`;
+  appendFileSync(path.join(gatehouse.home, "gateway.toml"), section);
+  const { stdout } = await explain(gatehouse, "alice --json", select('["id"]'));
+  const { body } = JSON.parse(stdout);
+  t.strictSame(JSON.parse(body), {
+    ...{ op: "select", database: "main", from: "tickets" },
+    columns: ["id"],
+  });
+  const full = select('["id"]', ', "distinct": true');
+  t.match((await explain(gatehouse, "alice", full)).stdout, /^denied: alice: unknown_field/);
 });
 
 t.test("access explain tells what is no query, who is nobody, and what waits", async (t) => {
