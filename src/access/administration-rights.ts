@@ -1,6 +1,6 @@
 import { Refusal } from "../refusal.ts";
-import type { EntryRole } from "./grant.ts";
 import { decide, mayUseAnywhere } from "./policy.ts";
+import type { EntryRole } from "./roles.ts";
 import { EVERY_DATABASE, mayGrant, outranks, type Role, widestRole } from "./roles.ts";
 import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
 import type { Subject } from "./subject.ts";

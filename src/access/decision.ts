@@ -2,7 +2,8 @@
 
 import type { PermissionClass } from "../query/permissions.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
-import type { EntryPoint, EntryRole } from "./grant.ts";
+import type { EntryPoint } from "./grant.ts";
+import type { EntryRole } from "./roles.ts";
 
 /** Why a decision came out as it did; the codes are stable. */
 export type Reason =

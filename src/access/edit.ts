@@ -1,13 +1,14 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
+import type { Writable } from "../toml/values.ts";
 import { applyChanges, type Change, type UserUpdate } from "./change.ts";
 import { writtenEntry } from "./limit-fields.ts";
 import { MAX_ACCESS_FILE_BYTES, type ParsedAccess, parseSteps } from "./parse.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 import { outlinedBlocks, plainBlocks } from "./table-blocks.ts";
-import { TextEditor, UneditableError, type Writable } from "./text-editor.ts";
+import { TextEditor, UneditableError } from "./text-editor.ts";
 import { isSamePlace } from "./user-grants.ts";
 
 /** The keys of the file for the fields of a user. */

@@ -1,9 +1,10 @@
 /** Entries by the keys of the file, one by one: as they are shown, and as they are asked for. */
 
 import { Refusal } from "../refusal.ts";
-import type { EntryRole, Grant, Literal } from "./grant.ts";
+import type { Grant, Literal } from "./grant.ts";
 import { entryRoles, writtenEntry } from "./limit-fields.ts";
 import { readGrant } from "./records.ts";
+import type { EntryRole } from "./roles.ts";
 
 /** An entry as the interface shows it: its database and role, and the other keys that it has. */
 export interface EntryView {

@@ -1,10 +1,7 @@
 /** What the access file can give and take away, as types. */
 
 import type { PermissionClass } from "../query/permissions.ts";
-import type { Role } from "./roles.ts";
-
-/** What an entry gives: a role, or nothing at all where a wider entry would give one. */
-export type EntryRole = Role | "None";
+import type { EntryRole } from "./roles.ts";
 
 /** A value of a row filter or of an attribute. Whole numbers alone; bigint past a double's reach. */
 export type Literal = string | number | bigint | boolean;
@@ -12,6 +9,19 @@ export type Literal = string | number | bigint | boolean;
 /** What is known of a user beyond its name, for the row filters that refer to it. */
 export type AttributeValue = Literal | readonly Literal[];
 export type Attributes = ReadonlyMap<string, AttributeValue>;
+
+/** A user's record in the access file. */
+export interface User {
+  readonly username: string;
+  readonly email: string | undefined;
+  /** Argon2id in PHC form; without one there is no login. */
+  readonly passwordHash: string | undefined;
+  readonly disabled: boolean;
+  /** Epoch seconds: a token whose `iat` is not later is refused. */
+  readonly tokensValidAfter: number;
+  /** What row filters may refer to; absent for nothing. */
+  readonly attributes?: Attributes;
+}
 
 /** The operators of a row filter. */
 export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;

@@ -2,18 +2,18 @@
 
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
+import type { Writable } from "../toml/values.ts";
 import { attributeReference, isLiteral, isWhole } from "./attributes.ts";
 import {
   type Boundary,
-  type EntryRole,
   type Grant,
   type RateLimit,
   type RowCondition,
   rowComparisons,
 } from "./grant.ts";
 import { isExternalUsername, isUsername } from "./identifiers.ts";
+import type { EntryRole } from "./roles.ts";
 import { roles } from "./roles.ts";
-import type { Writable } from "./text-editor.ts";
 
 /** A key of a table: which field of the record it is, how it is read, and what it must be. */
 export interface KeyReader<Field extends string = string> {

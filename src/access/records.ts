@@ -1,6 +1,6 @@
 import { didYouMean } from "../suggestion.ts";
 import { attributesForm, readAttributes } from "./attributes.ts";
-import type { AttributeValue, Boundary, EntryRole, Grant } from "./grant.ts";
+import type { AttributeValue, Boundary, Grant, User } from "./grant.ts";
 import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./identifiers.ts";
 import {
   boundaryKeys,
@@ -10,7 +10,7 @@ import {
   type KeyReader,
 } from "./limit-fields.ts";
 import { parsePasswordHash } from "./password-hash.ts";
-import type { User } from "./snapshot.ts";
+import type { EntryRole } from "./roles.ts";
 
 const noAttributes: ReadonlyMap<string, AttributeValue> = new Map();
 

@@ -1,9 +1,11 @@
 import type { PermissionClass } from "../query/permissions.ts";
-import type { EntryRole } from "./grant.ts";
 
 /** The roles of role-based access control (RBAC), widest first. */
 export const roles = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"] as const;
 export type Role = (typeof roles)[number];
+
+/** What an entry gives: a role, or nothing at all where a wider entry would give one. */
+export type EntryRole = Role | "None";
 
 /** Stands for every database in a grant and in a token's `database` claim. */
 export const EVERY_DATABASE = "*";

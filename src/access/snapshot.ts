@@ -1,6 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { type EntryView, viewEntry } from "./entry-view.ts";
-import type { Attributes, Boundary, Grant } from "./grant.ts";
+import type { Boundary, Grant, User } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import {
   entriesIn,
@@ -10,20 +10,7 @@ import {
   type UserGrants,
 } from "./user-grants.ts";
 
-export type { Grant } from "./grant.ts";
-
-/** A user's record in the access file. */
-export interface User {
-  readonly username: string;
-  readonly email: string | undefined;
-  /** Argon2id in PHC form; without one there is no login. */
-  readonly passwordHash: string | undefined;
-  readonly disabled: boolean;
-  /** Epoch seconds: a token whose `iat` is not later is refused. */
-  readonly tokensValidAfter: number;
-  /** What row filters may refer to; absent for nothing. */
-  readonly attributes?: Attributes;
-}
+export type { Grant, User } from "./grant.ts";
 
 /**
  * The whole access file at one moment, immutable. A request takes the current snapshot once and

@@ -1,13 +1,10 @@
 import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
-import { renderValue } from "../toml/values.ts";
+import { renderValue, type Writable } from "../toml/values.ts";
 import type { TableName } from "./records.ts";
 import type { Block } from "./table-blocks.ts";
 
 /** The text is written in a way that cannot be edited line by line. */
 export class UneditableError extends Error {}
-
-/** A value that an edit may write: text, numbers, times, and lists and tables of them. */
-export type Writable = string | number | bigint | boolean | object;
 
 /** The statements of one table, placed in the whole text. */
 interface Table {

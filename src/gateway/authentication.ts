@@ -3,11 +3,10 @@ import { authenticate, identify } from "../identity/authenticate.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
 import { mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
-import type { Exchange } from "./exchange.ts";
+import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireOwnHost, requireOwnOrigin } from "./origins.ts";
 import { isLoopbackAddress } from "./peer.ts";
-import type { ResourceChallenge } from "./rejection.ts";
 import type { Endpoint } from "./route.ts";
 
 /** Where the metadata of the protected resource `/mcp` is (RFC 9728, section 3.1). */

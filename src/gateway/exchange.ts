@@ -9,7 +9,6 @@ import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/reques
 import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { RowCounts } from "../upstream/headers.ts";
 import type { Peer } from "./peer.ts";
-import type { ResourceChallenge } from "./rejection.ts";
 import { pathOf } from "./request-head.ts";
 
 /** Listeners of an answer that are no leak. */
@@ -26,6 +25,14 @@ export interface Arrival {
   readonly isHandshake: boolean;
   /** Headers that the answer carries besides its own: names and values in turn. */
   readonly extraHeaders: readonly string[];
+}
+
+/** What a challenge tells a client of a protected resource besides its realm (RFC 9728). */
+export interface ResourceChallenge {
+  /** The URL of the resource's metadata. */
+  readonly metadata: string;
+  /** All scopes that the request needs, so that one step up is enough. */
+  readonly scope: string;
 }
 
 /** What routing has found. */

@@ -2,16 +2,8 @@ import { JsonFault } from "../json/fault.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import { sendJson } from "./answer.ts";
-import type { Exchange } from "./exchange.ts";
+import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-
-/** What a challenge tells a client of a protected resource besides its realm (RFC 9728). */
-export interface ResourceChallenge {
-  /** The URL of the resource's metadata. */
-  readonly metadata: string;
-  /** All scopes that the request needs, so that one step up is enough. */
-  readonly scope: string;
-}
 
 /** Refusals that say by their challenge what is wrong with the token (RFC 6750, section 3.1). */
 const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([

@@ -13,7 +13,7 @@ import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import { createAddressLimit, type OpenAddressLimit } from "../oauth/server/rate-limit.ts";
 import type { Log } from "../observe/log.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
-import { type CountRequests, createRequestCounts } from "./request-limits.ts";
+import { type CountRequests, createRequestCounts } from "./request-counts.ts";
 
 /**
  * What there is once in a gateway, however many processes serve it: what is counted over all

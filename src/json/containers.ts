@@ -2,7 +2,7 @@
 
 import type { Steps } from "../cooperative-scheduling.ts";
 import { characterTable } from "./bytes.ts";
-import type { JsonReader } from "./reader.ts";
+import type { JsonCursor } from "./cursor.ts";
 import type { Rest } from "./rest.ts";
 
 const CLOSE_BRACE = 0x7d;
@@ -16,15 +16,28 @@ export const DEEPEST_NESTING = 64;
 
 const scalarStart = characterTable('"-0123456789tfn');
 
+/** The moves of a reader over arrays and objects. */
+interface ContainerReader extends JsonCursor {
+  /** How many arrays and objects are open. */
+  readonly depth: number;
+  /** Enters an array or object that ends with this byte; true if it has an element. */
+  open(close: number): boolean;
+  /** Goes on behind an element; true if another one follows. */
+  next(close: number): boolean;
+  skipKey(): void;
+  /** Reads past a value that is no container, by its first byte. */
+  skipScalar(first: number): void;
+}
+
 /** Reads past containers; their syntax is judged, their keys are not. */
 export class ContainerSkipper {
   /** The number of elements of the array that was read past last. */
   elements = 0;
-  readonly #reader: JsonReader;
+  readonly #reader: ContainerReader;
   /** For each depth that was entered, 1 if it is an object's. */
   readonly #objects = new Uint8Array(DEEPEST_NESTING + 1);
 
-  constructor(reader: JsonReader) {
+  constructor(reader: ContainerReader) {
     this.#reader = reader;
   }
 

@@ -7,10 +7,16 @@ import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
-import type { OperationDraft } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
 
 const noText = ByteText.from("");
+
+/** Who may want to know the columns of a row. */
+interface ColumnListener {
+  /** Undefined if it does not. */
+  readonly named: unknown;
+  use(column: ByteText): void;
+}
 
 /**
  * Reads the rows of one body, one after the other.
@@ -30,14 +36,14 @@ export class RowReader {
   #previous = this.#origin;
   #others: DistinctKeys | undefined = undefined;
   #row = 0;
-  #listener: OperationDraft | undefined = undefined;
+  #listener: ColumnListener | undefined = undefined;
 
   constructor(reader: BodyReader) {
     this.#reader = reader;
   }
 
   /** Reads a row, and tells the draft of its columns if that wants to know. @throws QueryRefused */
-  read(draft: OperationDraft): Rest {
+  read(draft: ColumnListener): Rest {
     const reader = this.#reader;
     this.#listener = draft.named === undefined ? undefined : draft;
     if (this.#known.isFull) this.#forget();
@@ -145,7 +151,7 @@ export class RowKey {
   /** The number of the row that had it last. */
   row = 0;
   /** Who was told of it last. */
-  listener: OperationDraft | undefined = undefined;
+  listener: ColumnListener | undefined = undefined;
   /** The keys that followed it last, the latest first. */
   next: RowKey | undefined = undefined;
   alternative: RowKey | undefined = undefined;

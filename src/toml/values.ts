@@ -51,6 +51,9 @@ function reasonOf(error: TomlError): string {
 const unprintable = /[\p{Cc}\p{Cf}\u2028\u2029]/gu;
 const bareKey = /^[A-Za-z0-9_-]+$/;
 
+/** A value that can be written: text, numbers, times, and lists and tables of them. */
+export type Writable = string | number | bigint | boolean | object;
+
 /** `value` in TOML on one line; what TOML cannot hold is `undefined`'s spelling, `nothing`. */
 export function renderValue(value: unknown): string {
   if (value === undefined) return "nothing";

@@ -11,7 +11,12 @@ import {
 import type { AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
-import type { QueryMetrics } from "./query-link.ts";
+
+/** What is counted of attempts: the times of whole answers, in seconds, and answers that were cut. */
+interface AttemptMetrics {
+  readonly answers: { add(seconds: number): void };
+  cut: number;
+}
 
 /** Who waits for an answer that is streamed. */
 export interface ClientSink {
@@ -69,7 +74,7 @@ export class ForwardAttempt implements AnswerReceiver {
   readonly #query: ForwardedQuery;
   readonly #response: ServerResponse;
   readonly #limits: AttemptLimits;
-  readonly #metrics: QueryMetrics;
+  readonly #metrics: AttemptMetrics;
   readonly #connection: Connection;
   readonly #settle: Settle;
   readonly #startedAt = performance.now();
@@ -89,7 +94,7 @@ export class ForwardAttempt implements AnswerReceiver {
     query: ForwardedQuery,
     connection: Connection,
     limits: AttemptLimits,
-    metrics: QueryMetrics,
+    metrics: AttemptMetrics,
     settle: Settle,
   ) {
     this.#query = query;

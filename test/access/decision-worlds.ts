@@ -1,11 +1,7 @@
 /** Random entries and boundaries, few and alike enough to meet each other and the queries. */
-import type {
-  AttributeValue,
-  Boundary,
-  EntryRole,
-  Grant,
-  RowCondition,
-} from "../../src/access/grant.ts";
+
+import type { AttributeValue, Boundary, Grant, RowCondition } from "../../src/access/grant.ts";
+import type { EntryRole } from "../../src/access/roles.ts";
 import { emptySnapshot, type Snapshot } from "../../src/access/snapshot.ts";
 import { collectGrants, GrantCollection } from "../../src/access/user-grants.ts";
 import { type Choose, maybe, some } from "./decision-choices.ts";

@@ -1,7 +1,12 @@
 import type { Connection, Submittable } from "pg";
 import type { RowOutput } from "../row-output.ts";
 import type { RowBytes } from "./row-bytes.ts";
-import type { Statement } from "./session.ts";
+
+/** A statement as the driver takes it, its values PostgreSQL's text. */
+export interface Statement {
+  readonly text: string;
+  readonly values: (string | null)[];
+}
 
 /** The first byte of a row, and the bytes before what a message says (PostgreSQL, "Message Formats"). */
 const DATA_ROW = 0x44;

@@ -12,7 +12,7 @@ import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../row-output.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import type { RowBytes } from "./row-bytes.ts";
-import { ConnectionTap, RowMessages } from "./row-messages.ts";
+import { ConnectionTap, RowMessages, type Statement } from "./row-messages.ts";
 
 /** A row, its values PostgreSQL's text, in the order of the columns. */
 export type Row = readonly (string | null)[];
@@ -82,12 +82,6 @@ export type PostgresPlace = Place<PostgresSession>;
 
 /** The protocol counts the parameters of a statement with 16 bits. */
 const PARAMETER_LIMIT = 65_535;
-
-/** A statement as the driver takes it, its values PostgreSQL's text. */
-export interface Statement {
-  readonly text: string;
-  readonly values: (string | null)[];
-}
 
 /** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
 const builder = new Kysely<Record<string, never>>({
