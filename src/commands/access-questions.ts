@@ -5,7 +5,8 @@ import { limitsInWords } from "../access/entry-words.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
 import { decidePlace, type PlaceDecision, waysTo } from "../access/place-decision.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { entriesIn } from "../access/user-grants.ts";
 import type { Configuration } from "../config/schema.ts";
 import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
@@ -15,7 +16,7 @@ import {
   permissionClasses,
 } from "../query/permissions.ts";
 import { didYouMean } from "../suggestion.ts";
-import { readPlace } from "./access-entries.ts";
+import { type Place, readPlace } from "./access-entries.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
@@ -82,6 +83,16 @@ function explain(answer: Answer, decided: PlaceDecision): string {
   return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
 }
 
+/** What to ask instead where a user has entries for tables of a database alone; empty otherwise. */
+function hintFor(snapshot: Snapshot, username: string, { database, table }: Place): string {
+  const named = entriesIn(grantsOf(snapshot, username))
+    .filter((grant) => table === undefined && grant.database === database)
+    .flatMap(({ tables = [] }) => tables)
+    .map((name) => `${database}.${name}`)
+    .toArray();
+  return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
+}
+
 /** What a decision says beyond yes and no, by the keys of the file. */
 function viewLimits({ grant, approvals }: PlaceDecision): object {
   if (grant === undefined) return {};
@@ -103,7 +114,8 @@ export async function checkAccess(
   options: QuestionOptions,
 ): Promise<void> {
   const loaded = loadFor(options);
-  const { database, table } = readPlace(where);
+  const place = readPlace(where);
+  const { database, table } = place;
   const permissions = permissionsOf(operation, loaded.configuration);
   const permission = permissions.join(" and ");
   const snapshot = await readAccess(loaded);
@@ -112,7 +124,8 @@ export async function checkAccess(
   const decided = decidePlace(snapshot, username, asked, { via, client, now: Date.now() });
   const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
-  const explanation = explain(reason, decided);
+  const hint = reason === "no_grant" ? hintFor(snapshot, username, place) : "";
+  const explanation = explain(reason, decided) + hint;
   if (json) {
     const { grant: _, approvals: __, ...decision } = decided;
     const question = { username, permission, database, ...(table === undefined ? {} : { table }) };

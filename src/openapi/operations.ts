@@ -151,6 +151,7 @@ export const operations: Readonly<Record<string, Operation>> = {
       ...(["invalid_username", "invalid_email", "invalid_role", "invalid_database"] as const),
       ...(["password_too_short", "password_too_long", "password_common"] as const),
       ...(["user_exists", "database_case_conflict", "login_busy"] as const),
+      "entry_narrowed",
     ],
   },
   "PATCH /api/users/:username": {

@@ -24,6 +24,12 @@ const answers: [question: string, code: number, answer: string][] = [
   ],
   ["rita Select side.t", 1, "the entry has expired"],
   [
+    "tom Select main",
+    1,
+    "there is no entry for this database, and none for *; there are entries for tables: main.notes, main.log_*",
+  ],
+  ["tom Select main.notes", 0, "ReadOnly by the entry for main.notes"],
+  [
     "rita Select main.Tickets",
     1,
     "The table Tickets differs by case alone from tickets: write it so",
@@ -72,7 +78,7 @@ t.test("access who names everybody who may, by which entry and within which limi
   };
   t.strictSame(
     await who("Select main"),
-    ["root *", "alice main", "rita main", "rita main.tickets"],
+    ["root *", "alice main", "rita main", "rita main.tickets", "tom main.notes", "tom main.log_*"],
     "without a table, by every entry; not who is disabled or has no record",
   );
   t.strictSame(await who("Insert main"), ["root *", "alice main", "rita main.tickets"]);

@@ -30,6 +30,16 @@ database = "side"
 role = "ReadWrite"
 expires = 2020-01-01T00:00:00Z
 
+[[users]]
+username = "tom"
+disabled = false
+
+[[acl]]
+username = "tom"
+database = "main"
+tables = ["notes", "log_*"]
+role = "ReadOnly"
+
 [[boundaries]]
 via = "mcp"
 role = "ReadOnly"
