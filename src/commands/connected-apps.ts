@@ -7,7 +7,7 @@ import {
 } from "../oauth/server/connections.ts";
 import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
-import { readAccess, revocationsOf } from "./operator.ts";
+import { noteChanges, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { plainly, print, printList } from "./output.ts";
 
@@ -71,6 +71,13 @@ function end(
   const work = async (store: StateStore) => {
     const meant = (await connectionsOf(store)).filter(isMeant);
     for (const { grantId } of meant) await store.endGrant(grantId);
+    if (meant.length > 0) {
+      const ended = meant.map(({ username: user, clientId: client }) => ({ user, client }));
+      await noteChanges(
+        loaded,
+        ended.map((one) => ({ change: "application ended", ...one })),
+      );
+    }
     return meant;
   };
   return withState(loaded, work, []);

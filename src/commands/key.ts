@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { epochSeconds } from "../clock.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
-import { keysOf } from "./operator.ts";
+import { keysOf, noteChanges } from "./operator.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { print, printList } from "./output.ts";
 
@@ -30,12 +30,14 @@ async function rotate(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { signing_algorithm: algorithm, token_expiration: lifetime } = loaded.configuration.auth;
   const { kid } = await rotateKey(keysOf(loaded), algorithm, lifetime);
+  await noteChanges(loaded, [{ change: "key added", key: kid }]);
   print(`New tokens are signed by ${kid}; nobody is logged out.`);
 }
 
 async function revoke(kid: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   await revokeKey(keysOf(loaded), loaded.configuration.auth.signing_algorithm, kid);
+  await noteChanges(loaded, [{ change: "key revoked", key: kid }]);
   print(`Deleted ${kid}: every token that it has signed stops working.`);
 }
 

@@ -1,13 +1,18 @@
 /** What commands do to the state of a gateway, which need not run, as its operator. */
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
+import type { Change } from "../access/change.ts";
 import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { nameOfUser } from "../files/owner.ts";
+import { addNote, changeNotesOf } from "../gateway/change-notes.ts";
+import { describeChanges } from "../gateway/change-records.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import { revocationsIn } from "../identity/revocation-file.ts";
 import type { RevocationStore } from "../identity/revocations.ts";
+import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 
@@ -56,14 +61,46 @@ export async function naming<T>(about: About, work: () => T | Promise<T>): Promi
  * @throws Refusal as of `AccessRules.change`, with the names of `about` in its message
  */
 export function changeAccess(
-  { configuration: { auth } }: LoadedConfiguration,
+  loaded: LoadedConfiguration,
   about: About,
   plan: Plan,
   options?: ChangeOptions,
 ): Promise<Snapshot> {
+  const { access_control_file: file } = loaded.configuration.auth;
   return naming(about, async () => {
-    return (await changeAccessFile(auth.access_control_file, plan, options)).snapshot;
+    let changes: readonly Change[] = [];
+    const noted: Plan = (current) => {
+      changes = plan(current);
+      return changes;
+    };
+    const { snapshot } = await changeAccessFile(file, noted, options);
+    await noteChanges(loaded, describeChanges(changes), snapshot.version);
+    return snapshot;
   });
+}
+
+/**
+ * Leaves a note of what a command has changed, which the gateway writes into its audit. What was
+ * changed stays so where that cannot be noted.
+ *
+ * @param accessVersion the version of the access file that was made
+ */
+export async function noteChanges(
+  { serviceDirectory }: LoadedConfiguration,
+  changes: readonly AuditedChange[],
+  accessVersion?: string,
+): Promise<void> {
+  const author: Author = { kind: "cli", name: nameOfUser(process.getuid?.() ?? -1) };
+  try {
+    await addNote(changeNotesOf(serviceDirectory), {
+      ...(accessVersion === undefined ? {} : { accessVersion }),
+      author,
+      changes: [...changes],
+    });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : "unknown error";
+    process.stderr.write(`warning: the audit does not have this change: ${reason}\n`);
+  }
 }
 
 /**

@@ -13,7 +13,7 @@ import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connected-apps.ts";
 import { readDuration } from "./duration.ts";
-import { keysOf, naming, readAccess, refusalOf, revocationsOf } from "./operator.ts";
+import { keysOf, naming, noteChanges, readAccess, refusalOf, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { print, UsageError } from "./output.ts";
 
@@ -73,6 +73,8 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
     notBefore: Math.max(user.tokensValidAfter + 1, revocations.earliestIssue(username)),
   });
   await noteMachineToken(keys, ring.signer.kid, claims.expiresAt);
+  const issued = { change: "token issued", user: username, token: claims.tokenId };
+  await noteChanges(loaded, [issued]);
   const until = new Date(claims.expiresAt * 1000).toISOString();
   const limit = database === EVERY_DATABASE ? "every database that its grants open" : database;
   process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
@@ -105,11 +107,13 @@ async function revokeTokens(
   } else if (username !== undefined) {
     await requireTokenOwner(loaded, username);
     await revocations.revokeUser(username);
+    await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
     // When it expires is not known from its id alone, so it is kept for as long as any token lives.
     const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
     await revocations.revokeToken({ tokenId, expiresAt });
+    await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
     print(`Revoked the token ${tokenId}.`);
     await endFamily(loaded, tokenId);
   }

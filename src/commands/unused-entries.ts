@@ -1,5 +1,6 @@
 import type { Grant, Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
+import { entryNames } from "../gateway/change-records.ts";
 import { readLines } from "../observe/audit-files.ts";
 
 /** An entry that nobody has used. */
@@ -49,10 +50,6 @@ class UsedEntries {
 /** Operations of a query that the audit names. */
 const NAMED = 16;
 
-function namesOf({ database, tables }: Grant): string[] {
-  return tables?.map((table) => `${database}.${table}`) ?? [database];
-}
-
 /**
  * The entries of the access file by which nothing was allowed. One that narrows (`None`) is used by
  * denying: it is not listed. Where the audit cannot tell, an entry counts as used.
@@ -74,7 +71,7 @@ export async function findUnused(
   for (const file of files) await readLines(file, { needles: [], since, take });
   const entries = [...snapshot.grants.values()].flatMap((grants) =>
     Array.from(entriesIn(grants)).flatMap((grant): UnusedEntry[] => {
-      const names = namesOf(grant);
+      const names = entryNames(grant);
       const { username, role } = grant;
       if (role === "None" || used.has(grant, names)) return [];
       return [{ username, entry: names.join(","), role }];

@@ -11,11 +11,12 @@ import { createAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
+import { describeChanges } from "../gateway/change-records.ts";
 import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { parseTarget } from "../upstream/target.ts";
-import { changeAccess, readAccess, refusalOf } from "./operator.ts";
+import { changeAccess, noteChanges, readAccess, refusalOf } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { print } from "./output.ts";
 import { readNewHash } from "./password.ts";
@@ -94,7 +95,8 @@ async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boole
   if (isAdmin && !existsSync(file)) {
     await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
     const changes = planAddUser(emptySnapshot, "operator", user, grant);
-    if ((await createAccessFile(file, changes)) !== undefined) return;
+    const made = await createAccessFile(file, changes);
+    if (made !== undefined) return noteChanges(loaded, describeChanges(changes), made.version);
   }
   const { username } = user;
   const plan: Plan = (current) => planAddUser(current, "operator", user, grant);

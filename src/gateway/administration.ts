@@ -3,6 +3,7 @@ import type { Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import { type Caller, identify } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
+import { describeChanges } from "./change-records.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
@@ -36,9 +37,11 @@ export async function changeAccess(
   endsTokensOf?: string,
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
+  let changes: readonly Change[] = [];
   const planAsCaller = (current: Snapshot) => {
     identify(current, gateway.revocations, caller.token);
-    return plan(current, actor);
+    changes = plan(current, actor);
+    return changes;
   };
   const written = await gateway.access.change(planAsCaller, {
     ...(endsTokensOf === undefined
@@ -46,5 +49,10 @@ export async function changeAccess(
       : { beforeWrite: () => gateway.revocations.revokeUser(endsTokensOf) }),
   });
   exchange.verdict.allow();
+  gateway.changes.noteVersion(written.version);
+  exchange.verdict.changes = [
+    ...describeChanges(changes),
+    ...(endsTokensOf === undefined ? [] : [{ change: "tokens revoked", user: endsTokensOf }]),
+  ];
   return written;
 }

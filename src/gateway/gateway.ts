@@ -15,6 +15,7 @@ import type { DatabaseRouting } from "../upstream/database-routing.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body-collector.ts";
+import type { ChangeJournal } from "./change-journal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 import type { Shared } from "./shared.ts";
@@ -54,6 +55,8 @@ export interface Gateway {
   readonly mcp: () => Promise<McpEndpoint>;
   readonly log: Log;
   readonly audit: Audit;
+  /** Which changes of users and grants the audit has. */
+  readonly changes: ChangeJournal;
   readonly metrics: Metrics;
   /** Undefined if requests are not traced. */
   readonly tracing: Tracing | undefined;

@@ -12,7 +12,7 @@ import { version } from "../product.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
-import { openAccess, openIdentity } from "./open-identity.ts";
+import { openAccess, openChanges, openIdentity } from "./open-identity.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
 import { openGrammar } from "./query-grammar.ts";
 import { openSchema } from "./schema.ts";
@@ -130,7 +130,9 @@ export async function openGateway(
   const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
   const access = await openAccess(loaded, { log, audit, metrics }, member, opened);
   const shared = openShared(loaded, options, metrics, opened);
-  const identity = await openIdentity(loaded, { access, shared, log, metrics, member }, opened);
+  const changes = openChanges(loaded, { access, audit, log, member }, opened);
+  const base = { access, changes, shared, log, metrics, member };
+  const identity = await openIdentity(loaded, base, opened);
   metrics.showTokens(identity.tokens.metrics);
   const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
   const mcp = Promise.withResolvers<McpEndpoint>();
@@ -153,6 +155,7 @@ export async function openGateway(
     budget: new BodyBudget(server.max_buffered_bytes),
     log,
     audit,
+    changes,
     metrics,
   };
   const schema: Gateway["schema"] = openSchema(gateway);

@@ -1,5 +1,7 @@
 import { openAccessFile } from "../access/access-file.ts";
-import type { AccessRules } from "../access/access-rules.ts";
+import type { AccessRules, Plan } from "../access/access-rules.ts";
+import { type Change, usernameOf } from "../access/change.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
@@ -12,6 +14,9 @@ import { type CountingTokenAuthority, createTokenAuthority } from "../identity/t
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import { type ChangeJournal, openChangeJournal } from "./change-journal.ts";
+import { changeNotesOf } from "./change-notes.ts";
+import { describeChanges } from "./change-records.ts";
 import { knownDatabases } from "./own-engine.ts";
 import { reportReload, warnOfOddities } from "./reload-report.ts";
 import type { Membership, Shared } from "./shared.ts";
@@ -36,6 +41,48 @@ export async function openAccess(
   return access;
 }
 
+/** Opens the journal of changes, which follows the access file, and puts its closing on the stack. */
+export function openChanges(
+  { configuration, serviceDirectory }: LoadedConfiguration,
+  {
+    access,
+    audit,
+    log,
+    member,
+  }: Pick<IdentityBase, "access" | "log" | "member"> & { audit: Audit },
+  opened: AsyncDisposableStack,
+): ChangeJournal {
+  const journal = openChangeJournal({
+    audit,
+    log,
+    accessFile: configuration.auth.access_control_file,
+    notes: changeNotesOf(serviceDirectory),
+    isFirst: member?.isFirst ?? true,
+  });
+  access.subscribe((event) => journal.onReload(event));
+  opened.defer(() => journal.close());
+  return journal;
+}
+
+/** Changes that a login makes are the user's: a hash of higher costs. */
+async function changeAsUser(
+  { access, changes }: Pick<IdentityBase, "access" | "changes">,
+  plan: Plan,
+): Promise<Snapshot> {
+  let planned: readonly Change[] = [];
+  const written = await access.change((current) => {
+    planned = plan(current);
+    return planned;
+  });
+  changes.noteVersion(written.version);
+  const [first] = planned;
+  if (first !== undefined) {
+    const author = { kind: "api", name: usernameOf(first) } as const;
+    changes.write(author, describeChanges(planned), written.version);
+  }
+  return written;
+}
+
 /** All that tells who is calling. */
 export interface Identity {
   readonly keys: LiveKeyRing;
@@ -52,6 +99,7 @@ function reasonOf(error: unknown): string {
 /** What identity rests on. */
 export interface IdentityBase {
   readonly access: AccessRules;
+  readonly changes: ChangeJournal;
   readonly shared: Shared;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -62,7 +110,7 @@ export interface IdentityBase {
 /** Opens keys and revocations, and puts their closing on the stack. */
 export async function openIdentity(
   { configuration, serviceDirectory }: LoadedConfiguration,
-  { access, shared, log, metrics, member }: IdentityBase,
+  { access, changes, shared, log, metrics, member }: IdentityBase,
   opened: AsyncDisposableStack,
 ): Promise<Identity> {
   const { auth } = configuration;
@@ -111,7 +159,7 @@ export async function openIdentity(
   const login: LoginContext = {
     snapshot: () => access.snapshot,
     revocations,
-    change: (plan) => access.change(plan),
+    change: (plan) => changeAsUser({ access, changes }, plan),
     tokens,
     throttle: shared.throttle,
     hashing: shared.hashing,

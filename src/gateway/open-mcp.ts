@@ -8,6 +8,7 @@ import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
+import type { AuditLevel } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
@@ -158,10 +159,22 @@ async function openOwnAuthorizationServer(
     openLimit: gateway.shared.openLimit,
     snapshot: () => access.snapshot,
     revocations,
-    onEvent: (name, fields) => audit.event(name, fields),
+    onEvent: (name, fields) => audit.event(name, withAuthor(name, fields), levelOf(fields)),
     log,
   };
   return loadAuthorizationServer(options, log);
+}
+
+type EventFields = Readonly<Record<string, unknown>>;
+
+/** What of the authorization server changes revocations is its user's doing. */
+function withAuthor(name: string, fields: EventFields): EventFields {
+  if (name !== "oauth_revocation") return fields;
+  return { ...fields, author: { kind: "api", name: fields.user } };
+}
+
+function levelOf({ outcome = "allowed" }: EventFields): AuditLevel {
+  return outcome === "allowed" ? "info" : "warn";
 }
 
 /** Opens all that stands behind `/mcp`; the gateway's URL must be known. */

@@ -61,7 +61,6 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   const { snapshot, diff } = event;
   const changes = firstOf(diff);
   log.info({ version: snapshot.version, ...changes }, "access file reloaded");
-  audit.event("access file reloaded", { version: snapshot.version, ...changes });
   metrics.reloaded(snapshot.version);
   void warnOfOddities(records, snapshot);
 }

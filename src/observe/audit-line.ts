@@ -13,7 +13,8 @@ const level = z
     "`info`: allowed, or done. `warn`: denied. `error`: the gateway or the upstream failed.",
   );
 
-const author = z
+/** Who has changed something. */
+export const author = z
   .strictObject({
     kind: z.enum(["api", "console", "cli", "file", "store"]),
     name: z.string(),
@@ -22,7 +23,8 @@ const author = z
     "Who has changed users, grants, keys or revocations: the caller (`api`), the console's user (`console`), the system's user (`cli`), the owner of a file that was edited (`file`), the replica (`store`).",
   );
 
-const change = z.strictObject({
+/** What was changed, one thing of it. */
+export const auditedChange = z.strictObject({
   change: z.string(),
   user: z.string().optional(),
   entry: z.string().optional(),
@@ -35,9 +37,9 @@ const change = z.strictObject({
 });
 
 const changes = z
-  .array(change)
+  .array(auditedChange)
   .describe(
-    "What was changed, the first 100: `change` such as `grant added`, `grant lowered`, `user changed`, `tokens revoked`, `key revoked`, and as far as it applies `user`, `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
+    "What was changed, the first 100: `change` such as `grant added`, `grant lowered`, `user changed`, `token issued`, `tokens revoked`, `application ended`, `key added`, `key revoked`, and as far as it applies `user`, `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
   );
 
 const operation = z.strictObject({
@@ -114,6 +116,10 @@ const changeLine = z
   .strictObject({
     level,
     time,
+    at: z
+      .string()
+      .optional()
+      .describe("When a command has made it, which may be before the gateway was started."),
     author,
     changes,
     changeCount: z.number().optional().describe("How many there were, if more than 100."),
@@ -132,23 +138,6 @@ const refusedLine = z
     msg: z.literal("access file refused").describe("The kind of line."),
   })
   .describe("A state of the access file that was not taken; the last good one stays in force.");
-
-const names = z.array(z.string()).optional();
-const reloadLine = z
-  .strictObject({
-    level,
-    time,
-    version: accessVersion,
-    ...{ usersAdded: names, usersRemoved: names, usersChanged: names },
-    ...{ grantsAdded: names, grantsRemoved: names, grantsRaised: names, grantsLowered: names },
-    ...{ grantsChanged: names, boundariesAdded: names, boundariesRemoved: names },
-    more: z
-      .record(z.string(), z.number())
-      .optional()
-      .describe("How many names of each were left out."),
-    msg: z.literal("access file reloaded").describe("The kind of line."),
-  })
-  .describe("Another state of the access file is in force.");
 
 const oauthLine = z
   .strictObject({
@@ -182,7 +171,6 @@ const oauthLine = z
 export const auditLines = {
   request: requestLine,
   change: changeLine,
-  "access file reloaded": reloadLine,
   "access file refused": refusedLine,
   "oauth_*": oauthLine,
 } as const;
@@ -191,12 +179,11 @@ export const auditLines = {
 export const auditLine = z.discriminatedUnion("msg", [
   requestLine,
   changeLine,
-  reloadLine,
   refusedLine,
   oauthLine,
 ]);
 export type AuditLine = z.infer<typeof auditLine>;
 export type RequestLine = z.infer<typeof requestLine>;
 /** One of the changes of a line. */
-export type AuditedChange = z.infer<typeof change>;
+export type AuditedChange = z.infer<typeof auditedChange>;
 export type Author = z.infer<typeof author>;

@@ -139,17 +139,22 @@ function toText(line: LogLine, colors: Colors): string {
 /** What a line says, whoever says it. */
 interface Content {
   readonly isAudit: boolean;
+  readonly isToldOf: boolean;
   readonly message: string;
   readonly fields: string;
 }
 
 function contentOf(line: string): Content {
   const { time: _, level: __, audit, msg, ...fields } = JSON.parse(line);
-  return { isAudit: audit === true, message: String(msg), fields: JSON.stringify(fields) };
+  // The log has told of the reload.
+  const isToldOf = audit === true && msg === "change" && fields.accessVersion !== undefined;
+  const text = JSON.stringify(fields);
+  return { isAudit: audit === true, isToldOf, message: String(msg), fields: text };
 }
 
 /** True if the audit notes what the log has said in as many words or more. */
 function repeats(content: Content, last: Content | undefined): boolean {
+  if (content.isToldOf) return true;
   if (!content.isAudit || last === undefined || last.isAudit) return false;
   return content.fields === last.fields && last.message.startsWith(content.message);
 }

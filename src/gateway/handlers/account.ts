@@ -86,6 +86,8 @@ export const logout: Endpoint = {
     const { caller } = requireCaller(exchange);
     await gateway.revocations.revokeToken(caller.token);
     exchange.verdict.allow();
+    const { username: user, tokenId: token } = caller.token;
+    exchange.verdict.changes = [{ change: "token revoked", user, token }];
     sendSuccess(exchange, 200, {});
   },
 };
@@ -106,6 +108,7 @@ export const revokeTokens: Endpoint = {
     requireMayRevokeTokens(gateway.access.snapshot, actor, username);
     await gateway.revocations.revokeUser(username);
     exchange.verdict.allow();
+    exchange.verdict.changes = [{ change: "tokens revoked", user: username }];
     sendSuccess(exchange, 200, {});
   },
 };

@@ -1,0 +1,111 @@
+import { readFileSync, statSync } from "node:fs";
+import { userInfo } from "node:os";
+import path from "node:path";
+import t from "tap";
+import { grant, user } from "../access/kit.ts";
+import { openSetting } from "../gateway/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+
+const self = userInfo().username;
+type Line = Record<string, unknown>;
+
+/** The lines that tell of changes, as what was changed and by whom. */
+function changesIn(lines: readonly Line[]): string[] {
+  return lines.flatMap(({ author, changes }) =>
+    Array.isArray(changes)
+      ? changes.map(
+          (one) => `${Object.values(Object(author)).join(" ")}: ${Object.values(one).join(" ")}`,
+        )
+      : [],
+  );
+}
+
+const audited = ({ service }: TestGateway) =>
+  changesIn(service.log.filter(({ audit }) => audit === true));
+
+const run = async (home: string, ...flags: string[]) => {
+  const { code, stderr, stdout } = await runCommand(home, flags);
+  if (code !== 0) throw new Error(stderr);
+  return stdout;
+};
+
+for (const workers of [1, 2]) {
+  t.test(`each change is one line that names its author, with ${workers} workers`, async (t) => {
+    const { gateway } = await openSetting(t, { config: `[server]\nworkers = ${workers}\n` });
+    const admin = await gateway.login();
+    const rita = { username: "rita", password: "rita password", role: "ReadWrite" };
+    await gateway.send("POST", "/api/users", rita, admin);
+    await gateway.send("PUT", "/api/access/rita/main", { role: "ReadOnly" }, admin);
+    await gateway.send("DELETE", "/api/users/rita/tokens", {}, admin);
+    await gateway.send("PUT", "/api/access/rita/main", { role: "no such" }, admin);
+    await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
+    await run(gateway.home, "user", "disable", "rita");
+    await run(gateway.home, "token", "revoke", "--user", "rita");
+    await run(gateway.home, "key", "rotate");
+    await eventually("the commands' lines are there", () => {
+      return audited(gateway).filter((text) => text.startsWith("cli")).length === 4;
+    });
+    await gateway.edit((text) => `${text}\n${user("max")}${grant("max", "main", "Owner")}`);
+    await eventually("the edit's line is there", () =>
+      audited(gateway).some((text) => text.includes("max main Owner")),
+    );
+    await gateway.service.stop();
+    t.strictSame(
+      audited(gateway)
+        .map((text) => text.replace(/key added .*/, "key added"))
+        .sort(),
+      [
+        "api admin: grant added rita main ReadWrite",
+        "api admin: grant changed rita main ReadOnly",
+        "api admin: tokens revoked rita",
+        "api admin: user added rita",
+        `cli ${self}: grant added rita other ReadOnly`,
+        `cli ${self}: key added`,
+        `cli ${self}: tokens revoked rita`,
+        `cli ${self}: user changed rita disabled`,
+        `file ${self}: grant added max main Owner`,
+        `file ${self}: user added max`,
+      ],
+    );
+  });
+}
+
+t.test("what commands change while no gateway runs is in its audit once it does", async (t) => {
+  const home = temporaryHome(t);
+  const first = await startGateway(t, { home, config: '[audit]\nfile = "audit.log"\n' });
+  await first.service.stop();
+  await run(home, "user", "add", "rita", "--no-password");
+  await run(home, "access", "grant", "rita", "main", "ReadOnly");
+  const [token = ""] = (await run(home, "token", "issue", "rita")).split("\n");
+  const notes = path.join(home, "audit_pending");
+  t.equal(statSync(notes).mode & 0o777, 0o600);
+  t.notOk(readFileSync(notes, "utf8").includes(token.slice(-20)), "no token in it");
+  const second = await startGateway(t, { home, config: '[audit]\nfile = "audit.log"\n' });
+  const lines = () =>
+    readFileSync(path.join(home, "audit.log"), "utf8")
+      .split("\n")
+      .filter(Boolean)
+      .map((text): Line => JSON.parse(text));
+  await eventually("they are in the audit", () => changesIn(lines()).length === 3);
+  await second.service.stop();
+  t.match(changesIn(lines()), [
+    `cli ${self}: user added rita`,
+    `cli ${self}: grant added rita main ReadOnly`,
+    /^cli .*: token issued rita [\da-f-]{36}$/,
+  ]);
+  t.match(
+    lines().find(({ msg }) => msg === "change"),
+    { at: /^\d{4}-/, level: "info" },
+  );
+  t.match(await run(home, "audit", "--user", "rita"), /\(cli\) {2}grant added rita main ReadOnly/);
+});
+
+t.test("an edit by hand right before the end is told", async (t) => {
+  const { gateway } = await openSetting(t);
+  await gateway.edit((text) => `${text}\n${user("max")}`);
+  await gateway.service.logged(({ msg }) => msg === "access file reloaded");
+  await gateway.service.stop();
+  t.strictSame(audited(gateway), [`file ${self}: user added max`]);
+});
