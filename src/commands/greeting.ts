@@ -54,6 +54,7 @@ function printFacts(loaded: LoadedConfiguration, facts: GatewayFacts): void {
   const [, ...others] = openable(url);
   if (others.length > 0) printFact("Also at", others.join(", "));
   if (publicUrl !== url) printFact("Public URL", publicUrl);
+  printFact("Console", facts.consoleUrl ?? 'off: set [console] listen = "127.0.0.1:8081"');
   printFact("Users", `${users}; administrators: ${names || "none"}`);
   printFact("Access file", `${configuration.auth.access_control_file} (edit it live)`);
   printFact("Files", serviceDirectory);

@@ -32,14 +32,15 @@ const reasons = new Map([
  * A start that failed because an address cannot be listened on, told in a sentence that names the
  * address and what chooses another; any other error as it is.
  */
-function explainListenFailure(error: unknown, { server }: Configuration): unknown {
+function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
   if (!(error instanceof Error && "code" in error && "port" in error)) return error;
   const reason = reasons.get(String(error.code));
   if (reason === undefined || !("syscall" in error && error.syscall === "listen")) return error;
   const isFront = error.port === server.port;
   const host = isFront || !("address" in error) ? server.host : String(error.address);
   const place = `${host.includes(":") ? `[${host}]` : host}:${error.port}`;
-  const remedy = isFront ? "--port (or server.port)" : "metrics.listen";
+  const other = console.listen?.endsWith(`:${error.port}`) ? "console.listen" : "metrics.listen";
+  const remedy = isFront ? "--port (or server.port)" : other;
   return new Error(`${place} ${reason}: choose another one with ${remedy}`, { cause: error });
 }
 
@@ -67,7 +68,7 @@ function logStart(
   facts: GatewayFacts,
   { log, workers }: { log: Log; workers: number },
 ): void {
-  const { firstPassword, url, publicUrl, accessVersion, users, dataDirectory } = facts;
+  const { firstPassword, url, publicUrl, consoleUrl, accessVersion, users, dataDirectory } = facts;
   if (firstPassword?.kind === "file") {
     const { file, isFirstStart } = firstPassword;
     const what = isFirstStart
@@ -81,6 +82,7 @@ function logStart(
     {
       url,
       publicUrl,
+      ...(consoleUrl === undefined ? {} : { consoleUrl }),
       ...(workers > 1 ? { workers } : {}),
       version,
       serviceDirectory,

@@ -1,6 +1,8 @@
 /** The kinds of values that keys take; each knows in words what it allows. */
 import { z } from "zod";
+import { parseListenAddress } from "./addresses.ts";
 import { isHeaderValue } from "./headers.ts";
+import { isBaseUrl, normalBaseUrl } from "./urls.ts";
 
 /** The longest timeout or window, in seconds: a day. */
 const LONGEST_SECONDS = 86_400;
@@ -27,6 +29,22 @@ export function seconds(): z.ZodInt {
 /** A path of a file, absolute or relative to the configuration file. */
 export function filePath(): z.ZodString {
   return text("a path", (path) => path !== "" && !path.includes("\0"));
+}
+
+/** Where something listens. */
+export function listenAddress(): z.ZodString {
+  return text(
+    "host:port, an IPv6 host in brackets",
+    (listen) => parseListenAddress(listen) !== undefined,
+  );
+}
+
+/** How something is reached from outside, or nothing. */
+export function publicUrl(): z.ZodString {
+  return text(
+    "an http:// or https:// URL without path, query and credentials, or an empty string",
+    (url) => url === "" || isBaseUrl(url),
+  ).overwrite(normalBaseUrl);
 }
 
 /**

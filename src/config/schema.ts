@@ -1,26 +1,24 @@
 /** gateway.toml as one schema: types, defaults, bounds and descriptions of every key. */
 import { z } from "zod";
-import { isLoopback, parseListenAddress } from "./addresses.ts";
-import { filePath, refuse, text } from "./kinds.ts";
+import { isLoopback } from "./addresses.ts";
+import { filePath, listenAddress, refuse } from "./kinds.ts";
 import { auth } from "./sections/auth.ts";
+import { consolePages } from "./sections/console.ts";
 import { mcp } from "./sections/mcp.ts";
 import { query } from "./sections/query.ts";
 import { routes } from "./sections/routes.ts";
 import { server } from "./sections/server.ts";
 import { upstream } from "./sections/upstream.ts";
 
-const listenAddress = text(
-  "host:port, an IPv6 host in brackets",
-  (listen) => parseListenAddress(listen) !== undefined,
-);
-
 const metrics = z
   .strictObject({
-    listen: listenAddress.optional().meta({
-      description:
-        "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
-      examples: ["127.0.0.1:9464"],
-    }),
+    listen: listenAddress()
+      .optional()
+      .meta({
+        description:
+          "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
+        examples: ["127.0.0.1:9464"],
+      }),
   })
   .prefault({})
   .describe("Prometheus metrics.");
@@ -39,7 +37,17 @@ const audit = z
 
 /** The schema of gateway.toml. Descriptions, bounds and examples are public: the docs print them. */
 export const configurationSchema = z
-  .strictObject({ server, auth, upstream, query, routes, metrics, audit, mcp })
+  .strictObject({
+    server,
+    auth,
+    upstream,
+    query,
+    routes,
+    metrics,
+    audit,
+    mcp,
+    console: consolePages,
+  })
   .superRefine(
     ({ server, auth }, context) => {
       if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
@@ -52,6 +60,13 @@ export const configurationSchema = z
       );
     },
     { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "auth")) },
+  )
+  .superRefine(
+    ({ server, console }, context) => {
+      if (console.public_url === "" || console.public_url !== server.public_url) return;
+      refuse(context, ["console", "public_url"], "another origin than server.public_url");
+    },
+    { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "console")) },
   )
   .superRefine(
     ({ server, upstream }, context) => {

@@ -37,6 +37,8 @@ export interface Gateway {
   readonly configuration: Configuration;
   /** How clients reach the gateway, without a slash at the end. */
   readonly publicUrl: string;
+  /** How browsers reach the console; undefined if there is none, or nobody knows its port yet. */
+  readonly consoleUrl: string | undefined;
   /** What every answer says of the transport: names and values in turn. */
   readonly transportHeaders: readonly string[];
   readonly access: AccessRules;

@@ -101,10 +101,20 @@ async function openDatabases(
   return { routing, dataDirectory, tracing };
 }
 
+/** How browsers reach the console, as far as that is known before it listens. */
+function knownConsoleUrl({ console: { listen, public_url: url } }: Configuration) {
+  if (listen === undefined) return undefined;
+  return url || (listen.endsWith(":0") ? undefined : `http://${listen}`);
+}
+
 /** A gateway that does not listen yet. */
 export interface OpenedGateway {
   /** With what changes while it runs: its URL is known once a port was taken. */
-  readonly gateway: Gateway & { configuration: Configuration; publicUrl: string };
+  readonly gateway: Gateway & {
+    configuration: Configuration;
+    publicUrl: string;
+    consoleUrl: string | undefined;
+  };
   /** Settled once what stands behind `/mcp` is there. */
   readonly mcp: PromiseWithResolvers<McpEndpoint>;
   readonly firstPassword: FirstPassword | undefined;
@@ -140,6 +150,7 @@ export async function openGateway(
   const gateway = {
     configuration,
     publicUrl: server.public_url,
+    consoleUrl: knownConsoleUrl(configuration),
     transportHeaders: transportHeaders(configuration),
     access,
     ...identity,

@@ -13,6 +13,8 @@ export interface GatewayFacts {
   readonly url: string;
   /** How clients reach it: the same, unless `server.public_url` is set. */
   readonly publicUrl: string;
+  /** How browsers reach the console; undefined if there is none. */
+  readonly consoleUrl: string | undefined;
   /** Set if this was the first start, or if what that has made up was not seen yet. */
   readonly firstPassword: FirstPassword | undefined;
   /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
@@ -96,6 +98,11 @@ async function listen(
     const exposition = await gateway.metrics.listen(metrics.listen);
     opened.defer(() => void exposition.close());
   }
+  // Several processes share the gateway's port, but sessions are held by one of them.
+  if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
+    const { openConsoleOf } = await import("./open-console.ts");
+    gateway.consoleUrl = await openConsoleOf(gateway, loaded, listener.originOf, behindListener);
+  }
   return { listener, url };
 }
 
@@ -107,9 +114,9 @@ async function open(
   const openedGateway = await openGateway(loaded, options, opened);
   const { gateway, firstPassword, dataDirectory } = openedGateway;
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
-  const { publicUrl, access, revocations } = gateway;
+  const { publicUrl, consoleUrl, access, revocations } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
-  const facts = { url, publicUrl, firstPassword, dataDirectory, isUpstreamUp };
+  const facts = { url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp };
   return {
     facts: { ...facts, ...accessFacts(access.snapshot) },
     async refresh() {

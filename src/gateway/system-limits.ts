@@ -28,10 +28,12 @@ export async function requireFree(host: string, port: number): Promise<void> {
  * @throws the system's error if it cannot
  */
 export async function requireFreeAddresses(configuration: Configuration): Promise<void> {
-  const { server, metrics } = configuration;
+  const { server, metrics, console } = configuration;
   await requireFree(server.host, server.port);
-  const exposed = metrics.listen === undefined ? undefined : parseListenAddress(metrics.listen);
-  if (exposed !== undefined) await requireFree(exposed.host, exposed.port);
+  for (const { listen } of [metrics, console]) {
+    const address = listen === undefined ? undefined : parseListenAddress(listen);
+    if (address !== undefined) await requireFree(address.host, address.port);
+  }
 }
 
 /** File descriptors of the process's own: logs, files that are read again, Node itself. */

@@ -71,6 +71,7 @@ t.test("without a file every key has the default of the contract", (t) => {
         authorization_servers: [],
         clients: [],
       },
+      console: { public_url: "" },
     },
   });
   t.end();

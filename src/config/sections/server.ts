@@ -1,15 +1,11 @@
 import { z } from "zod";
 import { isAddressOrNetwork, isHost } from "../addresses.ts";
-import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
-import { isBaseUrl, isOrigin, normalBaseUrl } from "../urls.ts";
+import { filePath, publicUrl, refuse, seconds, text, wholeNumber } from "../kinds.ts";
+import { isOrigin } from "../urls.ts";
 
 const GIBIBYTE = 1_073_741_824;
 
 const host = text("a host name or an IP address", isHost);
-const publicUrl = text(
-  "an http:// or https:// URL without path, query and credentials, or an empty string",
-  (url) => url === "" || isBaseUrl(url),
-).overwrite(normalBaseUrl);
 const proxy = text("an IP address or a network such as 10.0.0.0/8", isAddressOrNetwork);
 const origin = text(
   "an exact origin such as https://app.example.com, in lower case, without path and *",
@@ -51,11 +47,13 @@ export const server = z
       ),
     port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
     workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
-    public_url: publicUrl.default("").meta({
-      description:
-        "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
-      examples: ["https://gate.example.com"],
-    }),
+    public_url: publicUrl()
+      .default("")
+      .meta({
+        description:
+          "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
+        examples: ["https://gate.example.com"],
+      }),
     max_body_bytes: wholeNumber(1, GIBIBYTE).default(10_485_760).meta({
       description: "Largest request body, in bytes; a larger one is answered with 413.",
       live: true,

@@ -78,12 +78,21 @@ function mcpPlaces({ configuration: { mcp }, publicUrl }: Gateway): Place[] {
   return [endpoint, [page, "shows the apps that you have let in, and disconnects them"]];
 }
 
+/** Where people look and change things, or how to get such a place. */
+function consolePlace({ consoleUrl, configuration }: Gateway): Place[] {
+  if (consoleUrl !== undefined)
+    return [[consoleUrl, "is the console: sign in there with a browser"]];
+  if (configuration.console.listen !== undefined) return [];
+  return [["[console]", "in gateway.toml, with a listen address, gives this gateway a console"]];
+}
+
 /** Where things are, each with what it is for. */
 function places(gateway: Gateway): Place[] {
   return [
     ["POST /login", "takes a username and a password, and gives a token"],
     ["POST /query", "takes a query in JSON, with that token"],
     ...mcpPlaces(gateway),
+    ...consolePlace(gateway),
     ["GET /api/me", "says who a token is, and what it may do"],
     ["GET /readyz", "says whether the database behind answers"],
   ];
@@ -91,7 +100,8 @@ function places(gateway: Gateway): Place[] {
 
 async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
   // Loaded here: most gateways are never looked at.
-  const { html, pageHeaders, renderPage } = await import("../../oauth/server/pages/page.ts");
+  const { html } = await import("../../pages/html.ts");
+  const { pageHeaders, renderPage } = await import("../../oauth/server/pages/page.ts");
   const content = html`<h1>This is a gateway to a database</h1>
 <p>It lets programs query the database behind it, each user with the rights that were granted. There is nothing to browse here, and an account comes from whoever runs this gateway.</p>
 <ul>

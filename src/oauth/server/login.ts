@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf } from "../../identity/authenticate.ts";
+import { explainLogin } from "../../pages/login-failure.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf, earliestIssue } from "./accounts.ts";
 import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";
@@ -26,7 +27,7 @@ export function sendLogin(
   failure?: LoginFailure,
 ): void {
   const { username = "", refusal } = failure ?? {};
-  const error = refusal === undefined ? undefined : explain(refusal);
+  const error = refusal === undefined ? undefined : explainLogin(refusal);
   const page = loginPage({ client, csrf, username, error });
   const { status, retryAfter } = refusal ?? {};
   // When the next try has a chance.
@@ -41,17 +42,6 @@ export function showLogin(
   failure?: LoginFailure,
 ): void {
   sendLogin(response, guard.tokenFor(interaction.uid), view, failure);
-}
-
-/** Says no more than `/login` does. */
-function explain({ code, message, retryAfter = 0 }: Refusal): string {
-  if (code === "credentials_invalid") return "The username or the password is wrong.";
-  const wait =
-    retryAfter > 60
-      ? `${Math.ceil(retryAfter / 60)} minutes`
-      : `${Math.max(retryAfter, 1)} seconds`;
-  if (code === "too_many_attempts") return `Too many failed attempts. Try again in ${wait}.`;
-  return `${message}.`;
 }
 
 /**

@@ -11,6 +11,30 @@ export const others: Broken[] = [
     '":9464"',
   ]),
   ...key("audit", "file", "a path", ['""', "1"]),
+  ...key("console", "listen", "host:port, an IPv6 host in brackets", ['"8081"', '"127.0.0.1"']),
+  ...key(
+    "console",
+    "listen",
+    "a loopback address, or console.public_url with https://, since passwords go over it",
+    ['"0.0.0.0:8081"', '"console.example.com:8081"', '"[::]:8081"'],
+  ),
+  ...key(
+    "console",
+    "public_url",
+    "an http:// or https:// URL without path, query and credentials, or an empty string",
+    ['"console.example.com"', '"https://console.example.com/x"'],
+  ),
+  ...key(
+    "console",
+    "public_url",
+    "an https:// URL, or one of a loopback address, since passwords go over it",
+    ['"http://console.example.com"', '"http://10.0.0.1:8081"'],
+  ),
+  {
+    text: '[server]\npublic_url = "https://gate.example.com"\n[console]\npublic_url = "https://gate.example.com"\n',
+    problem:
+      'gateway.toml:4: console.public_url: found "https://gate.example.com"; allowed: another origin than server.public_url',
+  },
   {
     text: "[server]\nprot = 8080\n",
     problem:
@@ -19,7 +43,7 @@ export const others: Broken[] = [
   {
     text: "\n[sever]\nport = 8080\n",
     problem:
-      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp (did you mean server?)",
+      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, console (did you mean server?)",
   },
   {
     text: '[mcp]\n"odd\\u001b key" = 1\n',
@@ -46,7 +70,7 @@ export const others: Broken[] = [
   {
     text: "constructor = 1\n",
     problem:
-      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp",
+      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, console",
   },
   {
     text: '[[upstream]]\nauthorization = "Bearer hunter2"\n',

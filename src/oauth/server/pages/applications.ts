@@ -1,6 +1,7 @@
+import { dateOf, type Html, html, nothing } from "../../../pages/html.ts";
 import type { Connection } from "../connections.ts";
-import { calls, dateOf, identityOf, type KnownClient, permission } from "./client.ts";
-import { type Html, html, nothing, renderPage } from "./page.ts";
+import { calls, identityOf, type KnownClient, permission } from "./client.ts";
+import { renderPage } from "./page.ts";
 
 /** An app that a user has let in, once or several times. */
 export interface ApplicationView extends KnownClient {

@@ -1,7 +1,7 @@
 import { EVERY_DATABASE } from "../../../access/roles.ts";
+import { type Html, html, nothing } from "../../../pages/html.ts";
 import { staysOnMachine } from "../client-metadata.ts";
 import type { Consent } from "../connections.ts";
-import { type Html, html, nothing } from "./page.ts";
 
 /** A client that is known by its identity. */
 export interface KnownClient {
@@ -44,11 +44,6 @@ export function localWarning({ redirectUri }: ClientView): Html {
   if (!staysOnMachine(redirectUri)) return nothing;
   return html`<div class="note"><p><strong>The answer goes to a program on your own computer.</strong>
 Go on only if you started it yourself just now.</p></div>`;
-}
-
-/** A moment to the minute. @param seconds since the epoch */
-export function dateOf(seconds: number): string {
-  return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 
 /** What a user has let an app do. */

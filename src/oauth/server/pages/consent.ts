@@ -1,15 +1,9 @@
 import { EVERY_DATABASE } from "../../../access/roles.ts";
+import { dateOf, type Html, html, nothing } from "../../../pages/html.ts";
 import type { Choice, Connection } from "../connections.ts";
 import { endpoints, lifetimes, type McpScope } from "../protocol.ts";
-import {
-  type ClientView,
-  calls,
-  clientDetails,
-  dateOf,
-  localWarning,
-  permission,
-} from "./client.ts";
-import { type Html, html, nothing, renderPage } from "./page.ts";
+import { type ClientView, calls, clientDetails, localWarning, permission } from "./client.ts";
+import { renderPage } from "./page.ts";
 
 /** What the consent page shows. */
 export interface ConsentView {

@@ -1,5 +1,6 @@
+import { type Html, html, nothing } from "../../../pages/html.ts";
 import { destinationOf } from "./client.ts";
-import { type Html, html, nothing, pageHeaders, renderPage } from "./page.ts";
+import { pageHeaders, renderPage } from "./page.ts";
 
 /** What went wrong, as OAuth names it, for the person in front of the page. */
 export interface PageError {

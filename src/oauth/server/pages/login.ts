@@ -1,5 +1,6 @@
+import { type Html, html, nothing } from "../../../pages/html.ts";
 import { type ClientView, clientDetails } from "./client.ts";
-import { type Html, html, nothing, renderPage } from "./page.ts";
+import { renderPage } from "./page.ts";
 
 /** What the login page shows. */
 export interface LoginView {

@@ -1,50 +1,15 @@
-import { style, styleSource } from "./style.ts";
-
-/** Text that is HTML already and goes into a page as it is. */
-export class Html {
-  readonly #text: string;
-
-  constructor(text: string) {
-    this.#text = text;
-  }
-
-  toString(): string {
-    return this.#text;
-  }
-}
-
-const entities: Readonly<Record<string, string>> = {
-  "&": "&amp;",
-  "<": "&lt;",
-  ">": "&gt;",
-  '"': "&quot;",
-  "'": "&#39;",
-};
-
-/** What may stand in a page: HTML, or text, which is escaped. */
-type Part = Html | string | readonly Html[];
-
-function toText(part: Part): string {
-  if (part instanceof Html) return part.toString();
-  if (typeof part === "string") return part.replace(/[&<>"']/g, (sign) => entities[sign] ?? "");
-  return part.map(String).join("");
-}
-
-/** Puts HTML together; everything that is not HTML already is escaped. */
-export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
-  return new Html(
-    strings.map((text, at) => text + (at < parts.length ? toText(parts[at] ?? "") : "")).join(""),
-  );
-}
-
-/** Nothing, where something might stand. */
-export const nothing = new Html("");
+import { createHash } from "node:crypto";
+import { Html, html } from "../../../pages/html.ts";
+import { style } from "../../../pages/style.ts";
 
 /** A page: its title, and what stands in it. */
 export interface Page {
   readonly title: string;
   readonly content: Html;
 }
+
+/** The source expression that lets this style, and no other, be applied (CSP, section 2.3.1). */
+const styleSource = `'sha256-${createHash("sha256").update(style).digest("base64")}'`;
 
 const styleElement = new Html(`<style>${style}</style>`);
 

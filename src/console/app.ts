@@ -1,0 +1,102 @@
+import { Hono } from "hono";
+import { HTTPException } from "hono/http-exception";
+import { Refusal } from "../refusal.ts";
+import * as guards from "./guards.ts";
+import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
+import { errorPage } from "./pages/error.ts";
+import { renderConsolePage } from "./pages/frame.ts";
+import { consoleStyle, icon } from "./pages/style.ts";
+import { getSignIn, postSignIn, postSignOut, sessionOf, signInFormOf } from "./sign-in.ts";
+import { showState } from "./state.ts";
+import {
+  type Console,
+  type ConsoleEnv,
+  type ConsoleRequest,
+  formNameOf,
+  visitorOf,
+} from "./visit.ts";
+
+/** The name to which the forms of whoever asks are bound. */
+function expectedForm(c: ConsoleRequest): string {
+  const { session } = c.var;
+  const isSigningIn = c.req.path === "/sign-in";
+  if (isSigningIn) return signInFormOf(guards.browserName(c) ?? "");
+  return session === undefined ? "" : formNameOf(session);
+}
+
+/** Where whoever is not signed in goes, and comes back from. */
+function toSignIn(c: ConsoleRequest): Response {
+  const { pathname, search } = new URL(c.req.url);
+  const next = c.req.method === "GET" ? `?next=${encodeURIComponent(pathname + search)}` : "";
+  return c.redirect(`/sign-in${next}`, 303);
+}
+
+function refusalOf(error: unknown): Refusal {
+  if (error instanceof Refusal) return error;
+  if (error instanceof HTTPException && error.status === 403)
+    return new Refusal("origin_not_allowed");
+  if (error instanceof HTTPException) return new Refusal("bad_request", { cause: error });
+  return new Refusal("internal_error", { cause: error });
+}
+
+/** Says why not, in the frame of the console for whoever is signed in. */
+function showError(console: Console, error: unknown, c: ConsoleRequest): Response {
+  const refusal = refusalOf(error);
+  const { status, message } = refusal;
+  if (status === 500) {
+    const reason = error instanceof Error ? error.message : "unknown";
+    console.options.log.error({ path: c.req.path, reason }, "a page of the console failed");
+  }
+  const page = errorPage(
+    status === 404 ? "There is no such page" : "That did not work",
+    `${message}.`,
+  );
+  // Before the guards are passed nobody is anybody.
+  const reader = c.get("session") === undefined ? undefined : visitorOf(console, c);
+  const wait =
+    refusal.retryAfter === undefined ? [] : [["Retry-After", String(refusal.retryAfter)]];
+  const headers = Object.fromEntries([["Content-Type", "text/html; charset=UTF-8"], ...wait]);
+  return new Response(renderConsolePage(page, reader), { status, headers });
+}
+
+/** The console's pages. @param port the listener's, once it is known */
+export function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
+  const app = new Hono<ConsoleEnv>({ strict: true });
+  app.use(guards.headers, guards.uncached, guards.knownHost(console, port), guards.ownPages);
+  app.onError((error, c) => showError(console, error, c));
+  app.notFound((c) => showError(console, new Refusal("not_found"), c));
+  app.get("/style.css", (c) =>
+    c.body(consoleStyle, 200, { "Content-Type": "text/css; charset=utf-8" }),
+  );
+  app.get("/icon.svg", (c) => c.body(icon, 200, { "Content-Type": "image/svg+xml" }));
+
+  app.use(async (c, next) => {
+    c.set("session", sessionOf(console, c));
+    await next();
+  });
+  app.post("*", guards.ownForms, guards.smallForms, async (c, next) => {
+    const form = await guards.readForm(c);
+    // Who was signed in when the page was made is so no more.
+    if (c.var.session === undefined && c.req.path !== "/sign-in") return toSignIn(c);
+    if (!console.guard.isRight(expectedForm(c), form.get("csrf"))) {
+      throw new Refusal("origin_not_allowed", {
+        message: "This form is out of date: go back, load the page again and send it once more",
+      });
+    }
+    c.set("form", form);
+    return next();
+  });
+  app.get("/sign-in", (c) => getSignIn(console, c));
+  app.post("/sign-in", (c) => postSignIn(console, c));
+  app.use(async (c, next) => (c.var.session === undefined ? toSignIn(c) : next()));
+  app.post("/sign-out", (c) => postSignOut(console, c));
+  app.get("/", (c) =>
+    c.redirect(visitorOf(console, c).isAdministrator ? "/state" : "/sessions", 303),
+  );
+  app.get("/state", (c) => showState(console, c));
+  app.get("/sessions", (c) => showSessions(console, c));
+  app.post("/sessions/end", (c) => endSession(console, c));
+  app.post("/sessions/disconnect", (c) => endApplication(console, c));
+  app.post("/sessions/end-all", (c) => endAll(console, c));
+  return app;
+}

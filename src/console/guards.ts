@@ -1,0 +1,128 @@
+import type { MiddlewareHandler } from "hono";
+import { bodyLimit } from "hono/body-limit";
+import { deleteCookie, getCookie, setCookie } from "hono/cookie";
+import { csrf } from "hono/csrf";
+import { secureHeaders } from "hono/secure-headers";
+import { Refusal } from "../refusal.ts";
+import { arrivalOf } from "./origin.ts";
+import type { Console, ConsoleEnv, ConsoleRequest } from "./visit.ts";
+
+/** What stands before every page, in this order. */
+
+/** Bytes of a form; a query to be explained is the largest thing that one may hold. */
+const FORM_BYTES = 256 * 1024;
+
+const policy = {
+  defaultSrc: ["'none'"],
+  styleSrc: ["'self'"],
+  imgSrc: ["'self'"],
+  formAction: ["'self'"],
+  frameAncestors: ["'none'"],
+  baseUri: ["'none'"],
+};
+
+/** Nobody keeps or frames a page, and no script runs in it. */
+export const headers = secureHeaders({
+  contentSecurityPolicy: policy,
+  xFrameOptions: "DENY",
+  referrerPolicy: "same-origin",
+  strictTransportSecurity: false,
+});
+
+/** The same again for caches. */
+export const uncached: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
+  await next();
+  c.header("Cache-Control", "no-store");
+};
+
+/** Lets requests by the console's own names in. @param port the listener's */
+export function knownHost({ options }: Console, port: () => number): MiddlewareHandler<ConsoleEnv> {
+  return async (c, next) => {
+    const { headers, socket } = c.env.incoming;
+    const names = { publicUrl: options.publicUrl, port: port() };
+    const arrival = arrivalOf(names, headers.host, socket.remoteAddress ?? "");
+    if (arrival === undefined) throw new Refusal("host_not_allowed");
+    c.set("arrival", arrival);
+    await next();
+  };
+}
+
+/**
+ * Keeps other sites from having pages loaded into theirs, by what browsers say of a request
+ * (Fetch Metadata): they may lead here, and no more.
+ */
+export const ownPages: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
+  const site = c.req.header("sec-fetch-site") ?? "none";
+  const isOwn = site === "same-origin" || site === "none";
+  const isLink = c.req.method === "GET" && c.req.header("sec-fetch-dest") === "document";
+  if (!isOwn && !isLink) throw new Refusal("origin_not_allowed");
+  await next();
+};
+
+/** Takes forms of the console's own pages alone. */
+export const ownForms = csrf({
+  origin: (origin, c: ConsoleRequest) => origin === c.var.arrival.origin,
+});
+
+/** Keeps forms small. */
+export const smallForms = bodyLimit({
+  maxSize: FORM_BYTES,
+  onError: () => {
+    throw new Refusal("body_too_large");
+  },
+});
+
+const SESSION = "gatehouse-console";
+const BROWSER = "gatehouse-console-browser";
+
+/** A cookie for the server alone; behind https it is bound to the host, too (RFC 6265bis). */
+function cookieOptions({ isSecure }: ConsoleEnv["Variables"]["arrival"]) {
+  const common = { path: "/", httpOnly: true, sameSite: "Lax" } as const;
+  return isSecure ? { ...common, secure: true, prefix: "host" as const } : common;
+}
+
+function readCookie(c: ConsoleRequest, name: string): string | undefined {
+  return c.var.arrival.isSecure ? getCookie(c, name, "host") : getCookie(c, name);
+}
+
+/** The secret of a browser's session, if it has one. */
+export function sessionSecret(c: ConsoleRequest): string | undefined {
+  return readCookie(c, SESSION);
+}
+
+/** Has a browser keep the secret of its session, until it is closed. */
+export function keepSession(c: ConsoleRequest, secret: string): void {
+  setCookie(c, SESSION, secret, cookieOptions(c.var.arrival));
+}
+
+/** Has a browser forget its session. */
+export function dropSession(c: ConsoleRequest): void {
+  deleteCookie(c, SESSION, cookieOptions(c.var.arrival));
+}
+
+/** The name of a browser that nobody is signed in with, to which the sign-in form is bound. */
+export function browserName(c: ConsoleRequest): string | undefined {
+  return readCookie(c, BROWSER);
+}
+
+/** Gives a browser a name. */
+export function nameBrowser(c: ConsoleRequest, name: string): void {
+  setCookie(c, BROWSER, name, cookieOptions(c.var.arrival));
+}
+
+/**
+ * Reads the form of a POST. @throws Refusal `unsupported_media_type`, or `bad_request` for a field
+ * that is given twice
+ */
+export async function readForm(c: ConsoleRequest): Promise<ReadonlyMap<string, string>> {
+  const [type = ""] = (c.req.header("content-type") ?? "").split(";");
+  if (type.trim().toLowerCase() !== "application/x-www-form-urlencoded") {
+    throw new Refusal("unsupported_media_type", { message: "The body must be a form" });
+  }
+  const fields = new Map<string, string>();
+  for (const [field, value] of new URLSearchParams(await c.req.text())) {
+    if (fields.has(field)) throw new Refusal("bad_request", { message: `${field} is given twice` });
+    fields.set(field, value);
+  }
+  return fields;
+}

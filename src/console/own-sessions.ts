@@ -1,0 +1,112 @@
+import { requireSelfOrAdministrator } from "../access/administration-rights.ts";
+import { isExternalUsername } from "../access/identifiers.ts";
+import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
+import { describeClient } from "../oauth/server/interaction-context.ts";
+import { lifetimes } from "../oauth/server/protocol.ts";
+import { Refusal } from "../refusal.ts";
+import { type ApplicationRow, type SessionRow, sessionsPage } from "./pages/sessions.ts";
+import type { Session } from "./sessions.ts";
+import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+
+/** Sessions, or apps, that a page shows. */
+const SHOWN = 200;
+
+/** The apps that users, or one of them, have let in and that have access. */
+async function connectedTo(
+  { options }: Console,
+  username: string | undefined,
+): Promise<Connection[]> {
+  const { access, revocations, applications: store } = options;
+  if (store === undefined) return [];
+  const context = { snapshot: () => access.snapshot, revocations };
+  return (await connectionsOf(store, username)).filter((one) => isConnected(context, one));
+}
+
+function applicationRow({ options }: Console, one: Connection): ApplicationRow {
+  return {
+    ...one,
+    ...describeClient(options, one.clientId, one.appName),
+    endsAt: one.allowedAt + lifetimes.grant,
+  };
+}
+
+function sessionRow({ sessions }: Console, session: Session, own: Session): SessionRow {
+  const { startedAt, usedAt } = session;
+  return {
+    ...session,
+    started: sessions.epochOf(startedAt),
+    used: sessions.epochOf(usedAt),
+    minutesLeft: Math.ceil(sessions.msLeft(session) / 60_000),
+    isThis: session.tokenId === own.tokenId,
+  };
+}
+
+/** Whose sessions a visitor is shown: an administrator everybody's, everybody else their own. */
+function whose({ isAdministrator, actor }: Visitor, asked: string | undefined): string | undefined {
+  if (!isAdministrator) return actor.username;
+  return asked === "" ? undefined : asked;
+}
+
+/** `GET /sessions`: who is signed in, and which apps have access. */
+export async function showSessions(console: Console, c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(console, c);
+  const username = whose(visitor, c.req.query("user"));
+  const sessions = console.sessions.list(username);
+  const connections = await connectedTo(console, username);
+  const page = sessionsPage({
+    csrf: visitor.csrf,
+    reader: visitor.actor.username,
+    isAdministrator: visitor.isAdministrator,
+    username,
+    sessions: sessions.slice(0, SHOWN).map((one) => sessionRow(console, one, visitor.session)),
+    applications: connections.slice(0, SHOWN).map((one) => applicationRow(console, one)),
+    more: Math.max(0, sessions.length - SHOWN) + Math.max(0, connections.length - SHOWN),
+    hasApplications: console.options.applications !== undefined,
+  });
+  return sendPage(c, visitor, page);
+}
+
+function note({ options }: Console, c: ConsoleRequest, name: string, fields: object): void {
+  const { address } = options.originOf(c.env.incoming);
+  options.onEvent(name, { user: c.var.session?.username, address, ...fields });
+}
+
+/** `POST /sessions/end`: one session of the console is over. */
+export function endSession(console: Console, c: ConsoleRequest): Response {
+  const { snapshot, actor } = visitorOf(console, c);
+  const id = c.var.form.get("session");
+  const session = console.sessions.list().find(({ tokenId }) => tokenId === id);
+  if (session !== undefined) {
+    requireSelfOrAdministrator(snapshot, actor, session.username);
+    console.sessions.end(({ tokenId }) => tokenId === id);
+    note(console, c, "console_session_ended", { of: session.username });
+  }
+  return c.redirect("/sessions", 303);
+}
+
+/** `POST /sessions/disconnect`: an app has no access any more. */
+export async function endApplication(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { snapshot, actor } = visitorOf(console, c);
+  const id = c.var.form.get("grant");
+  const all = await connectedTo(console, undefined);
+  const found = all.find(({ grantId }) => grantId === id);
+  if (found !== undefined) {
+    requireSelfOrAdministrator(snapshot, actor, found.username);
+    await console.options.applications?.endGrant(found.grantId);
+    const { username, clientId } = found;
+    note(console, c, "oauth_revocation", { of: username, client: clientId, token: "all" });
+  }
+  return c.redirect("/sessions", 303);
+}
+
+/** `POST /sessions/end-all`: every token, app and session that a user has by now is over. */
+export async function endAll(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { snapshot, actor } = visitorOf(console, c);
+  const username = c.var.form.get("user") ?? "";
+  requireSelfOrAdministrator(snapshot, actor, username);
+  const isKnown = snapshot.users.has(username) || isExternalUsername(username);
+  if (!isKnown) throw new Refusal("user_not_found");
+  await console.options.revocations.revokeUser(username);
+  note(console, c, "tokens_revoked", { of: username });
+  return c.redirect("/sessions", 303);
+}

@@ -1,0 +1,93 @@
+import { randomBytes } from "node:crypto";
+import { checkPassword } from "../identity/login.ts";
+import { explainLogin } from "../pages/login-failure.ts";
+import { Refusal } from "../refusal.ts";
+import { browserName, dropSession, keepSession, nameBrowser, sessionSecret } from "./guards.ts";
+import { signInPage } from "./pages/sign-in.ts";
+import type { Console, ConsoleRequest } from "./visit.ts";
+
+/** A page of this console, with its query; nothing that a browser could take for another site. */
+const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;
+
+function nextOf(given: string | undefined): string {
+  return given !== undefined && ownPath.test(given) ? given : "/";
+}
+
+/** The name to which the sign-in form of a browser is bound. */
+export function signInFormOf(browser: string): string {
+  return `console-sign-in:${browser}`;
+}
+
+interface Attempt {
+  readonly username: string;
+  readonly next: string;
+  readonly refusal?: Refusal;
+}
+
+function showSignIn(
+  { guard, options }: Console,
+  c: ConsoleRequest,
+  { username, next, refusal }: Attempt,
+): Response {
+  const browser = browserName(c) || randomBytes(32).toString("base64url");
+  nameBrowser(c, browser);
+  const page = signInPage({
+    csrf: guard.tokenFor(signInFormOf(browser)),
+    username,
+    next,
+    error: refusal && explainLogin(refusal),
+    gatewayUrl: options.gatewayUrl,
+  });
+  if (refusal?.retryAfter !== undefined) c.header("Retry-After", String(refusal.retryAfter));
+  if (refusal?.status === 429 || refusal?.status === 503) return c.html(page, refusal.status);
+  return c.html(page, refusal === undefined ? 200 : 401);
+}
+
+/** `GET /sign-in`: the form; whoever is signed in goes on. */
+export function getSignIn(console: Console, c: ConsoleRequest): Response {
+  const next = nextOf(c.req.query("next"));
+  if (c.var.session !== undefined) return c.redirect(next, 303);
+  return showSignIn(console, c, { username: "", next });
+}
+
+/** `POST /sign-in`: a new session in the place of the browser's old one, by the gateway's own login. */
+export async function postSignIn(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { options, sessions } = console;
+  const { form, session: old } = c.var;
+  const [username = "", password = ""] = [form.get("username"), form.get("password")];
+  const next = nextOf(form.get("next"));
+  const origin = options.originOf(c.env.incoming);
+  // What nobody is called may be a password in the wrong field.
+  const known = options.access.snapshot.users.has(username) ? username : undefined;
+  const event = { user: known, address: origin.address };
+  try {
+    const user = await checkPassword(options.login, username, password, origin);
+    options.onEvent("console_login", { ...event, outcome: "allowed" });
+    if (old !== undefined) sessions.end(({ tokenId }) => tokenId === old.tokenId);
+    const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
+    keepSession(c, sessions.open(user, { address: origin.address, userAgent }));
+    return c.redirect(next, 303);
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    options.onEvent("console_login", { ...event, outcome: error.code });
+    return showSignIn(console, c, { username, next, refusal: error });
+  }
+}
+
+/** `POST /sign-out`: the session is over, whatever the browser still keeps. */
+export function postSignOut({ sessions, options }: Console, c: ConsoleRequest): Response {
+  const { session } = c.var;
+  if (session !== undefined) {
+    sessions.end(({ tokenId }) => tokenId === session.tokenId);
+    const { address } = options.originOf(c.env.incoming);
+    options.onEvent("console_logout", { user: session.username, address });
+  }
+  dropSession(c);
+  return c.redirect("/sign-in", 303);
+}
+
+/** The session that the browser shows, if it is one that has not ended. */
+export function sessionOf({ sessions }: Console, c: ConsoleRequest) {
+  const secret = sessionSecret(c);
+  return secret === undefined ? undefined : sessions.use(secret);
+}

@@ -1,0 +1,32 @@
+import { requireAdministrator } from "../access/administration-rights.ts";
+import { isAdministrator } from "../access/snapshot.ts";
+import { statePage } from "./pages/state.ts";
+import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+
+/** Administrators that are named; there may be many. */
+const NAMED = 8;
+
+/** `GET /state`: what is in force by now, and what has changed; for administrators. */
+export async function showState(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { options, history } = console;
+  const visitor = visitorOf(console, c);
+  requireAdministrator(visitor.snapshot, visitor.actor);
+  const { access, revocations, gatewayUrl } = options;
+  const { snapshot } = access;
+  const page = statePage({
+    ...(await options.state()),
+    gatewayUrl,
+    accessVersion: snapshot.version,
+    accessStale: access.stale,
+    revocationsStale: revocations.stale,
+    users: snapshot.users.size,
+    administrators: snapshot.users
+      .keys()
+      .filter((name) => isAdministrator(snapshot, name))
+      .take(NAMED)
+      .toArray(),
+    events: history.events,
+    since: history.since,
+  });
+  return sendPage(c, visitor, page);
+}

@@ -1,0 +1,79 @@
+import type { HttpBindings } from "@hono/node-server";
+import type { Context } from "hono";
+import { mayUseAnywhere } from "../access/policy.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
+import type { Subject } from "../access/subject.ts";
+import type { FormGuard } from "../pages/form-guard.ts";
+import { Refusal } from "../refusal.ts";
+import type { AccessHistory } from "./access-history.ts";
+import type { ConsoleOptions } from "./options.ts";
+import type { Arrival } from "./origin.ts";
+import { type ConsolePage, renderConsolePage } from "./pages/frame.ts";
+import type { Session, Sessions } from "./sessions.ts";
+
+/** All that a page may need: what lives as long as the console does. */
+export interface Console {
+  readonly options: ConsoleOptions;
+  readonly sessions: Sessions;
+  readonly guard: FormGuard;
+  readonly history: AccessHistory;
+}
+
+/** What is known of a request on its way to a page. */
+export interface ConsoleEnv {
+  Bindings: HttpBindings;
+  Variables: {
+    arrival: Arrival;
+    /** Undefined for a browser that nobody is signed in with. */
+    session: Session | undefined;
+    /** What a POST has brought; its token was checked. */
+    form: ReadonlyMap<string, string>;
+  };
+}
+
+/** A request of a browser. */
+export type ConsoleRequest = Context<ConsoleEnv>;
+
+/** Somebody who is signed in, and the rights by which it acts. */
+export interface Visitor {
+  readonly session: Session;
+  readonly actor: Subject;
+  /** What a form of its pages carries. */
+  readonly csrf: string;
+  readonly snapshot: Snapshot;
+  readonly isAdministrator: boolean;
+  /** True if it may grant on some database. */
+  readonly isManager: boolean;
+}
+
+/** The name to which the forms of a session are bound. */
+export function formNameOf({ tokenId }: Session): string {
+  return `console:${tokenId}`;
+}
+
+/** Who is signed in. @throws Refusal `unauthenticated` if nobody is, whom the way here keeps out */
+export function visitorOf({ options, guard }: Console, c: ConsoleRequest): Visitor {
+  const { session } = c.var;
+  if (session === undefined) throw new Refusal("unauthenticated");
+  const { snapshot } = options.access;
+  const actor: Subject = { username: session.username, tokenDatabase: EVERY_DATABASE };
+  return {
+    session,
+    actor,
+    csrf: guard.tokenFor(formNameOf(session)),
+    snapshot,
+    isAdministrator: isAdministrator(snapshot, session.username),
+    isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
+  };
+}
+
+/** Answers with a page in the console's frame. */
+export function sendPage(
+  c: ConsoleRequest,
+  visitor: Visitor,
+  page: ConsolePage,
+  status: 200 | 400 | 401 | 403 | 404 | 409 | 429 | 500 | 503 = 200,
+): Response {
+  return c.html(renderConsolePage(page, visitor), status);
+}

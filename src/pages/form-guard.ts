@@ -1,0 +1,24 @@
+import { createHmac, timingSafeEqual } from "node:crypto";
+
+/** Makes and checks the token that a form carries. */
+export interface FormGuard {
+  tokenFor(name: string): string;
+  isRight(name: string, token: string | undefined): boolean;
+}
+
+/**
+ * A form's token is bound to a name that the browser's cookie says too: a page elsewhere can neither
+ * read the token nor make the browser send it with another cookie.
+ */
+export function createFormGuard(secret: Uint8Array): FormGuard {
+  const digest = (name: string) =>
+    createHmac("sha256", secret).update(`interaction:${name}`).digest();
+  return {
+    tokenFor: (name) => digest(name).toString("base64url"),
+    isRight(name, token = "") {
+      const given = Buffer.from(token, "base64url");
+      const expected = digest(name);
+      return given.length === expected.length && timingSafeEqual(given, expected);
+    },
+  };
+}

@@ -1,0 +1,176 @@
+import { readFileSync } from "node:fs";
+import { request } from "node:http";
+import { createRequire } from "node:module";
+import path from "node:path";
+import type { BrowserContextOptions, Page } from "playwright-core";
+import type { Test } from "tap";
+import { temporaryDirectory } from "../access/kit.ts";
+import { freePort } from "../kit/free-port.ts";
+import { ADMIN_PASSWORD, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
+
+/** A gateway with a console. */
+export interface ConsoleSetting {
+  readonly gateway: TestGateway;
+  /** Without a closing slash. */
+  readonly url: string;
+}
+
+/** Starts a gateway with a console. @param config further sections of gateway.toml */
+export async function startConsole(
+  t: Test,
+  { config = "", console = "", ...options }: RunOptions & { console?: string } = {},
+): Promise<ConsoleSetting> {
+  const port = await freePort();
+  const section = `[console]\nlisten = "127.0.0.1:${port}"\n${console}\n`;
+  const gateway = await startGateway(t, { ...options, config: `${section}${config}` });
+  return { gateway, url: `http://127.0.0.1:${port}` };
+}
+
+/** An answer of the console. */
+export interface ConsoleAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly text: string;
+}
+
+/** Asks for exactly this, with any Host; no redirect is followed. */
+export async function ask(
+  url: string,
+  { method = "GET", headers = {}, body = "" } = {},
+): Promise<ConsoleAnswer> {
+  const { promise, resolve, reject } = Promise.withResolvers<ConsoleAnswer>();
+  const asking = request(url, { method, headers, agent: false }, (answer) => {
+    const chunks: Buffer[] = [];
+    answer.on("data", (chunk: Buffer) => chunks.push(chunk));
+    answer.on("end", () =>
+      resolve({
+        status: answer.statusCode ?? 0,
+        headers: answer.headers,
+        text: Buffer.concat(chunks).toString(),
+      }),
+    );
+    answer.on("error", reject);
+  });
+  asking.on("error", reject);
+  asking.end(body);
+  return promise;
+}
+
+/** A client that keeps cookies and sends forms as the console's own pages do. */
+export class ConsoleClient {
+  readonly url: string;
+  readonly cookies = new Map<string, string>();
+  #csrf = "";
+
+  constructor(url: string) {
+    this.url = url;
+  }
+
+  get cookie(): string {
+    return Array.from(this.cookies, ([name, value]) => `${name}=${value}`).join("; ");
+  }
+
+  async get(route: string, headers: Readonly<Record<string, string>> = {}): Promise<ConsoleAnswer> {
+    const answer = await ask(`${this.url}${route}`, {
+      headers: { cookie: this.cookie, ...headers },
+    });
+    return this.#keep(answer);
+  }
+
+  /** Sends a form with the token of the page that was seen last. */
+  async post(
+    route: string,
+    fields: Readonly<Record<string, string>>,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<ConsoleAnswer> {
+    const answer = await ask(`${this.url}${route}`, {
+      method: "POST",
+      headers: {
+        cookie: this.cookie,
+        "content-type": "application/x-www-form-urlencoded",
+        "sec-fetch-site": "same-origin",
+        ...headers,
+      },
+      body: String(new URLSearchParams({ csrf: this.#csrf, ...fields })),
+    });
+    return this.#keep(answer);
+  }
+
+  async signIn(username = "admin", password = ADMIN_PASSWORD): Promise<ConsoleAnswer> {
+    await this.get("/sign-in");
+    return this.post("/sign-in", { username, password, next: "/" });
+  }
+
+  #keep(answer: ConsoleAnswer): ConsoleAnswer {
+    for (const line of answer.headers["set-cookie"] ?? []) {
+      const [name = "", value = ""] = (line.split(";")[0] ?? "").split("=");
+      if (value === "") this.cookies.delete(name);
+      else this.cookies.set(name, value);
+    }
+    this.#csrf = /name="csrf" value="([^"]+)"/.exec(answer.text)?.[1] ?? this.#csrf;
+    return answer;
+  }
+}
+
+/** Signs in and returns the client. */
+export async function signedIn(
+  t: Test,
+  url: string,
+  username = "admin",
+  password = ADMIN_PASSWORD,
+): Promise<ConsoleClient> {
+  const client = new ConsoleClient(url);
+  t.equal((await client.signIn(username, password)).status, 303, `${username} signs in`);
+  // For the token of the session's forms.
+  await client.get("/sessions");
+  return client;
+}
+
+/** How a page is looked at. */
+export const screens: readonly (BrowserContextOptions & { readonly name: string })[] = [
+  { name: "desktop", viewport: { width: 1280, height: 900 }, colorScheme: "light" },
+  { name: "phone", viewport: { width: 390, height: 844 }, colorScheme: "light" },
+  {
+    name: "dark",
+    viewport: { width: 390, height: 844 },
+    colorScheme: "dark",
+    reducedMotion: "reduce",
+  },
+];
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Signs in with a browser, by keyboard alone. */
+export async function signInBrowser(
+  page: Page,
+  url: string,
+  username = "admin",
+  password = ADMIN_PASSWORD,
+): Promise<void> {
+  await page.goto(`${url}/sign-in`);
+  await page.locator("#username:focus").waitFor();
+  await page.keyboard.type(username);
+  await page.keyboard.press("Tab");
+  await page.keyboard.type(password);
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "Sign out" }).waitFor();
+}
+
+/**
+ * Looks at a page: it fits its width, has its landmarks, keeps to WCAG 2.2 AA as far as axe-core
+ * can tell, and moves nothing. Its picture goes where the caller wants it.
+ */
+export async function lookAt(t: Test, page: Page, label: string): Promise<void> {
+  const directory = process.env.GATEHOUSE_TEST_SCREENSHOTS ?? temporaryDirectory(t);
+  await page.screenshot({ path: path.join(directory, `console-${label}.png`), fullPage: true });
+  const width = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
+  t.ok(Number(width) <= 0, `${label} fits its width`);
+  t.equal(await page.getByRole("main").count(), 1, `${label} has a main landmark`);
+  t.equal(await page.getByRole("heading", { level: 1 }).count(), 1, `${label} has one heading`);
+  // In the page's own world no script may run; this one is the browser's.
+  await page.evaluate(axe);
+  const found = await page.evaluate(
+    'axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }).then(({ violations }) => violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html, failureSummary }) => html + " " + failureSummary).join(" | ")))',
+  );
+  t.strictSame(found, [], `${label} is accessible`);
+}
