@@ -19,7 +19,7 @@ function isAscii(text: string): boolean {
 export class FoldedNames {
   readonly #has: (name: string) => boolean;
   /** Names that are not their own folded form, by that. */
-  readonly #odd = new Map<string, string[]>();
+  #odd: Map<string, string[]> | undefined = undefined;
 
   /** @param has whether a name is one of the names, in its exact spelling */
   constructor(has: (name: string) => boolean) {
@@ -30,6 +30,7 @@ export class FoldedNames {
   add(name: string): void {
     const folded = foldName(name);
     if (folded === name) return;
+    this.#odd ??= new Map();
     const known = this.#odd.get(folded);
     if (known === undefined) this.#odd.set(folded, [name]);
     // In an order of their own, whatever the order in which they come.
@@ -40,7 +41,7 @@ export class FoldedNames {
   otherSpelling(name: string): string | undefined {
     const folded = foldName(name);
     if (folded !== name && this.#has(folded)) return folded;
-    return this.#odd.get(folded)?.find((odd) => odd !== name);
+    return this.#odd?.get(folded)?.find((odd) => odd !== name);
   }
 
   /** One of the names with which `name` would begin, were it not for case or Unicode form. */
@@ -49,7 +50,7 @@ export class FoldedNames {
     for (let length = 0; length <= folded.length; length++) {
       const beginning = folded.slice(0, length);
       if (this.#has(beginning) && !name.startsWith(beginning)) return beginning;
-      const odd = this.#odd.get(beginning)?.find((one) => !name.startsWith(one));
+      const odd = this.#odd?.get(beginning)?.find((one) => !name.startsWith(one));
       if (odd !== undefined) return odd;
     }
     return undefined;

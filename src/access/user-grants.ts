@@ -1,67 +1,14 @@
 import { type Grant, isNarrowing } from "./grant.ts";
 import { FoldedNames } from "./name-folding.ts";
 import { EVERY_DATABASE } from "./roles.ts";
-
-/** The entries for one place: one for good, and one that wins while it lasts. */
-export interface Place {
-  lasting: Grant | undefined;
-  temporary: Grant | undefined;
-}
-
-/** Puts an entry in its place. False if one of its kind is there already. */
-function settle(place: Place, grant: Grant): boolean {
-  const kind = grant.expires === undefined ? "lasting" : "temporary";
-  if (place[kind] !== undefined) return false;
-  place[kind] = grant;
-  return true;
-}
-
-function emptyPlace(): Place {
-  return { lasting: undefined, temporary: undefined };
-}
-
-/** The part of a pattern that a name begins with; undefined for a name. */
-export function prefixOf(table: string): string | undefined {
-  return table.endsWith("*") ? table.slice(0, -1) : undefined;
-}
-
-/** Patterns of table names, no two of which fit one name: each as what a name begins with. */
-class Patterns {
-  readonly places = new Map<string, Place>();
-  readonly folded = new FoldedNames((prefix) => this.places.has(prefix));
-  readonly #lengths = new Set<number>();
-  /** The beginnings of longer patterns, of the lengths that patterns have. */
-  readonly #beginnings = new Set<string>();
-
-  /** The pattern that fits a name. */
-  fitting(name: string): string | undefined {
-    for (const length of this.#lengths) {
-      const prefix = name.slice(0, length);
-      if (prefix.length === length && this.places.has(prefix)) return prefix;
-    }
-    return undefined;
-  }
-
-  /** Adds a pattern. False if another one fits some of its names. */
-  add(prefix: string): boolean {
-    this.#noteLength(prefix.length);
-    if (this.#beginnings.has(prefix) || this.fitting(prefix) !== undefined) return false;
-    for (const length of this.#lengths) {
-      if (length < prefix.length) this.#beginnings.add(prefix.slice(0, length));
-    }
-    this.places.set(prefix, emptyPlace());
-    this.folded.add(prefix);
-    return true;
-  }
-
-  #noteLength(length: number): void {
-    if (this.#lengths.has(length)) return;
-    this.#lengths.add(length);
-    for (const known of this.places.keys()) {
-      if (known.length > length) this.#beginnings.add(known.slice(0, length));
-    }
-  }
-}
+import {
+  emptyPlace,
+  noPatterns,
+  Patterns,
+  type Place,
+  prefixOf,
+  settle,
+} from "./table-patterns.ts";
 
 /** Why an entry cannot stand beside the others of its user. */
 export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap";
@@ -72,8 +19,12 @@ export class DatabaseGrants {
   readonly all: Grant[] = [];
   readonly whole = emptyPlace();
   readonly tables = new Map<string, Place>();
-  readonly patterns = new Patterns();
+  #patterns = noPatterns;
   readonly #folded = new FoldedNames((name) => this.tables.has(name));
+
+  get patterns(): Patterns {
+    return this.#patterns;
+  }
 
   /** Adds an entry; what is wrong with it, if anything is. */
   add(grant: Grant): GrantConflict | undefined {
@@ -91,7 +42,8 @@ export class DatabaseGrants {
   #addTable(table: string, grant: Grant): GrantConflict | undefined {
     const prefix = prefixOf(table);
     if (prefix !== undefined) {
-      const { places } = this.patterns;
+      if (this.#patterns === noPatterns) this.#patterns = new Patterns();
+      const { places } = this.#patterns;
       if (!places.has(prefix) && !this.patterns.add(prefix)) return "patterns_overlap";
       return settle(places.get(prefix) ?? emptyPlace(), grant) ? undefined : "table_taken";
     }
