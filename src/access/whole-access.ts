@@ -41,6 +41,21 @@ export function decideWhole(
   return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
 }
 
+/** Decides whether a subject has rights on some tables, as far as these can be judged without a query. */
+export function decideOnTables(
+  snapshot: Snapshot,
+  subject: Subject,
+  permissions: readonly PermissionClass[],
+  database: string,
+  tables: readonly string[],
+  origin: QueryOrigin,
+): Decision {
+  const wanted = tables.map((table) => ({ table, permissions }));
+  const context = { ...origin, now: Date.now() };
+  const given = judgeRights(snapshot, subject, database, wanted, context);
+  return "reason" in given ? given : granted(given);
+}
+
 function unnarrowable(
   database: string,
   narrowing: Pick<Objection, "entry" | "boundary">,

@@ -1,7 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Decision } from "../access/decision.ts";
 import { decideAll, mayUseAnywhere, mayUseOn } from "../access/policy.ts";
-import { decideWhole } from "../access/whole-access.ts";
+import type { Subject } from "../access/subject.ts";
+import { decideOnTables, decideWhole } from "../access/whole-access.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import type { AskedRight } from "../mcp/tools/tool.ts";
@@ -53,32 +54,43 @@ export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Prin
   };
 }
 
+/** What can be decided ahead of a query; undefined if its arguments do not name enough for that. */
+function decideAhead(
+  gateway: Gateway,
+  exchange: Exchange,
+  subject: Subject,
+  { permissions, database, tables }: AskedRight,
+): Decision | undefined {
+  if (database === undefined) return undefined;
+  const { snapshot } = gateway.access;
+  if (!isNarrowed(gateway, exchange)) return decideAll(snapshot, subject, permissions, database);
+  if (tables.length === 0) return undefined;
+  return decideOnTables(snapshot, subject, permissions, database, tables, originOf(exchange));
+}
+
 /**
  * Judges the right that a call of the embedded server needs, by what its arguments name, before
  * they are looked at any further.
  *
  * @throws Refusal saying which rule denies it; that is noted
  */
-export function requireRight(
-  gateway: Gateway,
-  exchange: Exchange,
-  { operation, permissions, database, tables }: AskedRight,
-): void {
+export function requireRight(gateway: Gateway, exchange: Exchange, asked: AskedRight): void {
+  const { operation, permissions, database, tables } = asked;
   const { configuration, access } = gateway;
   const { subject } = exchange.authenticated;
   if (!configuration.auth.enabled || subject === undefined) return;
   // By what its query says in detail, a narrowed caller is judged later.
-  const isOpen = database === undefined || isNarrowed(gateway, exchange);
-  const decided = isOpen ? undefined : decideAll(access.snapshot, subject, permissions, database);
+  const decided = decideAhead(gateway, exchange, subject, asked);
   const mayUse = (permission: PermissionClass) =>
     database === undefined
       ? mayUseAnywhere(access.snapshot, subject, permission)
       : mayUseOn(access.snapshot, subject, permission, database);
   const isAllowed = decided?.allowed ?? permissions.every(mayUse);
   if (isAllowed) return;
-  const { reason = "no_grant", role, entry } = decided ?? {};
+  const { reason = "no_grant", role, entry, message } = decided ?? {};
   exchange.verdict.ask([{ operation, database: database ?? "", tables, role, entry }]);
-  const refusal = new Refusal(reason === "allowed" ? "no_grant" : reason);
+  const told = message === undefined ? {} : { message };
+  const refusal = new Refusal(reason === "allowed" ? "no_grant" : reason, told);
   exchange.verdict.deny(refusal.code, refusal.status);
   throw refusal;
 }

@@ -1,0 +1,117 @@
+/** A model is kept within its user's grants and the boundaries around it, by every way of `/mcp`. */
+import t from "tap";
+import { callTool, refusalOf, send, textOf } from "../journeys/mcp.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { obtainTokens } from "../oauth/flow.ts";
+import { entry, openSite, outcome, select } from "./kit.ts";
+import { makeTables } from "./tables.ts";
+
+const filter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]';
+const columns = 'columns = ["id", "tenant", "status", "weight"]';
+const tickets = { database: "main", table: "tickets" };
+const rows = { database: "main", from: "tickets" };
+const one = { column: "id", cmp: "=", value: 1 };
+
+const site = await openSite(t);
+await site.admin({ CreateDatabase: { database: "main" } }).catch(() => undefined);
+await makeTables(site);
+const loginToken = await site.tokenOf("rita", '{ tenant = "acme" }');
+const granted =
+  entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${columns}\n${filter}\nmax_rows = 5`) +
+  entry("rita", "shop", "ReadWrite");
+await site.allow(granted);
+const call = (tool: string, args: Record<string, unknown>, token = loginToken) =>
+  callTool(site.gateway, tool, args, token);
+
+t.test("tools answer the rows and columns that queries answer", async (t) => {
+  const found = await call("select", { ...rows, columns: ["id"], order_by: { column: "id" } });
+  t.match(found.body, { result: { structuredContent: { rows: [{ id: 1 }, { id: 2 }] } } });
+  const counted = await call("count", rows);
+  t.match(textOf(counted), /\b2\b/);
+  const preview = await call("preview", {
+    Update: { ...tickets, set: { status: "x" }, where: null },
+  });
+  t.match(preview.body, { result: { structuredContent: { affected: 2 } } });
+  t.notMatch(preview.text, /salary|customer|code/);
+  const denied: readonly (readonly [tool: string, args: Record<string, unknown>, code: string])[] =
+    [
+      ["select", { ...rows, columns: ["*"] }, "columns_required"],
+      ["select", { ...rows, columns: ["id"], limit: 6 }, "limit_too_high"],
+      ["select", { ...rows, columns: ["id"], order_by: { column: "salary" } }, "column_denied"],
+      ["count", { ...rows, where: { column: "salary", cmp: ">", value: 1 } }, "column_denied"],
+      ["select", { database: "main", from: "vault", columns: ["id"] }, "no_grant"],
+      ["update", { ...tickets, set: { salary: 1 }, where: one }, "column_denied"],
+      ["update", { ...tickets, set: { tenant: "other" }, where: null }, "row_denied"],
+      ["delete", { ...tickets, where: null, returning: ["code"] }, "column_denied"],
+      ["insert", { ...tickets, values: [{ id: 9, tenant: "other" }] }, "row_denied"],
+      [
+        "upsert",
+        { ...tickets, values: [{ id: 9, tenant: "acme" }], on_conflict: ["id"], update: [] },
+        "not_narrowable",
+      ],
+      ["drop_table", tickets, "role_insufficient"],
+      [
+        "batch",
+        { operations: [select("tickets", ["salary"], { limit: 1 })] },
+        "batch_member_denied",
+      ],
+      ["describe_table", { database: "main", table: "vault" }, "no_grant"],
+      ["describe_table", { database: "main", table: "nowhere" }, "no_grant"],
+      ["describe_table", { database: "main", table: "Tickets" }, "name_case_mismatch"],
+    ];
+  for (const [tool, args, code] of denied) {
+    t.equal(refusalOf(await call(tool, args)), code, `${tool} ${JSON.stringify(args)}`);
+  }
+});
+
+t.test("tools and resources show the tables and columns of the entries alone", async (t) => {
+  t.match((await call("list_tables", { database: "main" })).body, {
+    result: { structuredContent: { tables: ["tickets"] } },
+  });
+  const described = textOf(await call("describe_table", tickets));
+  t.match(described, "weight");
+  const list = await send(site.gateway, statelessCall("resources/list"), loginToken);
+  t.match(list.text, "gatehouse:///main/tickets");
+  const uri = "gatehouse:///main/tickets";
+  const read = await send(site.gateway, statelessCall("resources/read", { uri }), loginToken);
+  t.match(read.text, "weight");
+  for (const text of [described, list.text, read.text, textOf(await call("list_databases", {}))]) {
+    t.notMatch(text, /salary|code|vault|customers|rows/);
+  }
+  const hidden = statelessCall("resources/read", { uri: "gatehouse:///main/vault" });
+  t.equal(refusalOf(await send(site.gateway, hidden, loginToken)), "no_grant");
+});
+
+t.test("an app's token narrows the grants further, and none widens them", async (t) => {
+  const login = { username: "rita", password: "rita password" };
+  const read = await obtainTokens(site.gateway, { ...login, reach: "read" });
+  const full = await obtainTokens(site.gateway, { ...login, database: "shop" });
+  const update = { ...tickets, set: { status: "x" }, where: one };
+  t.equal((await call("select", { ...rows, columns: ["id"] }, read.accessToken)).status, 200);
+  t.not(refusalOf(await call("update", update, read.accessToken)), undefined, "it reads alone");
+  t.equal(
+    refusalOf(await call("select", { ...rows, columns: ["id"] }, full.accessToken)),
+    "token_database",
+  );
+  t.equal(
+    refusalOf(await call("select", { ...rows, columns: ["salary"] }, read.accessToken)),
+    "column_denied",
+  );
+
+  const boundary = `[[boundaries]]\nvia = "mcp"\nclient = "${read.clientId}"\nrole = "None"\n`;
+  await site.allow(granted + boundary);
+  t.equal(
+    refusalOf(await call("select", { ...rows, columns: ["id"] }, read.accessToken)),
+    "role_insufficient",
+  );
+  t.equal(
+    refusalOf(await call("select", { ...rows, columns: ["id"] })),
+    undefined,
+    "no other client",
+  );
+  const asked = await site.gateway.query(select("tickets", ["id"], { limit: 1 }), loginToken);
+  t.equal(outcome(asked), "200", "nor the user elsewhere");
+  const lapsed = `tables = ["tickets"]\nexpires = 2020-01-01T00:00:00Z`;
+  await site.allow(entry("rita", "main", "ReadWrite", lapsed));
+  t.equal(refusalOf(await call("select", { ...rows, columns: ["id"] })), "grant_expired");
+});
