@@ -273,7 +273,7 @@ const single = fc.oneof(
 /** A query on `DATABASE`. */
 export const curiousQuery: fc.Arbitrary<object> = fc.oneof(
   { weight: 12, arbitrary: single },
-  { weight: 1, arbitrary: change.map((one) => ({ Preview: one })) },
+  { weight: 2, arbitrary: change.map((one) => ({ Preview: one })) },
   {
     weight: 1,
     arbitrary: fc.array(single, { minLength: 1, maxLength: 3 }).map((elements) => ({

@@ -1,0 +1,113 @@
+/** Filters in the bodies that the scanner is fuzzed with: once, read alike by all, and nothing else. */
+import t from "tap";
+import type { QueryDecision } from "../../src/access/decision.ts";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import { decideQuery } from "../../src/access/policy.ts";
+import type { Query } from "../../src/query/query.ts";
+import { QueryRefused } from "../../src/query/refusal.ts";
+import { scan } from "../../src/query/scan.ts";
+import { splice } from "../../src/query/splice.ts";
+import { choicesOf } from "../query/arbitrary.ts";
+import { judgeBody } from "../query/differential.ts";
+import { BodyMaker } from "../query/fuzz-bodies.ts";
+import { gist, plain } from "../query/kit.ts";
+import { entry } from "./kit.ts";
+
+const filters = [
+  '{ column = "tenant", cmp = "=", value = "@tenant" }',
+  '{ column = "größe", cmp = "IN", value = [9007199254740993, -1] }',
+];
+const attributes = 'attributes = { tenant = "a\\"\\\\é😀\\u0007 \\"where\\":null" }';
+const file = `[[users]]\nusername = "rita"\n${attributes}\n\n${entry("rita", "*", "ReadWrite", `row_filter = [${filters.join(", ")}]`)}`;
+const snapshot = parseAccessFile(file, "access_control.toml");
+const subject = { username: "rita", tokenDatabase: "*" };
+
+/** The query, or the code by which it is refused. */
+function read(body: Buffer): Query | string {
+  try {
+    return scan(body, plain, true);
+  } catch (error) {
+    if (error instanceof QueryRefused) return error.code;
+    throw error;
+  }
+}
+
+function decide(query: Query): QueryDecision {
+  return decideQuery(snapshot, subject, query, { via: "query", now: 0, isEngine: true });
+}
+
+/** The body with what a decision adds, as the gateway makes it. */
+function narrowed(body: Buffer, query: Query, { decisions }: QueryDecision): Buffer {
+  const additions = query.accesses.flatMap(({ detail }, at) => {
+    const conditions = decisions[at]?.additions ?? [];
+    return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
+  });
+  return splice(body, additions);
+}
+
+/** The bytes of a body but for each `where` that is null, which gives way. */
+function kept(body: Buffer, { accesses }: Query, { decisions }: QueryDecision): Buffer {
+  const pieces: Buffer[] = [];
+  let from = 0;
+  for (const [at, { detail }] of accesses.entries()) {
+    const where = detail?.where;
+    const isAdded = (decisions[at]?.additions?.length ?? 0) > 0;
+    if (where === undefined || !isAdded || body[where.start] !== 0x6e) continue;
+    pieces.push(body.subarray(from, where.start));
+    from = where.end;
+  }
+  return Buffer.concat([...pieces, body.subarray(from)]);
+}
+
+/** True if all bytes of `part` stand in `whole`, in their order. */
+function isWithin(part: Buffer, whole: Buffer): boolean {
+  let at = 0;
+  for (const byte of whole) if (byte === part[at]) at++;
+  return at === part.length;
+}
+
+/** What is wrong with what becomes of a body, if anything is. */
+function faultOf(body: Buffer, query: Query, decision: QueryDecision): string | undefined {
+  const up = narrowed(body, query, decision);
+  const again = read(up);
+  // The gateway refuses what is too deep by its filters.
+  if (typeof again === "string") return again === "nesting_too_deep" ? undefined : again;
+  const { fault } = judgeBody(up);
+  if (fault !== undefined) return fault;
+  const places = (one: Query) => JSON.stringify(one.accesses.map(gist));
+  if (places(again) !== places(query)) return "other tables";
+  if (!isWithin(kept(body, query, decision), up)) return "bytes of the client's are gone";
+  const second = decide(again);
+  if (!second.allowed) return `denied then: ${second.reason}`;
+  if (!narrowed(up, again, second).equals(up)) return "filtered twice";
+  for (const [at, { detail }] of again.accesses.entries()) {
+    const demanded = decision.decisions[at]?.filters ?? [];
+    const said =
+      detail?.where === undefined ? "" : up.toString("utf8", detail.where.start, detail.where.end);
+    if (decision.decisions[at]?.additions === undefined) continue;
+    if (!demanded.every((one) => said.includes(one))) return "a filter is missing";
+  }
+  return undefined;
+}
+
+t.test(
+  "filters are added to whatever the scanner takes, once, and read alike by all",
+  async (t) => {
+    const seed = Math.floor(Math.random() * 2 ** 31);
+    const maker = new BodyMaker(choicesOf(seed));
+    let count = 0;
+    for (let number = 0; number < 12_000; number++) {
+      const body = maker.next();
+      const query = read(body);
+      if (typeof query === "string") continue;
+      const decision = decide(query);
+      if (!decision.allowed) continue;
+      if (decision.decisions.every(({ additions = [] }) => additions.length === 0)) continue;
+      count++;
+      maker.keep(body);
+      const fault = faultOf(body, query, decision);
+      if (fault !== undefined) t.fail(`seed ${seed}: ${fault}: ${body.toString("base64")}`);
+    }
+    t.ok(count > 500, `${count} bodies were filtered`);
+  },
+);
