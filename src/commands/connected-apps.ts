@@ -7,9 +7,10 @@ import {
 } from "../oauth/server/connections.ts";
 import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
+import { KnownActivity } from "../observe/activity.ts";
 import { noteChanges, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
-import { plainly, print, printList } from "./output.ts";
+import { momentOrNull, plainly, print, printList } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
 async function withState<Result>(
@@ -42,7 +43,9 @@ function asTime(seconds: number): string {
 
 /** `gatehouse token list`: the apps that users have let in. */
 export async function listConnections(options: CommonOptions & { json?: true }): Promise<void> {
-  const views = (await connected(loadFor(options))).map((one) => ({
+  const loaded = loadFor(options);
+  const activity = new KnownActivity(loaded.serviceDirectory);
+  const views = (await connected(loaded)).map((one) => ({
     username: one.username,
     client: one.clientId,
     app: one.appName,
@@ -50,16 +53,18 @@ export async function listConnections(options: CommonOptions & { json?: true }):
     read_only: one.readOnly,
     allowed: asTime(one.allowedAt),
     renewed: one.renewedAt === undefined ? null : asTime(one.renewedAt),
+    last_use: momentOrNull(activity.of(one.username, one.clientId).use),
     called: one.called,
   }));
   if (!options.json && views.length === 0 && process.stdout.isTTY) {
     print("No user has let in an app.");
     return;
   }
-  const head = ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED"];
+  const head = ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED", "LAST USE"];
   printList(views, options, head, ({ username, client, app, ...view }) => [
     ...[username, plainly(client), app === "" ? "-" : plainly(app), view.database],
     ...[view.read_only ? "read" : "change", view.allowed, view.renewed ?? "-"],
+    view.last_use ?? "-",
   ]);
 }
 

@@ -81,6 +81,11 @@ function printTable(head: readonly string[], rows: readonly (readonly string[])[
   print([styleText("bold", line(head)), ...rows.map(line)].join("\n"));
 }
 
+/** A moment for lists; null for one that never was, which is 0. */
+export function momentOrNull(seconds: number): string | null {
+  return seconds === 0 ? null : new Date(seconds * 1000).toISOString();
+}
+
 /** Prints a value for scripts. */
 export function printJson(value: unknown): void {
   print(JSON.stringify(value, null, 2));

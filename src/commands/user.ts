@@ -3,20 +3,29 @@ import type { Plan } from "../access/access-rules.ts";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { KnownActivity } from "../observe/activity.ts";
 import { changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
-import { plainly, print, printList } from "./output.ts";
+import { momentOrNull, plainly, print, printList } from "./output.ts";
 import { readNewHash } from "./password.ts";
 import { addUser } from "./user-add.ts";
 
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
-  const snapshot = await readAccess(loadFor(options));
-  const users = [...snapshot.users.values()].map((user) => viewUser(snapshot, user));
-  const head = ["USERNAME", "EMAIL", "STATE", "ACCESS"];
-  printList(users, options, head, ({ username, email, disabled, access }) => [
+  const loaded = loadFor(options);
+  const snapshot = await readAccess(loaded);
+  const activity = new KnownActivity(loaded.serviceDirectory);
+  const users = [...snapshot.users.values()].map((user) => {
+    const { login, use } = activity.of(user.username);
+    const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };
+    return { ...viewUser(snapshot, user), ...last };
+  });
+  const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ACCESS"];
+  printList(users, options, head, ({ username, email, disabled, access, ...last }) => [
     username,
     email === null ? "-" : plainly(email),
     disabled ? "disabled" : "active",
+    last.last_login ?? "-",
+    last.last_use ?? "-",
     access.map(({ database, role }) => `${database}:${role}`).join(" ") || "-",
   ]);
 }

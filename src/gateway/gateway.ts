@@ -7,6 +7,7 @@ import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { PrincipalSources } from "../mcp/authenticate.ts";
 import type { AuthorizationServer } from "../oauth/server/options.ts";
+import type { ActivityNotes } from "../observe/activity.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -57,6 +58,8 @@ export interface Gateway {
   readonly mcp: () => Promise<McpEndpoint>;
   readonly log: Log;
   readonly audit: Audit;
+  /** When users and applications were last there. */
+  readonly activity: ActivityNotes;
   /** Which changes of users and grants the audit has. */
   readonly changes: ChangeJournal;
   readonly metrics: Metrics;

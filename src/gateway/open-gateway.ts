@@ -4,6 +4,7 @@ import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
+import { ActivityNotes } from "../observe/activity.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
@@ -133,6 +134,8 @@ export async function openGateway(
   const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
+  const activity = new ActivityNotes(loaded.serviceDirectory, member?.number ?? 0, log);
+  opened.defer(() => activity.close());
   const metrics = createMetrics();
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
   if (member === undefined) await requireFreeAddresses(configuration);
@@ -166,6 +169,7 @@ export async function openGateway(
     budget: new BodyBudget(server.max_buffered_bytes),
     log,
     audit,
+    activity,
     changes,
     metrics,
   };

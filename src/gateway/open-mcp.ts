@@ -142,7 +142,7 @@ async function openOwnAuthorizationServer(
   originOf: (request: Exchange["request"]) => LoginOrigin,
   opened: AsyncDisposableStack,
 ): Promise<AuthorizationServer> {
-  const { access, audit, configuration, log, login, revocations, publicUrl } = gateway;
+  const { access, activity, audit, configuration, log, login, revocations, publicUrl } = gateway;
   const state = await openStateIn(stateDirectoryOf(serviceDirectory));
   opened.defer(() => state.store.close());
   const options: AuthorizationServerOptions = {
@@ -159,7 +159,12 @@ async function openOwnAuthorizationServer(
     openLimit: gateway.shared.openLimit,
     snapshot: () => access.snapshot,
     revocations,
-    onEvent: (name, fields) => audit.event(name, withAuthor(name, fields), levelOf(fields)),
+    onEvent(name, fields) {
+      const { user, outcome } = fields;
+      if (name === "oauth_login" && outcome === "allowed")
+        activity.note(String(user), undefined, true);
+      audit.event(name, withAuthor(name, fields), levelOf(fields));
+    },
     log,
   };
   return loadAuthorizationServer(options, log);

@@ -80,7 +80,10 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
   if (exchange.routed.isQuiet) return;
   const { routed, trace, path, peer } = exchange;
   const { username, caller, principal } = authenticated;
-  const { operations, changes } = verdict;
+  const { operations, changes, decision } = verdict;
+  if (decision === "allow" && username !== undefined) {
+    gateway.activity.note(username, principal?.clientId, routed.pattern === LOGIN_PATH);
+  }
   gateway.audit.request({
     requestId,
     traceId: trace?.traceId ?? traceIdOf(request.headers.traceparent),
@@ -94,7 +97,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     client: principal?.clientId,
     operations,
     operationCount: verdict.count,
-    decision: verdict.decision,
+    decision,
     reason: verdict.reason,
     narrowed: verdict.isNarrowed ? "rows" : undefined,
     affected: verdict.counts?.affected,

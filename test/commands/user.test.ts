@@ -104,10 +104,10 @@ t.test("user list shows everybody, and no hash", async (t) => {
   t.strictSame(
     await gatehouse.run("user list"),
     done(
-      "USERNAME  EMAIL            STATE     ACCESS",
-      "root      -                active    *:Owner",
-      "alice     -                active    main:ReadWrite *:ReadOnly",
-      "bob       bob@example.com  disabled  main:ReadOnly",
+      "USERNAME  EMAIL            STATE     LAST LOGIN  LAST USE  ACCESS",
+      "root      -                active    -           -         *:Owner",
+      "alice     -                active    -           -         main:ReadWrite *:ReadOnly",
+      "bob       bob@example.com  disabled  -           -         main:ReadOnly",
     ),
   );
   const { code, stdout, stderr } = await gatehouse.run("user list --json");

@@ -1,7 +1,9 @@
 /** What users have let apps do, as it is seen and ended by them and on the command line. */
+
 import t from "tap";
 import { openSetting } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
 import { runCommand } from "../kit/process.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
@@ -41,9 +43,12 @@ t.test("token list shows what users have allowed, and what was called", async (t
     },
   ]);
   const table = await run("list");
-  t.match(table.stdout, /^USERNAME +CLIENT +APP +DATABASE +MAY +ALLOWED +RENEWED\n/);
+  t.match(table.stdout, /^USERNAME +CLIENT +APP +DATABASE +MAY +ALLOWED +RENEWED +LAST USE\n/);
   t.match(table.stdout, new RegExp(`^alice +${clientId} +Notebook +main +read +\\d{4}-`, "m"));
   for (const token of [alice.accessToken, alice.refreshToken]) t.notMatch(stdout, token);
+  await eventually("its last use is written", async () =>
+    /"last_use": "\d{4}-/.test((await run("list", "--json")).stdout),
+  );
 });
 
 t.test("token revoke of one access token ends all that came of the same consent", async (t) => {
