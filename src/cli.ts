@@ -9,6 +9,7 @@ import { withHouseStyle } from "./commands/options.ts";
 import { reportFailure, USAGE } from "./commands/output.ts";
 import { hashPasswordCommand } from "./commands/password.ts";
 import { serveCommand } from "./commands/serve.ts";
+import { storeCommand } from "./commands/store.ts";
 import { tokenCommand } from "./commands/token.ts";
 import { userCommand } from "./commands/user.ts";
 import { version } from "./product.ts";
@@ -28,6 +29,7 @@ const program = withHouseStyle(new Command("gatehouse"))
   .addCommand(hashPasswordCommand())
   .addCommand(auditCommand())
   .addCommand(configCommand())
+  .addCommand(storeCommand())
   .addCommand(engineCommand())
   .addCommand(mcpCommand());
 

@@ -82,6 +82,10 @@ const table = {
   last_owner: [409, "The last Owner of a database cannot be removed or lowered"],
   last_administrator: [409, "The last administrator cannot be removed, lowered or disabled"],
   access_file_read_only: [409, "The access file cannot be written"],
+  store_form_unknown: [
+    409,
+    "A replica that is running cannot read what would be written: upgrade it first",
+  ],
   access_file_invalid: [409, "The access file is invalid just now and must be mended first"],
 
   body_too_large: [413, "Request body too large"],
@@ -99,6 +103,11 @@ const table = {
   busy: [503, "Busy: try again shortly"],
   login_busy: [503, "Too many logins at one time: try again shortly"],
   revocation_failed: [503, "Nothing was revoked: the revocations file cannot be written"],
+  store_unreachable: [503, "The store that the replicas share does not answer: try again shortly"],
+  store_uncertain: [
+    503,
+    "The store did not answer: whether the change was made is not known, so look before it is tried again",
+  ],
   upstream_overloaded: [503, "The database is overloaded: try again shortly"],
   issuer_unreachable: [503, "The authorization server of this token is out of reach"],
   upstream_timeout: [504, "The database took too long to answer"],

@@ -1,6 +1,7 @@
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
+import { Refusal } from "../refusal.ts";
 import type { AccessRules, ReloadEvent } from "./access-rules.ts";
 import type { AccessProblem } from "./diagnostics.ts";
 import { diffSteps } from "./diff.ts";
@@ -11,6 +12,8 @@ import { changeAccessFile } from "./write.ts";
 export interface AccessFileOptions {
   /** Also refuse a file that others may read. */
   readonly checkRead: boolean;
+  /** True if it is changed by others alone. */
+  readonly isReadOnly?: boolean;
   /** Has the other processes read what was just written; done once they have. */
   readonly tellOthers?: () => Promise<void>;
 }
@@ -104,12 +107,16 @@ export async function openAccessFile(
     get snapshot() {
       return snapshot;
     },
+    get version() {
+      return snapshot.version;
+    },
     get stale() {
       return stale;
     },
     subscribe: (listener) => listeners.push(listener),
     reload: () => reload(),
     async change(plan, change) {
+      if (options.isReadOnly) throw new Refusal("access_file_read_only");
       const written = await changeAccessFile(file, plan, change, parsed);
       await Promise.all([reload(written), options.tellOthers?.()]);
       return written.snapshot;

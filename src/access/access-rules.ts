@@ -14,6 +14,14 @@ export interface ChangeOptions {
   readonly force?: boolean;
   /** What must be on disk before the change is. If it fails, nothing is changed. */
   readonly beforeWrite?: (() => Promise<void>) | undefined;
+  /** Who makes the change, where that is noted with it. */
+  readonly author?: Author | undefined;
+}
+
+/** Who is behind a change: the caller of the interface, the user of a command, or a replica. */
+export interface Author {
+  readonly kind: "api" | "cli" | "store";
+  readonly name: string;
 }
 
 /** What became of a new state of the rules. */
@@ -23,6 +31,10 @@ export type ReloadEvent =
       readonly previous: Snapshot;
       readonly snapshot: Snapshot;
       readonly diff: AccessDiff;
+      /** Who has made the change, where that is known. */
+      readonly author?: Author;
+      /** True if it was made through these very rules, so that their caller tells of it. */
+      readonly isOwn?: boolean;
     }
   | {
       readonly kind: "failed";
@@ -37,8 +49,14 @@ export type ReloadEvent =
  * (`access-file.ts`), and what it looks like concerns nobody else.
  */
 export interface AccessRules {
-  /** The state in force: the last good one. */
+  /**
+   * The state to decide by: the last good one.
+   *
+   * @throws Refusal `store_unreachable` if it may be out of date
+   */
   readonly snapshot: Snapshot;
+  /** The version of that state, whether it may be decided by or not. */
+  readonly version: string;
   /** True while what is held is not what is in force. */
   readonly stale: boolean;
   /** Calls `listener` after each reload, whatever it came to. */

@@ -6,6 +6,7 @@ import { caseConflictsOf } from "../access/policy.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { storeName, storesAccess } from "../config/urls.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/own-engine.ts";
@@ -15,11 +16,29 @@ import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "
 import { print } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
+/** Checks that the store can be read, and all that it holds. */
+async function checkStore(loaded: LoadedConfiguration): Promise<void> {
+  const name = storeName(loaded.configuration);
+  const keys = await (await keysOf(loaded)).read();
+  const { count } = await (await revocationsOf(loaded)).read();
+  print(`store          ok  ${name} (${keys.length} signing keys, ${count} revocations)`);
+  await checkAccess(loaded);
+}
+
+/** Checks what the service directory holds. */
+async function checkFiles(loaded: LoadedConfiguration): Promise<void> {
+  const { auth } = loaded.configuration;
+  const hasKeys = await checkKeys(loaded);
+  if (hasKeys || existsSync(auth.access_control_file)) await checkAccess(loaded);
+  else print(`access file    --  ${auth.access_control_file} is made by the first start`);
+  await checkRevocations(loaded);
+}
+
 /** True if there are signing keys. */
 async function checkKeys(loaded: LoadedConfiguration): Promise<boolean> {
   const keys = keysDirectoryOf(loaded.serviceDirectory);
   if (!existsSync(keys)) return false;
-  const found = await keysOf(loaded).read();
+  const found = await (await keysOf(loaded)).read();
   print(`signing keys   ok  ${keys} (${found.length})`);
   return true;
 }
@@ -31,7 +50,8 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
     .values()
     .reduce((sum, own) => sum + entriesIn(own).reduce((count) => count + 1, 0), 0);
   const counts = `${snapshot.users.size} users, ${grants} grants, version ${snapshot.version}`;
-  print(`access file    ok  ${auth.access_control_file} (${counts})`);
+  const place = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
+  print(`access file    ok  ${place} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
     process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
   }
@@ -60,7 +80,7 @@ async function checkRevocations(loaded: LoadedConfiguration): Promise<void> {
     print(`revocations    --  ${file} is made by the first revocation`);
     return;
   }
-  const { count } = await revocationsOf(loaded).read();
+  const { count } = await (await revocationsOf(loaded)).read();
   print(`revocations    ok  ${file} (${count})`);
 }
 
@@ -75,17 +95,14 @@ async function checkCertificate({ configuration: { server, auth } }: LoadedConfi
 
 async function check(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  const { auth } = loaded.configuration;
   print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
   for (const { about, sentence } of exposureWarnings(loaded.configuration)) {
     const where = about.host === undefined ? "" : `server.host ${about.host}: `;
     process.stderr.write(`warning: ${where}${sentence}\n`);
   }
   await checkCertificate(loaded);
-  const hasKeys = await checkKeys(loaded);
-  if (hasKeys || existsSync(auth.access_control_file)) await checkAccess(loaded);
-  else print(`access file    --  ${auth.access_control_file} is made by the first start`);
-  await checkRevocations(loaded);
+  const isShared = loaded.configuration.store.url !== undefined;
+  await (isShared ? checkStore(loaded) : checkFiles(loaded));
   const problems = writeProblems(loaded);
   if (problems.length > 0) throw new Error(problems.join("\n"));
 }

@@ -30,7 +30,7 @@ async function withState<Result>(
 /** The apps that have access now, as the gateway would judge it. */
 async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
   const snapshot = await readAccess(loaded);
-  const revocations = await revocationsOf(loaded).read();
+  const revocations = await (await revocationsOf(loaded)).read();
   const context = { snapshot: () => snapshot, revocations };
   const live = async (store: StateStore) =>
     (await connectionsOf(store)).filter((one) => isConnected(context, one));

@@ -10,7 +10,7 @@ function moment(seconds: number | undefined): string {
 }
 
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
-  const keys = await keysOf(loadFor(options)).read();
+  const keys = await (await keysOf(loadFor(options))).read();
   const now = epochSeconds();
   // What the key itself is stays in its file.
   const shown = keys.map((key) => ({
@@ -29,14 +29,14 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
 async function rotate(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { signing_algorithm: algorithm, token_expiration: lifetime } = loaded.configuration.auth;
-  const { kid } = await rotateKey(keysOf(loaded), algorithm, lifetime);
+  const { kid } = await rotateKey(await keysOf(loaded), algorithm, lifetime);
   await noteChanges(loaded, [{ change: "key added", key: kid }]);
   print(`New tokens are signed by ${kid}; nobody is logged out.`);
 }
 
 async function revoke(kid: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  await revokeKey(keysOf(loaded), loaded.configuration.auth.signing_algorithm, kid);
+  await revokeKey(await keysOf(loaded), loaded.configuration.auth.signing_algorithm, kid);
   await noteChanges(loaded, [{ change: "key revoked", key: kid }]);
   print(`Deleted ${kid}: every token that it has signed stops working.`);
 }

@@ -15,6 +15,7 @@ import type { RevocationStore } from "../identity/revocations.ts";
 import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
+import type { StoreOperator } from "../store/open.ts";
 
 /** Whom and what a command is about, to be named in what refuses it. */
 interface About {
@@ -54,6 +55,25 @@ export async function naming<T>(about: About, work: () => T | Promise<T>): Promi
   }
 }
 
+const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
+
+/** What replicas share, read once for a command; undefined where files hold everything. */
+function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
+  if (loaded.configuration.store.url === undefined) return undefined;
+  const known = stores.get(loaded);
+  if (known !== undefined) return known;
+  const opening = import("../store/open.ts").then(async ({ openStore, operateStore }) =>
+    operateStore(await openStore(loaded.configuration)),
+  );
+  stores.set(loaded, opening);
+  return opening;
+}
+
+/** The store, if it holds users and grants. */
+function accessStoreOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
+  return loaded.configuration.store.access === "store" ? storeOf(loaded) : undefined;
+}
+
 /**
  * Changes users and grants as the operator.
  *
@@ -66,8 +86,12 @@ export function changeAccess(
   plan: Plan,
   options?: ChangeOptions,
 ): Promise<Snapshot> {
-  const { access_control_file: file } = loaded.configuration.auth;
+  const { auth, store: settings } = loaded.configuration;
+  const { access_control_file: file } = auth;
   return naming(about, async () => {
+    const store = await accessStoreOf(loaded);
+    if (store !== undefined) return store.access.change(plan, options);
+    if (settings.url !== undefined) throw new Refusal("access_file_read_only");
     let changes: readonly Change[] = [];
     const noted: Plan = (current) => {
       changes = plan(current);
@@ -104,15 +128,18 @@ export async function noteChanges(
 }
 
 /**
- * Reads the access file as the gateway would.
+ * Reads users and grants as the gateway would.
  *
  * @param options.checkRead also refuse a file that others may read; by default as configured
  * @throws AccessFileError, UnsafeFileError, or an error that says what makes the file
  */
 export async function readAccess(
-  { configuration: { auth } }: LoadedConfiguration,
-  { checkRead = auth.check_permissions } = {},
+  loaded: LoadedConfiguration,
+  { checkRead = loaded.configuration.auth.check_permissions } = {},
 ): Promise<Snapshot> {
+  const store = await accessStoreOf(loaded);
+  if (store !== undefined) return store.access.snapshot;
+  const { auth } = loaded.configuration;
   const file = auth.access_control_file;
   try {
     const bytes = await readAccessBytes(file, { checkRead });
@@ -126,14 +153,20 @@ export async function readAccess(
 }
 
 /** The revocations of the gateway. */
-export function revocationsOf({ configuration: { auth } }: LoadedConfiguration): RevocationStore {
-  return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
+export async function revocationsOf(loaded: LoadedConfiguration): Promise<RevocationStore> {
+  const { auth } = loaded.configuration;
+  return (
+    (await storeOf(loaded))?.revocations ??
+    revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions })
+  );
 }
 
 /** The signing keys of the gateway. */
-export function keysOf({
-  configuration: { auth },
-  serviceDirectory,
-}: LoadedConfiguration): KeyStore {
-  return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
+export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
+  const { configuration, serviceDirectory } = loaded;
+  const { auth } = configuration;
+  return (
+    (await storeOf(loaded))?.keys ??
+    keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions })
+  );
 }

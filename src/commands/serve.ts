@@ -3,7 +3,7 @@ import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { LiveConfiguration } from "../config/reload.ts";
 import { type Configuration, configurationSchema } from "../config/schema.ts";
-import { withoutPassword } from "../config/urls.ts";
+import { storeName, storesAccess, withoutPassword } from "../config/urls.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
 import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";
@@ -87,7 +87,8 @@ function logStart(
       version,
       serviceDirectory,
       configuration: file,
-      accessFile: configuration.auth.access_control_file,
+      store: storeName(configuration),
+      accessFile: storesAccess(configuration) ? undefined : configuration.auth.access_control_file,
       accessVersion,
       users,
       dataDirectory,
@@ -155,7 +156,21 @@ async function openConfiguration(
 /** Does what SIGHUP asks for. */
 type Refresh = () => Promise<unknown>;
 
-async function run(options: ConfigurationOptions): Promise<void> {
+/** Waits until the store answers, or the operator asks for the end. */
+async function waitForStore(
+  { configuration }: LoadedConfiguration,
+  log: Log,
+  asked: Promise<unknown>,
+): Promise<void> {
+  if (configuration.store.url === undefined) return;
+  const { openStore } = await import("../store/open.ts");
+  const ended = asked.then(() => process.exit());
+  const onWait = (reason: string) => log.warn({ reason }, "waiting for the store");
+  const opened = openStore(configuration, onWait);
+  await (await Promise.race([opened, ended])).close();
+}
+
+async function run(options: ConfigurationOptions & { wait?: true }): Promise<void> {
   const started = Promise.withResolvers<Refresh>();
   let log: Log | undefined;
   // Before all else: a signal that comes during the start waits until that is done.
@@ -174,6 +189,7 @@ async function run(options: ConfigurationOptions): Promise<void> {
   const output = await openLogStream(hasTerminal);
   log = createLog({ isTerminal: hasTerminal }, output);
   warn(loaded, log);
+  if (options.wait) await waitForStore(loaded, log, asked);
   const release = await claim(loaded);
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
@@ -197,5 +213,6 @@ export function serveCommand(): Command {
     .description("run the gateway; without a configured upstream, on an embedded database")
     .option("--host <host>", `listen on this address (default: server.host, else ${host})`)
     .option("--port <port>", `listen on this port (default: server.port, else ${port})`, readPort)
+    .option("--wait", "wait until the store answers ([store]), instead of failing")
     .action(run);
 }

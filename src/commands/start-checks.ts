@@ -45,16 +45,17 @@ interface Written {
 /** Everything that a start of this gateway makes or writes into. */
 function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const { configuration, serviceDirectory } = loaded;
-  const { auth, audit, mcp } = configuration;
+  const { auth, audit, mcp, store } = configuration;
+  const isShared = store.url !== undefined;
   const directories = [serviceDirectory];
   const keys = keysDirectoryOf(serviceDirectory);
-  if (!existsSync(keys)) directories.push(keys);
+  if (!isShared && !existsSync(keys)) directories.push(keys);
   const data = dataDirectoryOf(loaded);
   if (data !== undefined) directories.push(data);
   const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
   if (hasAuthorizationServer) directories.push(stateDirectoryOf(serviceDirectory));
   const files = audit.file === undefined ? [] : [audit.file];
-  if (!existsSync(auth.access_control_file)) {
+  if (!isShared && !existsSync(auth.access_control_file)) {
     const directory = path.dirname(auth.access_control_file);
     // A service directory that is to be made is tried for itself.
     const isMade = directory !== serviceDirectory || existsSync(directory);

@@ -61,9 +61,9 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   if (user === undefined) throw refusalOf("user_not_found", { username });
   if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
   const role = await naming({ username, database }, () => tokenRole(snapshot, username, database));
-  const keys = keysOf(loaded);
+  const keys = await keysOf(loaded);
   const ring = await loadKeyRing(keys, auth.signing_algorithm);
-  const revocations = await revocationsOf(loaded).read();
+  const revocations = await (await revocationsOf(loaded)).read();
   const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
     username,
     database,
@@ -101,7 +101,7 @@ async function revokeTokens(
   }
   const tokenId = written === undefined ? undefined : readTokenId(written);
   const loaded = loadFor(options);
-  const revocations = revocationsOf(loaded);
+  const revocations = await revocationsOf(loaded);
   if (client !== undefined) {
     await endClient(loaded, client, username);
   } else if (username !== undefined) {

@@ -88,11 +88,16 @@ interface AddOptions extends CommonOptions {
   readonly password: boolean;
 }
 
+/** True if there are no users yet, since there is no file of them. */
+function mayMakeFile({ configuration: { auth, store } }: LoadedConfiguration): boolean {
+  return store.url === undefined && !existsSync(auth.access_control_file);
+}
+
 /** Adds the user to the file, or makes the file if this is the first administrator. */
 async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boolean): Promise<void> {
   const file = loaded.configuration.auth.access_control_file;
   const grant = isAdmin ? administratorGrant : undefined;
-  if (isAdmin && !existsSync(file)) {
+  if (isAdmin && mayMakeFile(loaded)) {
     await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
     const changes = planAddUser(emptySnapshot, "operator", user, grant);
     const made = await createAccessFile(file, changes);
@@ -115,7 +120,7 @@ async function requireFree(
   username: string,
   isAdmin: boolean,
 ): Promise<Snapshot> {
-  if (isAdmin && !existsSync(loaded.configuration.auth.access_control_file)) return emptySnapshot;
+  if (isAdmin && mayMakeFile(loaded)) return emptySnapshot;
   // Who may read the file is judged where it is put in force.
   const snapshot = await readAccess(loaded, { checkRead: false });
   if (snapshot.users.has(username)) throw refusalOf("user_exists", { username });

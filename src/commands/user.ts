@@ -32,7 +32,7 @@ async function list(options: CommonOptions & { json?: true }): Promise<void> {
 
 /** Ends the tokens that a user has by now for good, also should an older access file come back. */
 function endingTokens(loaded: LoadedConfiguration, username: string) {
-  return { beforeWrite: () => revocationsOf(loaded).revokeUser(username) };
+  return { beforeWrite: async () => (await revocationsOf(loaded)).revokeUser(username) };
 }
 
 async function setPassword(

@@ -40,7 +40,8 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   const checked = withOverrides(document, file, options);
   const configuration = check(checked);
   const held = credentialSections.filter((name) => configuration[name].authorization !== undefined);
-  const hasPassword = holdsPassword(configuration.upstream.url ?? "");
+  const { upstream, store } = configuration;
+  const hasPassword = [upstream.url, store.url].some((url = "") => holdsPassword(url));
   resolvePaths(configuration, file, serviceDirectory);
   readCredentials(configuration, checked);
   return {

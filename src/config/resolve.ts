@@ -7,6 +7,7 @@ import { type Checked, problemOf } from "./issues.ts";
 import { ConfigurationError } from "./problem.ts";
 import type { configurationSchema } from "./schema.ts";
 import { serviceFiles } from "./sections/auth.ts";
+import { storeKeyFile } from "./sections/store.ts";
 import { sqliteDirectory, unixSocketPath, unixSocketUrl } from "./urls.ts";
 
 /** A checked configuration that is not frozen yet. */
@@ -17,7 +18,8 @@ export const credentialSections = ["upstream", "mcp"] as const;
 
 /**
  * Makes every path of a configuration absolute: relative ones belong to the directory of the
- * file, but the two files of `[auth]` under their bare default names to the service directory.
+ * file, but the two files of `[auth]` and the key of `[store]` under their bare default names to
+ * the service directory.
  * @param file the configuration file, absolute; undefined if there is none
  */
 export function resolvePaths(
@@ -25,12 +27,16 @@ export function resolvePaths(
   file: string | undefined,
   serviceDirectory: string,
 ): void {
-  const { server, auth, upstream, audit, mcp } = configuration;
+  const { server, auth, upstream, audit, mcp, store } = configuration;
   const base = file === undefined ? serviceDirectory : dirname(file);
   for (const key of ["access_control_file", "revocations_file"] as const) {
     const home = auth[key] === serviceFiles[key] ? serviceDirectory : base;
     auth[key] = resolve(home, auth[key]);
   }
+  store.key_file = resolve(
+    store.key_file === storeKeyFile ? serviceDirectory : base,
+    store.key_file,
+  );
   for (const section of [upstream, mcp]) {
     const { authorization_file: credential } = section;
     if (credential !== undefined) section.authorization_file = resolve(base, credential);

@@ -8,6 +8,7 @@ import { mcp } from "./sections/mcp.ts";
 import { query } from "./sections/query.ts";
 import { routes } from "./sections/routes.ts";
 import { server } from "./sections/server.ts";
+import { store } from "./sections/store.ts";
 import { upstream } from "./sections/upstream.ts";
 
 const metrics = z
@@ -46,6 +47,7 @@ export const configurationSchema = z
     metrics,
     audit,
     mcp,
+    store,
     console: consolePages,
   })
   .superRefine(

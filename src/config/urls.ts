@@ -38,6 +38,20 @@ export function withoutPassword(url: string): string {
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
+interface StoreSettings {
+  readonly store: { readonly url?: string | undefined; readonly access: "store" | "file" };
+}
+
+/** The URL of the store that replicas share, as people may see it; undefined if there is none. */
+export function storeName({ store }: StoreSettings): string | undefined {
+  return store.url === undefined ? undefined : withoutPassword(store.url);
+}
+
+/** True if users and grants are in a store. */
+export function storesAccess({ store }: StoreSettings): boolean {
+  return store.url !== undefined && store.access === "store";
+}
+
 /** True if a URL of a database holds a password. */
 export function holdsPassword(url: string): boolean {
   if (!isServerUrl(url)) return false;

@@ -44,6 +44,7 @@ export async function changeAccess(
     return changes;
   };
   const written = await gateway.access.change(planAsCaller, {
+    author: { kind: "api", name: actor.username },
     ...(endsTokensOf === undefined
       ? {}
       : { beforeWrite: () => gateway.revocations.revokeUser(endsTokensOf) }),

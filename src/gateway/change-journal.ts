@@ -31,7 +31,10 @@ export interface ChangeJournal {
   noteVersion(accessVersion: string): void;
   /** Writes the line of a change. */
   write(author: Author, changes: readonly AuditedChange[], accessVersion?: string): void;
-  /** Takes an edit of the access file for one by hand, unless a program has noted it by then. */
+  /**
+   * Writes what somebody else has changed. An edit of the access file is taken for one by hand,
+   * unless a program has noted it by then.
+   */
   onReload(event: ReloadEvent): void;
   /** Writes what is not written yet. */
   close(): Promise<void>;
@@ -87,8 +90,12 @@ export function openChangeJournal(options: JournalOptions): ChangeJournal {
     },
     write: (author, changes, version) => write(author, changes, version),
     onReload(event) {
-      if (!isFirst || event.kind === "failed") return;
+      if (!isFirst || event.kind === "failed" || event.isOwn) return;
       const { snapshot, diff } = event;
+      if (event.author !== undefined) {
+        write(event.author, describeDiff(diff), snapshot.version);
+        return;
+      }
       // By now: it may have another owner later.
       const author: Author = { kind: "file", name: ownerOf(accessFile) };
       const judge = () => {

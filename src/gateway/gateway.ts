@@ -12,6 +12,7 @@ import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
+import type { ReplicaMetrics } from "../store/replica.ts";
 import type { DatabaseRouting } from "../upstream/database-routing.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
@@ -32,6 +33,12 @@ export interface McpEndpoint {
   handle(exchange: Exchange, body: Buffer | undefined): Promise<void>;
 }
 
+/** A replica: what it shares with others has to be known well enough to decide by it. */
+export interface SharedReplica extends ReplicaMetrics {
+  /** @throws Refusal `store_unreachable` */
+  requireFresh(): void;
+}
+
 /** All that a request may need on its way: what lives as long as the gateway does. */
 export interface Gateway {
   /** The one in force: another one once the file has changed. */
@@ -45,6 +52,8 @@ export interface Gateway {
   readonly access: AccessRules;
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;
+  /** This replica among several; undefined where files hold everything. */
+  readonly replica: SharedReplica | undefined;
   readonly tokens: TokenAuthority;
   readonly login: LoginContext;
   readonly passwordRule: PasswordRule;

@@ -14,6 +14,7 @@ import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openAccess, openChanges, openIdentity } from "./open-identity.ts";
+import { openSharedStore } from "./open-store.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
 import { openGrammar } from "./query-grammar.ts";
 import { openSchema } from "./schema.ts";
@@ -82,6 +83,7 @@ async function prepareFirstStart(
     passwordRule,
     chosenPassword,
     hasTerminal,
+    isShared: configuration.store.url !== undefined,
   });
 }
 
@@ -141,10 +143,11 @@ export async function openGateway(
   if (member === undefined) await requireFreeAddresses(configuration);
   const passwordRule = await openPasswordRule(configuration);
   const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
-  const access = await openAccess(loaded, { log, audit, metrics }, member, opened);
+  const store = await openSharedStore(configuration, { log, metrics }, opened);
+  const access = await openAccess(loaded, { log, audit, metrics }, { member, store }, opened);
   const shared = openShared(loaded, options, metrics, opened);
   const changes = openChanges(loaded, { access, audit, log, member }, opened);
-  const base = { access, changes, shared, log, metrics, member };
+  const base = { access, changes, shared, store, log, metrics, member };
   const identity = await openIdentity(loaded, base, opened);
   metrics.showTokens(identity.tokens.metrics);
   const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
@@ -156,6 +159,7 @@ export async function openGateway(
     consoleUrl: knownConsoleUrl(configuration),
     transportHeaders: transportHeaders(configuration),
     access,
+    replica: store?.replica,
     ...identity,
     ...databases,
     passwordRule,

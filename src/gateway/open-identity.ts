@@ -14,6 +14,7 @@ import { type CountingTokenAuthority, createTokenAuthority } from "../identity/t
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import type { StoreReplica } from "../store/open.ts";
 import { type ChangeJournal, openChangeJournal } from "./change-journal.ts";
 import { changeNotesOf } from "./change-notes.ts";
 import { describeChanges } from "./change-records.ts";
@@ -21,22 +22,40 @@ import { knownDatabases } from "./own-engine.ts";
 import { reportReload, warnOfOddities } from "./reload-report.ts";
 import type { Membership, Shared } from "./shared.ts";
 
-/** Opens the access file, whose reloads are told of, and puts its closing on the stack. */
+/** With whom this process serves the gateway. */
+interface Fellows {
+  /** Set if other processes of this machine serve the same gateway. */
+  readonly member: Membership | undefined;
+  /** Set if replicas share what is decided by. */
+  readonly store: StoreReplica | undefined;
+}
+
+/** Opens the rules where they are held. */
+async function openRules(
+  { configuration: { auth, store: settings } }: LoadedConfiguration,
+  { member, store }: Fellows,
+): Promise<AccessRules> {
+  if (store !== undefined && settings.access === "store") return store.access;
+  return openAccessFile(auth.access_control_file, {
+    checkRead: auth.check_permissions,
+    // Of several replicas each would change its own: the file is changed where it comes from.
+    isReadOnly: store !== undefined,
+    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("access") }),
+  });
+}
+
+/** Opens the access rules, whose reloads are told of, and puts their closing on the stack. */
 export async function openAccess(
   loaded: LoadedConfiguration,
   observers: { log: Log; audit: Audit; metrics: Metrics },
-  member: Membership | undefined,
+  fellows: Fellows,
   opened: AsyncDisposableStack,
 ): Promise<AccessRules> {
-  const { auth } = loaded.configuration;
   const records = { ...observers, databases: () => knownDatabases(loaded) };
-  const access = await openAccessFile(auth.access_control_file, {
-    checkRead: auth.check_permissions,
-    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("access") }),
-  });
+  const access = await openRules(loaded, fellows);
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());
-  records.metrics.reloaded(access.snapshot.version);
+  records.metrics.reloaded(access.version);
   await warnOfOddities(records, access.snapshot);
   return access;
 }
@@ -97,30 +116,28 @@ function reasonOf(error: unknown): string {
 }
 
 /** What identity rests on. */
-export interface IdentityBase {
+export interface IdentityBase extends Fellows {
   readonly access: AccessRules;
   readonly changes: ChangeJournal;
   readonly shared: Shared;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Set if other processes serve the same gateway. */
-  readonly member: Membership | undefined;
 }
 
-/** Opens keys and revocations, and puts their closing on the stack. */
-export async function openIdentity(
-  { configuration, serviceDirectory }: LoadedConfiguration,
-  { access, changes, shared, log, metrics, member }: IdentityBase,
-  opened: AsyncDisposableStack,
-): Promise<Identity> {
-  const { auth } = configuration;
-  const checkRead = { checkRead: auth.check_permissions };
-  const directory = keysDirectoryOf(serviceDirectory);
-  const keys = await openLiveKeyRing(keyFilesIn(directory, checkRead), {
+/** Opens the keys of login tokens. */
+async function openKeys(
+  { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
+  { store, member, log, metrics }: IdentityBase,
+): Promise<LiveKeyRing> {
+  const files = () =>
+    keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
+  const held = store?.keys ?? files();
+  const keys = await openLiveKeyRing(held, {
     algorithm: auth.signing_algorithm,
     // A process that is started in the place of another must not sign by keys of its own.
     mayMake: member?.isFirst ?? true,
-    onReplaced: () => log.warn({ directory }, "no signing keys: made anew, earlier tokens end"),
+    onReplaced: () =>
+      log.warn({ place: held.place }, "no signing keys: made anew, earlier tokens end"),
     onReload() {
       metrics.keysReloaded(true);
       log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");
@@ -132,9 +149,16 @@ export async function openIdentity(
     },
   });
   metrics.keysReloaded(true);
-  opened.defer(() => keys.close());
-  const revocations = await openRevocations(auth.revocations_file, {
-    ...checkRead,
+  return keys;
+}
+
+/** Opens the file of revocations. */
+function openRevokedTokens(
+  { configuration: { auth } }: LoadedConfiguration,
+  { member, log }: IdentityBase,
+): Promise<LiveRevocations> {
+  return openRevocations(auth.revocations_file, {
+    checkRead: auth.check_permissions,
     ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("revocations") }),
     onFailure: (error) =>
       log.error(
@@ -147,13 +171,29 @@ export async function openIdentity(
         "the revocations file lacks what is in force: it stays so and is written back",
       ),
   });
+}
+
+/** Opens keys and revocations, and puts their closing on the stack. */
+export async function openIdentity(
+  loaded: LoadedConfiguration,
+  base: IdentityBase,
+  opened: AsyncDisposableStack,
+): Promise<Identity> {
+  const { configuration } = loaded;
+  const { auth } = configuration;
+  const { access, changes, shared, store, log, member } = base;
+  const keys = await openKeys(loaded, base);
+  opened.defer(() => keys.close());
+  const revocations = store?.revocations ?? (await openRevokedTokens(loaded, base));
   opened.defer(() => revocations.close());
-  const stop = makeHandEditsLast(access, revocations, {
-    turn: member?.number,
-    onFailure: (user, error) =>
-      log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good"),
-  });
-  opened.defer(stop);
+  if (store === undefined || configuration.store.access === "file") {
+    const stop = makeHandEditsLast(access, revocations, {
+      turn: member?.number,
+      onFailure: (user, error) =>
+        log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good"),
+    });
+    opened.defer(stop);
+  }
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
   const costs = configuredCosts(configuration);
   const login: LoginContext = {

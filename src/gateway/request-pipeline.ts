@@ -34,7 +34,12 @@ function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void>
   }
 }
 
+/** What also a replica answers that may decide nothing. */
+const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
+
 function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> | void {
+  const { replica } = gateway;
+  if (replica !== undefined && !alwaysAnswered.has(exchange.path)) replica.requireFresh();
   const endpoint = findEndpoint(gateway, router, exchange);
   if (endpoint === undefined) return;
   requireLocal(gateway, exchange);

@@ -104,7 +104,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     rows: verdict.counts?.rows,
     author: changes && username !== undefined ? { kind: "api", name: username } : undefined,
     changes,
-    accessVersion: gateway.access.snapshot.version,
+    accessVersion: gateway.access.version,
     status,
     ms: Math.round(seconds * 1e6) / 1e3,
     bytes,
@@ -136,7 +136,7 @@ export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
     requestId,
     address: addressOf(socket),
     reason,
-    accessVersion: gateway.access.snapshot.version,
+    accessVersion: gateway.access.version,
     status,
     bytes,
   });

@@ -27,6 +27,8 @@ export interface FirstStart {
   readonly chosenPassword: string | undefined;
   /** True if there is a terminal on which a made-up password can be shown once. */
   readonly hasTerminal: boolean;
+  /** True if a store holds keys and users, or the access file is a source that is never written. */
+  readonly isShared: boolean;
 }
 
 /** How the first administrator's password can be learnt. */
@@ -100,6 +102,7 @@ export async function prepareServiceDirectory(
   start: FirstStart,
 ): Promise<FirstPassword | undefined> {
   await makeServiceDirectory(start.serviceDirectory);
+  if (start.isShared) return undefined;
   if (existsSync(start.accessFile)) return leftPassword(start);
   if (existsSync(start.keysDirectory)) {
     throw new StartError(

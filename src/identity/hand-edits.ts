@@ -53,7 +53,7 @@ export function makeHandEditsLast(
     const now = access.snapshot.users.get(username);
     const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
     // Whoever has revoked since then has ended the same tokens.
-    if (isUndone || revocations.earliestIssue(username) > earliest) return;
+    if (isUndone || (revocations.users.get(username) ?? 0) > earliest) return;
     revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
   }
 

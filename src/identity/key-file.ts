@@ -111,6 +111,6 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
         for (const change of changes) await apply(directory, change);
       });
     },
-    watch: (onChange) => watchFile(directory, onChange),
+    watch: (onChange) => watchFile(directory, () => void onChange()),
   };
 }

@@ -138,6 +138,7 @@ export async function openLiveKeyRing(
 
   const watch = store.watch(() => {
     reloading = reloading.then(reload);
+    return reloading;
   });
   return {
     get ring() {

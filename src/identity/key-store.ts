@@ -94,5 +94,5 @@ export interface KeyStore {
   /** Makes the changes that `plan` says, in their order. @throws Refusal from `plan` */
   change(plan: KeyPlan): Promise<void>;
   /** Calls `onChange` whenever the keys may have changed, until it is closed. */
-  watch(onChange: () => void): { close(): Promise<void> };
+  watch(onChange: () => Promise<void>): { close(): Promise<void> };
 }

@@ -16,7 +16,8 @@ const seconds = z.int().nonnegative();
 const username = z.string().refine((name) => isUsername(name) || isExternalUsername(name));
 const tokenShape = z.strictObject({ jti: z.string().min(1).max(128), until: seconds });
 const userShape = z.strictObject({ user: username, before: seconds });
-const lineShape = z.union([tokenShape, userShape]);
+/** A revocation as it is held. */
+export const lineShape = z.union([tokenShape, userShape]);
 
 /** The revocations file cannot be used. */
 export class RevocationFileError extends Error {
@@ -88,7 +89,7 @@ export async function readRevocations(
 }
 
 /** When every token that the revocation is about has expired by itself, in epoch seconds. */
-function endOf(revocation: Revocation): number {
+export function endOf(revocation: Revocation): number {
   return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
 }
 

@@ -62,6 +62,11 @@ export class RevocationIndex implements Revocations {
   readonly users = new Map<string, number>();
   readonly #tokens = new Set<string>();
 
+  /** How many tokens and users have one. */
+  get size(): number {
+    return this.#tokens.size + this.users.size;
+  }
+
   add(revocation: Revocation): void {
     if ("jti" in revocation) this.#tokens.add(revocation.jti);
     else {
@@ -89,7 +94,13 @@ export function* indexSteps(revocations: readonly Revocation[]): Steps<Revocatio
 /**
  * A revocation of every token that `user` has by now, those of this very second, and those issued
  * after an earlier revocation, among them.
+ *
+ * @param now epoch seconds
  */
-export function revocationOfUser(known: Revocations, user: string): Revocation {
-  return { user, before: Math.max(epochSeconds(), known.earliestIssue(user)) + 1 };
+export function revocationOfUser(
+  known: Revocations,
+  user: string,
+  now: number = epochSeconds(),
+): Revocation {
+  return { user, before: Math.max(now, known.earliestIssue(user)) + 1 };
 }

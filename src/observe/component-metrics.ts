@@ -182,3 +182,37 @@ export function registerTokens(register: Registry, metrics: TokenMetrics): void 
     }
   });
 }
+
+/** What a replica tells of the store that it shares with others. */
+export interface StoreMetrics {
+  /** Milliseconds since the last good poll was sent. */
+  readonly leaseAge: number;
+  readonly appliedVersion: number;
+  /** Versions that the store was ahead at the last poll. */
+  readonly lag: number;
+  /** True if the last poll was a good one. */
+  readonly isReached: boolean;
+}
+
+/** Shows how well a replica knows what it shares; of several processes the worst counts. */
+export function registerStore(register: Registry, metrics: StoreMetrics): void {
+  const show = (name: string, help: string, aggregator: "min" | "max", value: () => number) =>
+    new Gauge({
+      name: `gatehouse_store_${name}`,
+      help,
+      aggregator,
+      registers: [register],
+      collect() {
+        this.set(value());
+      },
+    });
+  const age =
+    "Seconds since the replica sent its last good poll; it decides nothing past store.max_staleness";
+  show("lease_age_seconds", age, "max", () => metrics.leaseAge / 1000);
+  const applied = "Version of the store that the replica has applied";
+  show("applied_version", applied, "min", () => metrics.appliedVersion);
+  const lag = "Versions that the store was ahead of the replica at its last poll";
+  show("lag_versions", lag, "max", () => metrics.lag);
+  const reached = "1 if the last poll of the store was a good one, else 0";
+  show("reached", reached, "min", () => Number(metrics.isReached));
+}

@@ -7,9 +7,11 @@ import {
   leastGauge,
   registerCertificate,
   registerHashing,
+  registerStore,
   registerTargets,
   registerTokens,
   registerUpstream,
+  type StoreMetrics,
   type TargetMetrics,
   type TokenMetrics,
   type UpstreamMetrics,
@@ -40,6 +42,8 @@ export interface Metrics {
   showTargets(targets: readonly TargetMetrics[]): void;
   showHashing(metrics: HashMetrics): void;
   showTokens(metrics: TokenMetrics): void;
+  /** Shows how well this replica knows what it shares with others. */
+  showStore(metrics: StoreMetrics): void;
   /** Serves the metrics on `host:port`. */
   listen(address: string): Promise<Server>;
   /** The metrics as they are now, to be added to those of other processes. */
@@ -121,6 +125,7 @@ export function createMetrics(): Metrics {
     showTargets: (targets) => registerTargets(registry, targets),
     showHashing: (metrics) => registerHashing(registry, metrics),
     showTokens: (metrics) => registerTokens(registry, metrics),
+    showStore: (metrics) => registerStore(registry, metrics),
     listen: (address) => serveMetrics(address, () => registry.metrics()),
     values: () => registry.getMetricsAsJSON(),
   };

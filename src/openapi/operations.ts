@@ -24,7 +24,12 @@ export interface Operation {
 }
 
 const administrationRefusals = ["no_grant", "role_insufficient", "token_database"] as const;
-const change = [...administrationRefusals, "access_file_read_only", "access_file_invalid"] as const;
+const storeRefusals = ["store_uncertain", "store_form_unknown"] as const;
+const change = [
+  ...administrationRefusals,
+  ...(["access_file_read_only", "access_file_invalid"] as const),
+  ...storeRefusals,
+];
 const lastOnes = ["last_owner", "last_administrator"] as const;
 const upstream = [
   ...(["upstream_unreachable", "upstream_broken"] as const),
@@ -86,7 +91,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   "POST /logout": {
     summary: "The token that is shown stops working.",
     answer: ref("Success"),
-    refusals: ["revocation_failed"],
+    refusals: ["revocation_failed", ...storeRefusals],
   },
   "POST /query": {
     summary: "One operation, or a Batch; the answer is the database's.",

@@ -48,6 +48,8 @@ function refusalsOf(operation: Operation, endpoint: Endpoint): Iterable<string> 
   if (isForeign) return endpoint.authentication === "mcp" ? withToken : [];
   return new Set<string>([
     ...everywhere,
+    // A replica that may decide nothing still says that it lives.
+    ...(operation === operations["GET /healthz"] ? [] : ["store_unreachable"]),
     ...authenticationRefusals(endpoint),
     ...(endpoint.bodyLimit === undefined ? [] : withBody),
     ...bodyRefusals(operation),

@@ -53,6 +53,10 @@ export const readiness = {
   keys: freshness,
   access_version: text,
   version: text,
+  "store?": { enum: ["reached", "unreachable"], description: "Only with `[store]`." },
+  "store_version?": { type: "integer", description: "The version that is applied here." },
+  "store_lag?": { type: "integer", description: "Versions that the store was ahead." },
+  "lease_age?": { type: "number", description: "Seconds since the last good poll was sent." },
 };
 
 /** The fields of every refusal. */

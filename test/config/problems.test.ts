@@ -6,10 +6,11 @@ import { others } from "./broken/others.ts";
 import { query } from "./broken/query.ts";
 import { routes } from "./broken/routes.ts";
 import { server } from "./broken/server.ts";
+import { store } from "./broken/store.ts";
 import { upstream } from "./broken/upstream.ts";
 import { load, problemsOf } from "./support.ts";
 
-const broken = { server, auth, upstream, query, routes, mcp, others };
+const broken = { server, auth, upstream, query, routes, mcp, store, others };
 
 for (const [name, files] of Object.entries(broken)) {
   t.test(`${name}: a broken file is refused with place, what was found, what is allowed`, (t) => {

@@ -103,13 +103,18 @@ export class TestGateway {
   }
 }
 
-/** Starts a gateway on a free port; it ends with the test. */
-export async function startGateway(t: Test, options: RunOptions = {}): Promise<TestGateway> {
-  const home = options.home ?? temporaryHome(t);
+/** Writes the configuration of a service directory. */
+export function writeConfiguration(home: string, options: RunOptions): void {
   const upstream =
     options.upstream === undefined ? "" : `[upstream]\nurl = "${options.upstream}"\n`;
   const auth = `[auth]\n${cheapCosts}\n${options.auth ?? ""}\n`;
   writeFileSync(path.join(home, "gateway.toml"), `${auth}${upstream}${options.config ?? ""}`);
+}
+
+/** Starts a gateway on a free port; it ends with the test. */
+export async function startGateway(t: Test, options: RunOptions = {}): Promise<TestGateway> {
+  const home = options.home ?? temporaryHome(t);
+  writeConfiguration(home, options);
   const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD, ...options.env };
   const service = new Service(
     home,

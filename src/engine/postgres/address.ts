@@ -24,12 +24,13 @@ export interface ServerAddress {
  * environment, as with every client of PostgreSQL: `PGHOST`, `PGPORT`, `PGUSER`, `PGDATABASE`,
  * `PGSSLMODE`, `PGPASSWORD`, and the password also from `~/.pgpass`.
  *
+ * @param what names the URL in messages
  * @throws Error that does not repeat the URL, which may hold the password
  */
-export function parseAddress(url: string): ServerAddress {
-  const { host, port, user, database, password, ssl } = readUrl(url);
+export function parseAddress(url: string, what = "The engine's URL"): ServerAddress {
+  const { host, port, user, database, password, ssl } = readUrl(url, what);
   if (user === undefined || database === undefined) {
-    throw new Error("The engine's URL names no user: postgres://user@host:port/database.");
+    throw new Error(`${what} names no user: postgres://user@host:port/database.`);
   }
   const login = { host, port, user };
   return {
@@ -41,14 +42,12 @@ export function parseAddress(url: string): ServerAddress {
 }
 
 /** The driver reads the URL, and never connects. */
-function readUrl(url: string): Client {
+function readUrl(url: string, what: string): Client {
   try {
     new URL(url);
     return new Client({ connectionString: url });
   } catch {
-    throw new Error(
-      "The engine's URL cannot be read: it is written postgres://user@host:port/database.",
-    );
+    throw new Error(`${what} cannot be read: it is written postgres://user@host:port/database.`);
   }
 }
 

@@ -1,11 +1,11 @@
 import type { IncomingMessage } from "node:http";
 import { mcpScopes } from "../../oauth/server/protocol.ts";
 import { version } from "../../product.ts";
-import { refusals } from "../../refusal.ts";
+import { type RefusalCode, refusals } from "../../refusal.ts";
 import { commonHeaders, sendJson, sendSuccess } from "../answer.ts";
 import { resourceOf } from "../authentication.ts";
 import type { Exchange } from "../exchange.ts";
-import type { Gateway } from "../gateway.ts";
+import type { Gateway, SharedReplica } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
 
 /** `GET /healthz`: the process lives. */
@@ -16,9 +16,18 @@ export const healthz: Endpoint = {
 };
 
 /** What makes a 503 an error like every other. */
-function notReady({ requestId }: Exchange) {
-  const code = "upstream_unreachable";
+function notReady({ requestId }: Exchange, code: RefusalCode) {
   return { status: "error", message: refusals[code][1], code, request_id: requestId };
+}
+
+/** What is told of the store that replicas share. */
+function storeState({ isReached, appliedVersion, lag, leaseAge }: SharedReplica) {
+  return {
+    store: isReached ? "reached" : "unreachable",
+    store_version: appliedVersion,
+    store_lag: lag,
+    lease_age: Math.round(leaseAge) / 1000,
+  };
 }
 
 /** `GET /readyz`: queries can be served, and by which state of the access file. */
@@ -26,14 +35,18 @@ export const readyz: Endpoint = {
   authentication: "public",
   isQuiet: true,
   async handle(gateway, exchange) {
+    const { replica } = gateway;
     const isUp = await gateway.routing.isUp();
-    sendJson(exchange, isUp ? 200 : 503, {
-      ...(isUp ? { status: "success" } : notReady(exchange)),
+    const problem =
+      replica?.isFresh === false ? "store_unreachable" : isUp ? undefined : "upstream_unreachable";
+    sendJson(exchange, problem === undefined ? 200 : 503, {
+      ...(problem === undefined ? { status: "success" } : notReady(exchange, problem)),
       upstream: isUp ? "up" : "down",
+      ...(replica === undefined ? {} : storeState(replica)),
       access_file: gateway.access.stale ? "stale" : "fresh",
       revocations: gateway.revocations.stale ? "stale" : "fresh",
       keys: gateway.keys.stale ? "stale" : "fresh",
-      access_version: gateway.access.snapshot.version,
+      access_version: gateway.access.version,
       version,
     });
   },

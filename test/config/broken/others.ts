@@ -43,7 +43,7 @@ export const others: Broken[] = [
   {
     text: "\n[sever]\nport = 8080\n",
     problem:
-      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, console (did you mean server?)",
+      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console (did you mean server?)",
   },
   {
     text: '[mcp]\n"odd\\u001b key" = 1\n',
@@ -70,7 +70,7 @@ export const others: Broken[] = [
   {
     text: "constructor = 1\n",
     problem:
-      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, console",
+      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console",
   },
   {
     text: '[[upstream]]\nauthorization = "Bearer hunter2"\n',

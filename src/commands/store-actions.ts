@@ -1,0 +1,153 @@
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import path from "node:path";
+import { administratorGrant, planAddUser } from "../access/administration.ts";
+import { isUsername } from "../access/identifiers.ts";
+import { readAccessBytes, readAgain } from "../access/parse.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { storeName } from "../config/urls.ts";
+import { replaceFile } from "../files/atomic.ts";
+import { configuredCosts } from "../identity/hash.ts";
+import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
+import { hashPassword, openPasswordRule } from "../identity/password.ts";
+import { readRevocations } from "../identity/revocation-lines.ts";
+import { Refusal } from "../refusal.ts";
+import { replaceAccess } from "../store/access-store.ts";
+import { initializeStore } from "../store/initialize.ts";
+import { rekey as rekeyStore } from "../store/key-table.ts";
+import { openStore, operateStore, type Store, type StoreOperator } from "../store/open.ts";
+import { readStatus } from "../store/status.ts";
+import { renderAccess, replacementBy } from "../store/transfer.ts";
+import { type CommonOptions, loadFor } from "./options.ts";
+import { print, printJson, printList } from "./output.ts";
+
+const ADMINISTRATOR = "admin";
+const PASSWORD_BYTES = 15;
+
+/** Opens the store for one piece of work. */
+async function withStore<Result>(
+  { configuration }: LoadedConfiguration,
+  work: (store: Store) => Promise<Result>,
+): Promise<Result> {
+  const store = await openStore(configuration);
+  try {
+    return await work(store);
+  } finally {
+    await store.close();
+  }
+}
+
+/** Makes the first administrator, with a password that the operator chose or is told. */
+async function addAdministrator(
+  { configuration, serviceDirectory }: LoadedConfiguration,
+  { access }: StoreOperator,
+  username: string,
+): Promise<void> {
+  const chosen = process.env.GATEHOUSE_ADMIN_PASSWORD || undefined;
+  const password = chosen ?? randomBytes(PASSWORD_BYTES).toString("base64url");
+  (await openPasswordRule(configuration))(password);
+  const file = path.join(serviceDirectory, "initial_admin_password");
+  const isKept = chosen === undefined && !process.stdout.isTTY;
+  // Kept first: an administrator without a known password would lock everybody out.
+  if (isKept) await replaceFile(file, `${password}\n`);
+  const passwordHash = await hashPassword(password, configuredCosts(configuration));
+  const user = { username, email: undefined, passwordHash, disabled: false, tokensValidAfter: 0 };
+  await access.change((current) => planAddUser(current, "operator", user, administratorGrant));
+  print(`Added ${username}, an administrator.`);
+  if (isKept) print(`Its password is in ${file}: log in, change it and delete the file.`);
+  else if (chosen === undefined) print(`Its password, shown only now, is ${password}`);
+}
+
+/** `gatehouse store init`. */
+export async function init(options: CommonOptions & { admin?: string }): Promise<void> {
+  const loaded = loadFor(options);
+  const { configuration } = loaded;
+  const { admin = ADMINISTRATOR } = options;
+  if (!isUsername(admin)) throw new Refusal("invalid_username");
+  const { migrations, hasMadeKeyFile, operator } = await initializeStore(configuration);
+  const name = storeName(configuration);
+  print(migrations > 0 ? `Made the tables of ${name}.` : `The tables of ${name} are up to date.`);
+  const { key_file: keyFile, access } = configuration.store;
+  if (hasMadeKeyFile) print(`Made ${keyFile}: copy it to every other replica, mode 0600.`);
+  if (access === "file" || operator.access.snapshot.users.size > 0) return;
+  await addAdministrator(loaded, operator, admin);
+}
+
+/** `gatehouse store status`. */
+export async function status(options: CommonOptions & { json?: true }): Promise<void> {
+  const loaded = loadFor(options);
+  const found = await withStore(loaded, ({ database }) => readStatus(database));
+  if (options.json) {
+    printJson(found);
+    return;
+  }
+  const { version, accessVersion, form, readableForm, migrations, knownMigrations } = found;
+  print(`store       ${storeName(loaded.configuration)}`);
+  print(`version     ${version}; users and grants as of ${accessVersion}`);
+  print(`form        ${form}; this version reads up to ${readableForm}`);
+  print(`migrations  ${migrations} of ${knownMigrations}`);
+  const head = ["REPLICA", "SINCE", "APPLIED", "LAG", "LEASE"];
+  printList(found.replicas, {}, head, ({ name, since, applied, rest }) => [
+    ...[name, since.toISOString(), String(applied), String(version - applied)],
+    rest > 0 ? `${rest.toFixed(1)} s` : "run out",
+  ]);
+}
+
+/** Takes over what the service directory of one host holds besides users and grants. */
+async function importOthers(
+  { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
+  { keys, revocations }: StoreOperator,
+): Promise<void> {
+  const checkRead = { checkRead: auth.check_permissions };
+  const revoked = await readRevocations(auth.revocations_file, checkRead);
+  for (const revocation of revoked) {
+    if ("user" in revocation) await revocations.revokeUser(revocation.user, revocation.before);
+    else {
+      const { jti: tokenId, until: expiresAt } = revocation;
+      await revocations.revokeToken({ tokenId, expiresAt });
+    }
+  }
+  const directory = keysDirectoryOf(serviceDirectory);
+  const held = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
+  await keys.change(async (known) => {
+    const names = new Set(known.map(({ kid }) => kid));
+    return held.filter(({ kid }) => !names.has(kid)).map((key) => ({ kind: "put", key }));
+  });
+  print(`Imported ${revoked.length} revocations and ${held.length} signing keys.`);
+}
+
+/** `gatehouse store import`. */
+export async function importFile(
+  file: string,
+  options: CommonOptions & { force?: true },
+): Promise<void> {
+  const loaded = loadFor(options);
+  const { check_permissions: checkRead } = loaded.configuration.auth;
+  const { records } = await readAgain(await readAccessBytes(file, { checkRead }), file, undefined);
+  await withStore(loaded, async (store) => {
+    const operator = await operateStore(store);
+    const { users, grants } = await replaceAccess(
+      operator,
+      (current) => replacementBy(current, records),
+      { force: options.force ?? false },
+    );
+    print(`The store holds ${users.size} users, and entries of ${grants.size} names, as ${file}.`);
+    await importOthers(loaded, operator);
+  });
+}
+
+/** `gatehouse store export`. */
+export async function exportAll(options: CommonOptions): Promise<void> {
+  await withStore(loadFor(options), async (store) => {
+    const { access } = await operateStore(store);
+    process.stdout.write(renderAccess(access.snapshot));
+  });
+}
+
+/** `gatehouse store rekey`. */
+export async function rekey(options: CommonOptions): Promise<void> {
+  await withStore(loadFor(options), async ({ database, secrets }) => {
+    const count = await rekeyStore(database, secrets);
+    print(`Encrypted ${count} signing keys by the first line of the key file.`);
+  });
+}

@@ -1,0 +1,116 @@
+import type { AccessRules, Author, ChangeOptions, ReloadEvent } from "../access/access-rules.ts";
+import { requireRemainingOwners } from "../access/administration.ts";
+import { isGone, type Replacement, replacementOf, replaceRecords } from "../access/replacement.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
+import type { Query } from "./database.ts";
+import { writeExact } from "./exact-json.ts";
+import { writtenBoundary, writtenRecords } from "./records.ts";
+import type { Replica } from "./replica.ts";
+import type { SharedState } from "./state.ts";
+import type { StoreWriter } from "./writer.ts";
+
+/** Judges users, grants and boundaries as they are, and says what comes in their place. */
+export type ReplacementPlan = (current: Snapshot) => Replacement;
+
+/** Writes the current records, from which a replica starts without reading the whole log. */
+async function writeRecords(
+  query: Query,
+  { users, boundaries }: Replacement,
+  version: number,
+): Promise<void> {
+  const [gone, kept] = [[] as string[], [] as string[]];
+  const names: string[] = [];
+  for (const [name, records] of users) {
+    if (isGone(records)) gone.push(name);
+    else {
+      names.push(name);
+      kept.push(writeExact(writtenRecords(records)));
+    }
+  }
+  await query("delete from gatehouse.users where username = any($1)", [gone]);
+  await query(
+    `insert into gatehouse.users (username, version, record)
+      select name, $1, record::json from unnest($2::text[], $3::text[]) as given (name, record)
+      on conflict (username) do update set version = excluded.version, record = excluded.record`,
+    [version, names, kept],
+  );
+  if (boundaries === undefined) return;
+  const written = writeExact(boundaries.map(writtenBoundary));
+  await query("update gatehouse.boundaries set version = $1, records = $2", [version, written]);
+}
+
+function isNothing({ users, boundaries }: Replacement): boolean {
+  return users.size === 0 && boundaries === undefined;
+}
+
+/**
+ * Replaces records by what `plan` says of them, as they are when nobody else changes them.
+ *
+ * @returns the state as it was written
+ * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
+ *   `store_unreachable` or `store_uncertain`; RecordsError if the records contradict each other
+ */
+export async function replaceAccess(
+  { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,
+  plan: ReplacementPlan,
+  { force = false, beforeWrite, author: named }: ChangeOptions = {},
+): Promise<Snapshot> {
+  let written = state.snapshot;
+  await writer.append(async (turn) => {
+    const before = state.snapshot;
+    written = before;
+    const replacement = plan(before);
+    if (isNothing(replacement)) return;
+    await beforeWrite?.();
+    const { version } = turn;
+    const next = await runCooperatively(replaceRecords(state.access, replacement, String(version)));
+    if (!force) await runCooperatively(requireRemainingOwners(before, next.snapshot));
+    await writeRecords(turn.query, replacement, version);
+    await turn.append({ change: { kind: "access", replacement } });
+    written = next.snapshot;
+  }, named ?? author);
+  return written;
+}
+
+/** What changes of a replica need. */
+export interface StoreAccess {
+  readonly state: SharedState;
+  readonly writer: StoreWriter;
+  /** Undefined for a command, which decides nothing and judges by what it has just read. */
+  readonly replica: Replica | undefined;
+  /** Who is behind a change for which nobody else is named. */
+  readonly author: Author;
+}
+
+/** Users, grants and boundaries of the store, as they are in force at every replica. */
+export function openAccessStore(store: StoreAccess): AccessRules {
+  const { state, replica } = store;
+  const listeners: ((event: ReloadEvent) => void)[] = [];
+  state.listeners.push({
+    accessChanged(change) {
+      for (const listener of listeners) listener({ kind: "loaded", ...change });
+    },
+  });
+
+  return {
+    get snapshot() {
+      replica?.requireFresh();
+      return state.snapshot;
+    },
+    get version() {
+      return state.snapshot.version;
+    },
+    stale: false,
+    subscribe: (listener) => listeners.push(listener),
+    async reload() {
+      await replica?.poll();
+    },
+    async change(plan, options) {
+      replica?.requireReached();
+      const replace = (current: Snapshot) => replacementOf(current, plan(current));
+      return replaceAccess(store, replace, options);
+    },
+    async close() {},
+  };
+}

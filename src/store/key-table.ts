@@ -1,0 +1,103 @@
+import {
+  canSign,
+  type KeyChange,
+  type KeyStore,
+  type StoredKey,
+  storedKeyShape,
+} from "../identity/key-store.ts";
+import type { StoreAccess } from "./access-store.ts";
+import type { Database, Query, Row } from "./database.ts";
+import type { Secrets } from "./secrets.ts";
+import { StoreKeyError } from "./secrets.ts";
+
+/** What is named when a key is encrypted: a row that is put in another's place does not open. */
+function placeOf(ring: string, kid: unknown): string {
+  return `the signing key ${kid} of ${ring}`;
+}
+
+async function open(row: Row, ring: string, secrets: Secrets): Promise<StoredKey> {
+  const place = placeOf(ring, row.kid);
+  const text = secrets.decrypt(String(row.sealed), place);
+  const key = storedKeyShape.safeParse(JSON.parse(text)).data;
+  if (key?.kid === row.kid && key !== undefined && (await canSign(key))) return key;
+  throw new StoreKeyError(`${place} is no private key`);
+}
+
+async function readKeys(query: Query, ring: string, secrets: Secrets): Promise<StoredKey[]> {
+  const sql =
+    "select kid, sealed from gatehouse.keys where ring = $1 order by created desc, kid desc";
+  const rows = await query(sql, [ring]);
+  return Promise.all(rows.map((row) => open(row, ring, secrets)));
+}
+
+async function put(query: Query, ring: string, key: StoredKey, secrets: Secrets): Promise<void> {
+  const sealed = secrets.encrypt(JSON.stringify(key), placeOf(ring, key.kid));
+  await query(
+    `insert into gatehouse.keys (ring, kid, created, sealed) values ($1, $2, $3, $4)
+      on conflict (ring, kid) do update set sealed = excluded.sealed`,
+    [ring, key.kid, key.created, sealed],
+  );
+}
+
+async function apply(query: Query, ring: string, change: KeyChange, secrets: Secrets) {
+  if (change.kind === "put") return put(query, ring, change.key, secrets);
+  await query("delete from gatehouse.keys where ring = $1 and kid = $2", [ring, change.kid]);
+}
+
+/** The signing keys of one ring in the store, private keys encrypted. */
+export function keysInStore(
+  store: StoreAccess,
+  { query }: Database,
+  secrets: Secrets,
+  ring: string,
+): KeyStore {
+  const { state, writer, replica, author } = store;
+  return {
+    place: `the store (${ring} keys)`,
+    read: () => readKeys(query, ring, secrets),
+    async names() {
+      const rows = await query("select kid from gatehouse.keys where ring = $1", [ring]);
+      return rows.map(({ kid }) => String(kid));
+    },
+    async hadKeys() {
+      const sql = `select 1 from gatehouse.log where kind = 'keys' and data->>'ring' = $1 limit 1`;
+      return (await query(sql, [ring])).length > 0;
+    },
+    async change(plan) {
+      replica?.requireReached();
+      await writer.append(async (turn) => {
+        const changes = await plan(await readKeys(turn.query, ring, secrets));
+        for (const change of changes) await apply(turn.query, ring, change, secrets);
+        if (changes.length > 0) await turn.append({ change: { kind: "keys", ring } });
+      }, author);
+    },
+    watch(onChange) {
+      const listener = {
+        keysChanged: async (changed: string) => {
+          if (changed === ring) await onChange();
+        },
+      };
+      state.listeners.push(listener);
+      return {
+        async close() {
+          state.listeners.splice(state.listeners.indexOf(listener), 1);
+        },
+      };
+    },
+  };
+}
+
+/** Encrypts all keys anew, by the first line of the key file. @returns how many there are */
+export function rekey(database: Database, secrets: Secrets): Promise<number> {
+  return database.transaction(async (query) => {
+    await query("select from gatehouse.head for update");
+    const rows = await query("select ring, kid, sealed from gatehouse.keys");
+    for (const { ring, kid, sealed } of rows) {
+      const place = placeOf(String(ring), kid);
+      const anew = secrets.encrypt(secrets.decrypt(String(sealed), place), place);
+      const sql = "update gatehouse.keys set sealed = $3 where ring = $1 and kid = $2";
+      await query(sql, [ring, kid, anew]);
+    }
+    return rows.length;
+  });
+}

@@ -1,0 +1,96 @@
+/** The append-only log of what was changed: each version is one change, and there are no gaps. */
+import * as z from "zod";
+import type { Author } from "../access/access-rules.ts";
+import type { Replacement } from "../access/replacement.ts";
+import { lineShape } from "../identity/revocation-lines.ts";
+import type { Revocation } from "../identity/revocations.ts";
+import type { Query } from "./database.ts";
+import { parseBoundaries, parseUsers, writtenBoundary, writtenRecords } from "./records.ts";
+
+/** What a version has changed. */
+export type StoredChange =
+  | { readonly kind: "access"; readonly replacement: Replacement }
+  | { readonly kind: "revocation"; readonly revocation: Revocation }
+  /** The keys of a ring are others: they lie in a table of their own, so that none stays here. */
+  | { readonly kind: "keys"; readonly ring: string };
+
+/** One version of what is shared. */
+export interface LogEntry {
+  readonly version: number;
+  /** Tells two changes apart that bear one version, of which a failover has lost one. */
+  readonly id: string;
+  readonly at: Date;
+  readonly author: Author;
+  readonly change: StoredChange;
+}
+
+const authorShape = z.object({ kind: z.enum(["api", "cli", "store"]), name: z.string() });
+const ringShape = z.object({ ring: z.string() });
+
+/** A change as it lies in the log. */
+export function writtenChange(change: StoredChange): object {
+  if (change.kind === "revocation") return change.revocation;
+  if (change.kind === "keys") return { ring: change.ring };
+  const { users, boundaries } = change.replacement;
+  const records = Array.from(users, ([name, held]) => [name, writtenRecords(held)]);
+  return {
+    users: Object.fromEntries(records),
+    ...(boundaries === undefined ? {} : { boundaries: boundaries.map(writtenBoundary) }),
+  };
+}
+
+/** @throws StoreContentError or ZodError */
+export function parseChange(kind: string, data: unknown): StoredChange {
+  if (kind === "revocation") return { kind, revocation: lineShape.parse(data) };
+  if (kind === "keys") return { kind, ring: ringShape.parse(data).ring };
+  const { users, boundaries } = z
+    .object({ users: z.unknown(), boundaries: z.unknown().optional() })
+    .parse(data);
+  const replacement = {
+    users: parseUsers(users),
+    ...(boundaries === undefined ? {} : { boundaries: parseBoundaries(boundaries) }),
+  };
+  return { kind: "access", replacement };
+}
+
+const entryShape = z.object({
+  ...{ version: z.int(), id: z.string(), at: z.coerce.date(), author: authorShape },
+  ...{ kind: z.string(), data: z.unknown() },
+});
+
+/** An entry as it was read. @throws StoreContentError or ZodError */
+export function parseEntry(row: unknown): LogEntry {
+  const { kind, data, ...entry } = entryShape.parse(row);
+  return { ...entry, change: parseChange(kind, data) };
+}
+
+/** The columns of an entry, of the table `log`. */
+export const entryColumns = "version, id, form, at, author, kind, data";
+
+/** Reads what is new behind a version, in order. */
+export async function readEntries(query: Query, after: number): Promise<LogEntry[]> {
+  const sql = `select ${entryColumns} from gatehouse.log where version > $1 order by version`;
+  return (await query(sql, [after])).map(parseEntry);
+}
+
+/** The newest version of what is shared. */
+export interface Head {
+  readonly version: number;
+  readonly id: string;
+  /** The version of the last change of users, grants or boundaries. */
+  readonly accessVersion: number;
+  /** The least form that reads all of the log. */
+  readonly form: number;
+}
+
+const headShape = z
+  .object({ version: z.int(), id: z.string(), access_version: z.int(), form: z.int() })
+  .transform(({ access_version: accessVersion, ...head }): Head => ({ ...head, accessVersion }));
+
+/** @param isWriter keeps others from writing until the transaction ends */
+export async function readHead(query: Query, isWriter = false): Promise<Head> {
+  const lock = isWriter ? " for update" : "";
+  const sql = `select version, id, access_version, form from gatehouse.head${lock}`;
+  const [row] = await query(sql);
+  return headShape.parse(row);
+}

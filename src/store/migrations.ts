@@ -1,0 +1,82 @@
+/** The tables of the store, as steps that are taken once each, in order. */
+import type { Database, Query } from "./database.ts";
+
+/** The form of the log that this version writes, and the newest that it reads. */
+export const FORM = 1;
+
+/** Steps are added at the end and never changed: replicas of one version back go on meanwhile. */
+const migrations: readonly string[] = [
+  `
+  create table gatehouse.head (
+    single boolean primary key default true check (single),
+    version bigint not null, id uuid not null, access_version bigint not null, form int not null
+  );
+  create table gatehouse.log (
+    version bigint primary key, id uuid not null, form int not null,
+    at timestamptz not null default clock_timestamp(),
+    author jsonb not null, kind text not null, data json not null, ends timestamptz
+  );
+  create index log_revocations on gatehouse.log (ends) where kind = 'revocation';
+  create table gatehouse.users (
+    username text collate "C" primary key, position bigint generated always as identity,
+    version bigint not null, record json not null
+  );
+  create table gatehouse.boundaries (
+    single boolean primary key default true check (single), version bigint not null, records json not null
+  );
+  create table gatehouse.keys (
+    ring text not null, kid text not null, created bigint not null, sealed text not null,
+    primary key (ring, kid)
+  );
+  create table gatehouse.leases (
+    replica uuid primary key, name text not null, since timestamptz not null default clock_timestamp(),
+    sent timestamptz not null, expires timestamptz not null,
+    applied bigint not null, form int not null, ahead double precision not null
+  );
+  insert into gatehouse.head values (true, 0, gen_random_uuid(), 0, 1);
+  insert into gatehouse.log (version, id, form, author, kind, data)
+    select 0, id, 1, '{"kind":"store","name":""}', 'start', '{}' from gatehouse.head;
+  insert into gatehouse.boundaries values (true, 0, '[]');
+  `,
+];
+
+/** How many migrations there are. */
+export const MIGRATIONS = migrations.length;
+
+/** Any number, as long as all that migrate take the same. */
+const LOCK = 0x6761_7465;
+
+async function migrationsTaken(query: Query): Promise<number> {
+  const [found] = await query("select to_regclass('gatehouse.migrations') is not null as is_there");
+  if (found?.is_there !== true) return 0;
+  const [row] = await query("select coalesce(max(number), 0) as number from gatehouse.migrations");
+  return Number(row?.number);
+}
+
+/** How many migrations the store has taken; 0 if it was never made. */
+export function readMigrations({ query }: Database): Promise<number> {
+  return migrationsTaken(query);
+}
+
+/** Takes the migrations that the store has not taken yet, and returns how many these were. */
+export function migrate(database: Database): Promise<number> {
+  return database.transaction(async (query) => {
+    await query("select pg_advisory_xact_lock($1)", [LOCK]);
+    const taken = await migrationsTaken(query);
+    if (taken === 0) {
+      await query("create schema if not exists gatehouse");
+      await query(
+        `create table gatehouse.migrations
+          (number int primary key, at timestamptz not null default clock_timestamp())`,
+      );
+    }
+    for (const [index, statements] of migrations.entries()) {
+      if (index < taken) continue;
+      for (const statement of statements.split(";\n")) {
+        if (statement.trim() !== "") await query(statement);
+      }
+      await query("insert into gatehouse.migrations (number) values ($1)", [index + 1]);
+    }
+    return Math.max(0, migrations.length - taken);
+  });
+}

@@ -1,0 +1,160 @@
+import { userInfo } from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
+import type { AccessRules, Author } from "../access/access-rules.ts";
+import type { Configuration } from "../config/schema.ts";
+import { storeName } from "../config/urls.ts";
+import type { KeyStore } from "../identity/key-store.ts";
+import type { LiveRevocations, RevocationStore } from "../identity/revocations.ts";
+import { invocation } from "../product.ts";
+import { Refusal } from "../refusal.ts";
+import { openAccessStore, type StoreAccess } from "./access-store.ts";
+import { type Database, openDatabase } from "./database.ts";
+import { keysInStore } from "./key-table.ts";
+import { MIGRATIONS, readMigrations } from "./migrations.ts";
+import { Replica } from "./replica.ts";
+import { openRevocationStore, revocationsInStore } from "./revocation-store.ts";
+import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
+import { SharedState } from "./state.ts";
+import { StoreWriter } from "./writer.ts";
+
+/** The ring of keys that sign login tokens. */
+const LOGIN_RING = "login";
+
+/** The store cannot be used as it is; the message says what to do. */
+export class StoreError extends Error {}
+
+/** The connection to what replicas share, and what opens its secrets. */
+export interface Store {
+  readonly database: Database;
+  readonly secrets: Secrets;
+  close(): Promise<void>;
+}
+
+/** Connects to the store, whether its tables are made or not. @throws StoreError without `[store]` */
+export function connectStore({ store }: Configuration): Database {
+  if (store.url === undefined) throw new StoreError("there is no store: set store.url");
+  return openDatabase(store.url);
+}
+
+/** @throws Refusal `store_unreachable`, or StoreError if the tables are not those of this version */
+async function requireTables(database: Database, name: string): Promise<void> {
+  const taken = await readMigrations(database);
+  if (taken >= MIGRATIONS) return;
+  const state = taken === 0 ? "has no tables yet" : "has tables of an older version";
+  const remedy = `make them with \`${invocation} store init\``;
+  throw new StoreError(`the store ${name} ${state}: ${remedy}`);
+}
+
+async function openSecrets({ store, auth }: Configuration): Promise<Secrets> {
+  try {
+    return await readSecrets(store.key_file, { checkRead: auth.check_permissions });
+  } catch (error) {
+    const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
+    if (!isMissing) throw error;
+    const remedy = `copy it from where \`${invocation} store init\` made it`;
+    throw new StoreKeyError(`${store.key_file} is missing: ${remedy}`);
+  }
+}
+
+/** A sentence in the place of a refusal that is for clients. */
+function explained(error: unknown, name: string): unknown {
+  if (!(error instanceof Refusal) || error.code !== "store_unreachable") return error;
+  return new StoreError(`the store ${name} does not answer: ${error.detail ?? "it is too slow"}`, {
+    cause: error,
+  });
+}
+
+/** Milliseconds between two tries of a start that waits. */
+const WAIT_MS = 1000;
+
+/**
+ * Opens the store, whose tables and key file must be there.
+ *
+ * @param onWait told why, if it is to be waited for until it answers; else that is an error
+ * @throws StoreError, StoreKeyError, or UnsafeFileError about the key file
+ */
+export async function openStore(
+  configuration: Configuration,
+  onWait?: (reason: string) => void,
+): Promise<Store> {
+  const database = connectStore(configuration);
+  const name = storeName(configuration) ?? "";
+  for (let isFirst = true; ; isFirst = false) {
+    try {
+      await requireTables(database, name);
+      return { database, secrets: await openSecrets(configuration), close: () => database.close() };
+    } catch (error) {
+      const sentence = explained(error, name);
+      if (onWait === undefined || sentence === error) {
+        await database.close();
+        throw sentence;
+      }
+      if (isFirst) onWait(sentence instanceof Error ? sentence.message : "unknown");
+      await delay(WAIT_MS);
+    }
+  }
+}
+
+/** What a gateway holds of the store. */
+export interface StoreReplica {
+  readonly replica: Replica;
+  readonly access: AccessRules;
+  readonly revocations: LiveRevocations;
+  readonly keys: KeyStore;
+}
+
+function writerOf({ database }: Store, state: SharedState, replica?: Replica): StoreWriter {
+  return new StoreWriter(database, state, replica?.id);
+}
+
+/** Takes a lease, and follows what is shared; puts the end of both on the stack. */
+export async function openReplica(
+  store: Store,
+  { store: { max_staleness: maxStaleness } }: Configuration,
+  observers: { onLost: (reason: string) => void; onFound: () => void },
+  opened: AsyncDisposableStack,
+): Promise<StoreReplica> {
+  const replica = await Replica.open(store.database, { maxStaleness, ...observers });
+  opened.defer(() => replica.close());
+  const { state } = replica;
+  const author: Author = { kind: "store", name: replica.name };
+  const shared: StoreAccess = { state, writer: writerOf(store, state, replica), replica, author };
+  return {
+    replica,
+    access: openAccessStore(shared),
+    revocations: openRevocationStore(shared),
+    keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
+  };
+}
+
+/** What a command does to the store. */
+export interface StoreOperator extends StoreAccess {
+  readonly access: AccessRules;
+  readonly revocations: RevocationStore;
+  readonly keys: KeyStore;
+}
+
+function systemUser(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    // A container may run as a number without a name.
+    return String(process.getuid?.() ?? "unknown");
+  }
+}
+
+/** Reads what is shared, to be judged and changed by a command. */
+export async function operateStore(store: Store): Promise<StoreOperator> {
+  const state = await SharedState.load(store.database);
+  const author: Author = { kind: "cli", name: systemUser() };
+  const shared: StoreAccess = {
+    ...{ state, author, replica: undefined },
+    writer: writerOf(store, state),
+  };
+  return {
+    ...shared,
+    access: openAccessStore(shared),
+    revocations: revocationsInStore(shared),
+    keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
+  };
+}

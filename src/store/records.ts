@@ -1,0 +1,94 @@
+/** Users, entries and boundaries as the store holds them: by the keys of the access file. */
+import type { AttributeValue, Boundary } from "../access/grant.ts";
+import { boundaryKeys, writeRateLimit, writtenEntry } from "../access/limit-fields.ts";
+import {
+  type RecordProblem,
+  readBoundary,
+  readGrant,
+  readUser,
+  type TomlTable,
+} from "../access/records.ts";
+import type { UserRecords } from "../access/replacement.ts";
+import type { User } from "../access/snapshot.ts";
+
+/** What lies in the store is not what this version can read. */
+export class StoreContentError extends Error {}
+
+function fail({ table, key, reason }: RecordProblem): never {
+  throw new StoreContentError(`a record of ${table} in the store: ${key ?? ""}: ${reason}`);
+}
+
+/** A user's record by the keys of the access file; what is as by default is left out. */
+export function writtenUser(user: User): TomlTable {
+  const { username, email, passwordHash, disabled, tokensValidAfter, attributes } = user;
+  return {
+    username,
+    ...(email === undefined ? {} : { email }),
+    ...(passwordHash === undefined ? {} : { password_hash: passwordHash }),
+    ...(disabled ? { disabled } : {}),
+    ...(tokensValidAfter === 0 ? {} : { tokens_valid_after: tokensValidAfter }),
+    ...(attributes === undefined ? {} : { attributes: writtenAttributes(attributes) }),
+  };
+}
+
+/** Attributes as a table. */
+export function writtenAttributes(attributes: ReadonlyMap<string, AttributeValue>): TomlTable {
+  return Object.fromEntries(attributes);
+}
+
+/** A boundary by the keys of the access file. */
+export function writtenBoundary(boundary: Boundary): TomlTable {
+  const written: TomlTable = { via: boundary.via };
+  for (const [key, { field }] of Object.entries(boundaryKeys)) {
+    if (field === "rateLimit") {
+      if (boundary.rateLimit) written[key] = writeRateLimit(boundary.rateLimit);
+    } else if (boundary[field] !== undefined) written[key] = boundary[field];
+  }
+  return written;
+}
+
+/** All that is held of one name. */
+export function writtenRecords({ user, grants }: UserRecords): TomlTable {
+  return {
+    ...(user === undefined ? {} : { user: writtenUser(user) }),
+    grants: grants.map(writtenEntry),
+  };
+}
+
+function isTable(value: unknown): value is TomlTable {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function malformed(what: string): never {
+  throw new StoreContentError(`${what} in the store is not as this version writes it`);
+}
+
+/** A list of what is read one by one. */
+function readList<Item>(
+  value: unknown,
+  read: (one: unknown, index: number, report: (problem: RecordProblem) => void) => Item | undefined,
+): Item[] {
+  if (!Array.isArray(value)) malformed("a list of records");
+  return value.map((one, index) => read(one, index, fail) ?? malformed("a record"));
+}
+
+/** @throws StoreContentError */
+export function parseRecords(value: unknown): UserRecords {
+  if (!isTable(value)) malformed("the record of a name");
+  const { user, grants } = value;
+  return {
+    user: user === undefined ? undefined : (readUser(user, 0, fail) ?? malformed("a user")),
+    grants: readList(grants, readGrant),
+  };
+}
+
+/** @throws StoreContentError */
+export function parseBoundaries(value: unknown): Boundary[] {
+  return readList(value, readBoundary);
+}
+
+/** The records of several names; a name of which nothing is held any more has no entries. */
+export function parseUsers(value: unknown): Map<string, UserRecords> {
+  if (!isTable(value)) malformed("a change");
+  return new Map(Object.entries(value).map(([name, records]) => [name, parseRecords(records)]));
+}

@@ -1,0 +1,240 @@
+import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
+import * as z from "zod";
+import type { StoreMetrics } from "../observe/component-metrics.ts";
+import { Refusal } from "../refusal.ts";
+import type { Database } from "./database.ts";
+import { parseEntry } from "./log.ts";
+import { FORM } from "./migrations.ts";
+import { requireReadable, SharedState } from "./state.ts";
+
+/** Milliseconds between two polls, if no notification comes. */
+const POLL_MS = 500;
+/** Seconds that a lease outlasts the replica's own right to decide by it. */
+const MARGIN_SECONDS = 5;
+/** Versions that one poll brings, at most. */
+const BATCH = 500;
+/** Polls within which a start must have caught up. */
+const FIRST_POLLS = 1000;
+/** Milliseconds after which a poll is given up, at most, and begun anew on another connection. */
+const LONGEST_POLL_MS = 4000;
+
+/** Takes or renews the lease, and reads in one what is new. */
+const pollSql = `
+  with old as (select expires from gatehouse.leases where replica = $1),
+  renewed as (
+    insert into gatehouse.leases as l (replica, name, sent, expires, applied, form, ahead)
+    values ($1, $2, clock_timestamp(), clock_timestamp() + make_interval(secs => $3), $4, $5,
+      $6 - extract(epoch from clock_timestamp()))
+    on conflict (replica) do update set sent = excluded.sent, expires = excluded.expires,
+      applied = excluded.applied, form = excluded.form, ahead = excluded.ahead
+  )
+  select h.version, h.form,
+    (select extract(epoch from expires - clock_timestamp()) * 1000 from old)::float8 as rest,
+    exists (select from gatehouse.log where version = $4 and id = $7) as is_known,
+    n.version as entry, n.id, n.at, n.author, n.kind, n.data
+  from gatehouse.head h left join lateral (
+    select * from gatehouse.log where version > $4 order by version limit ${BATCH}
+  ) n on true order by n.version`;
+
+const pollShape = z.object({
+  ...{ version: z.int(), form: z.int(), rest: z.number().nullable(), is_known: z.boolean() },
+});
+
+/** What operators are told of a replica's place. */
+export interface ReplicaMetrics extends StoreMetrics {
+  /** True if what is known is new enough to decide by it. */
+  readonly isFresh: boolean;
+}
+
+export interface ReplicaOptions {
+  /** Seconds. */
+  readonly maxStaleness: number;
+  /** Told when the store is lost, with why, and when it is there again. */
+  readonly onLost: (reason: string) => void;
+  readonly onFound: () => void;
+}
+
+interface Moment {
+  readonly monotonic: number;
+  readonly wall: number;
+}
+
+function now(): Moment {
+  return { monotonic: performance.now(), wall: Date.now() };
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof Refusal) return error.detail ?? error.message;
+  return error instanceof Error ? error.message : "unknown";
+}
+
+/**
+ * A process that decides by what is shared. It holds a lease in the store, and polls: one statement
+ * renews the lease and reads what is new. It may decide only while less than `maxStaleness` has
+ * passed since it sent its last good poll, so a lease that has run out belongs to nobody who does.
+ */
+export class Replica implements ReplicaMetrics {
+  readonly id: string = randomUUID();
+  readonly name: string = `${hostname()}:${process.pid}`;
+  readonly state: SharedState;
+  readonly #database: Database;
+  readonly #options: ReplicaOptions;
+  readonly #maxStaleness: number;
+  #sent: Moment = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
+  #headVersion = 0;
+  #isReached = true;
+  #polling: Promise<void> | undefined;
+  #isPollWanted = false;
+  #timer: NodeJS.Timeout | undefined;
+  #notices: { close(): Promise<void> } | undefined;
+
+  private constructor(database: Database, state: SharedState, options: ReplicaOptions) {
+    this.#database = database;
+    this.state = state;
+    this.#options = options;
+    this.#maxStaleness = options.maxStaleness * 1000;
+  }
+
+  /**
+   * Takes a lease, and reads what it is to decide by.
+   *
+   * @throws Refusal `store_unreachable`, or StoreContentError if this version cannot read it
+   */
+  static async open(database: Database, options: ReplicaOptions): Promise<Replica> {
+    const state = await SharedState.load(database);
+    const replica = new Replica(database, state, options);
+    // The first takes the lease alone: what is read by a statement may be older than that.
+    for (let polls = 0; polls < 2 || replica.#isPollWanted; polls++) {
+      if (polls === FIRST_POLLS)
+        throw new Refusal("store_unreachable", { detail: "it is too slow" });
+      replica.#isPollWanted = false;
+      await replica.#poll();
+    }
+    replica.#listen();
+    replica.#schedule();
+    return replica;
+  }
+
+  get leaseAge(): number {
+    const { monotonic, wall } = now();
+    return Math.max(monotonic - this.#sent.monotonic, wall - this.#sent.wall);
+  }
+
+  get appliedVersion(): number {
+    return this.state.position.version;
+  }
+
+  get lag(): number {
+    return Math.max(0, this.#headVersion - this.appliedVersion);
+  }
+
+  get isReached(): boolean {
+    return this.#isReached;
+  }
+
+  get isFresh(): boolean {
+    return this.leaseAge < this.#maxStaleness;
+  }
+
+  /** @throws Refusal `store_unreachable` if too much time has passed to decide anything */
+  requireFresh(): void {
+    if (this.isFresh) return;
+    throw new Refusal("store_unreachable", { retryAfter: 1 });
+  }
+
+  /** @throws Refusal `store_unreachable` if the store does not answer just now: at once */
+  requireReached(): void {
+    this.requireFresh();
+    const isLate = this.leaseAge > 4 * POLL_MS;
+    if (!this.#isReached || isLate) throw new Refusal("store_unreachable", { retryAfter: 1 });
+  }
+
+  /** Polls now, or once more if a poll is under way; never throws. */
+  poll(): Promise<void> {
+    this.#isPollWanted = true;
+    this.#polling ??= this.#pollWhileWanted().finally(() => {
+      this.#polling = undefined;
+      this.#schedule();
+    });
+    return this.#polling;
+  }
+
+  /** Gives the lease back, so that nobody waits for it; to be called once nothing is decided any more. */
+  async close(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    await this.#notices?.close();
+    this.#notices = undefined;
+    await this.#polling;
+    this.#sent = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
+    const sql = "delete from gatehouse.leases where replica = $1";
+    await this.#database.query(sql, [this.id]).catch(() => {});
+  }
+
+  #schedule(): void {
+    if (this.#notices === undefined) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.poll(), POLL_MS);
+  }
+
+  async #pollWhileWanted(): Promise<void> {
+    while (this.#isPollWanted) {
+      this.#isPollWanted = false;
+      try {
+        const before = this.appliedVersion;
+        await this.#poll();
+        // Whoever waits for this replica is told at once that it has applied what is new.
+        if (this.appliedVersion !== before) this.#isPollWanted = true;
+        if (!this.#isReached) this.#found();
+      } catch (error) {
+        if (this.#isReached) this.#options.onLost(reasonOf(error));
+        this.#isReached = false;
+      }
+    }
+  }
+
+  #found(): void {
+    this.#isReached = true;
+    // The connection that listens may have died unseen.
+    this.#listen();
+    this.#options.onFound();
+  }
+
+  #listen(): void {
+    void this.#notices?.close();
+    this.#notices = this.#database.listen(() => void this.poll());
+  }
+
+  async #poll(): Promise<void> {
+    const sent = now();
+    const { version, id } = this.state.position;
+    const rows = await this.#database.query(
+      pollSql,
+      [
+        ...[this.id, this.name, this.#options.maxStaleness + MARGIN_SECONDS],
+        ...[version, FORM, sent.wall / 1000, id],
+      ],
+      Math.min(LONGEST_POLL_MS, this.#maxStaleness / 2),
+    );
+    const head = pollShape.parse(rows[0]);
+    requireReadable(head);
+    if (head.version < version || !head.is_known) throw lostHistory(version, head.version);
+    // Over before the lease had run out, so that no writer has overlooked it: see append.
+    const took = performance.now() - sent.monotonic;
+    const isHeld = head.rest !== null && took < head.rest;
+    const entries = rows.filter(({ entry }) => entry !== null);
+    await this.state.apply(entries.map((row) => parseEntry({ ...row, version: row.entry })));
+    this.#headVersion = head.version;
+    if (this.appliedVersion < head.version) this.#isPollWanted = true;
+    else if (isHeld) this.#sent = sent;
+    else this.#isPollWanted = true;
+  }
+}
+
+function lostHistory(applied: number, found: number): Refusal {
+  const detail =
+    `the store is at version ${found} and does not know version ${applied}, which is applied here: ` +
+    "it has lost changes, as by a failover; restart this replica to go on by what the store has";
+  return new Refusal("store_unreachable", { detail });
+}

@@ -1,0 +1,79 @@
+import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:crypto";
+import { readGuarded } from "../files/guarded.ts";
+
+/** AES-256-GCM (NIST SP 800-38D), with its own sizes of key, nonce and tag. */
+const ALGORITHM = "aes-256-gcm";
+const KEY_BYTES = 32;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+/** Bytes of a key's digest by which a ciphertext says which key opens it. */
+const NAME_BYTES = 4;
+
+/** The key file cannot be used, or does not open what is in the store. */
+export class StoreKeyError extends Error {}
+
+function nameOf(key: Buffer): Buffer {
+  return createHash("sha256").update(key).digest().subarray(0, NAME_BYTES);
+}
+
+/**
+ * Encrypts what lies in the store and is nobody's who reads the store alone: by the first key of
+ * `store.key_file`. All of them decrypt.
+ */
+export class Secrets {
+  readonly #first: Buffer;
+  readonly #keys: ReadonlyMap<string, Buffer>;
+
+  constructor(keys: readonly [Buffer, ...Buffer[]]) {
+    this.#first = keys[0];
+    this.#keys = new Map(keys.map((key) => [nameOf(key).toString("hex"), key]));
+  }
+
+  /** @param place what it is and where it lies: what is moved elsewhere does not open there */
+  encrypt(text: string, place: string): string {
+    const nonce = randomBytes(NONCE_BYTES);
+    const cipher = createCipheriv(ALGORITHM, this.#first, nonce).setAAD(Buffer.from(place));
+    const sealed = Buffer.concat([cipher.update(text, "utf8"), cipher.final()]);
+    const parts = [nameOf(this.#first), nonce, cipher.getAuthTag(), sealed];
+    return Buffer.concat(parts).toString("base64url");
+  }
+
+  /** @throws StoreKeyError if no key opens it, or it was changed or moved */
+  decrypt(sealed: string, place: string): string {
+    const bytes = Buffer.from(sealed, "base64url");
+    const key = this.#keys.get(bytes.subarray(0, NAME_BYTES).toString("hex"));
+    if (key === undefined) {
+      throw new StoreKeyError(`${place} is encrypted by a key that store.key_file does not hold`);
+    }
+    const [nonce, tag] = [NAME_BYTES, NAME_BYTES + NONCE_BYTES];
+    const start = tag + TAG_BYTES;
+    try {
+      const decipher = createDecipheriv(ALGORITHM, key, bytes.subarray(nonce, tag), {
+        authTagLength: TAG_BYTES,
+      });
+      decipher.setAAD(Buffer.from(place)).setAuthTag(bytes.subarray(tag, start));
+      return decipher.update(bytes.subarray(start), undefined, "utf8") + decipher.final("utf8");
+    } catch {
+      throw new StoreKeyError(`${place} does not open: it was changed in the store`);
+    }
+  }
+}
+
+/** A new line for the key file. */
+export function makeSecretLine(): string {
+  return randomBytes(KEY_BYTES).toString("base64url");
+}
+
+/**
+ * Reads `store.key_file`.
+ *
+ * @throws StoreKeyError, UnsafeFileError or the file system's error
+ */
+export async function readSecrets(file: string, options: { checkRead: boolean }): Promise<Secrets> {
+  const lines = (await readGuarded(file, options)).split("\n").map((line) => line.trim());
+  const keys = lines.filter((line) => line !== "").map((line) => Buffer.from(line, "base64url"));
+  const [first, ...others] = keys;
+  const isGood = lines.every((line) => line === "" || /^[\w-]{43}$/.test(line));
+  if (first !== undefined && isGood) return new Secrets([first, ...others]);
+  throw new StoreKeyError(`${file}: must hold lines of 32 random bytes each in base64url`);
+}

@@ -1,0 +1,122 @@
+import type { Author } from "../access/access-rules.ts";
+import type { AccessDiff } from "../access/diff.ts";
+import { diffSteps } from "../access/diff.ts";
+import { indexOf, replaceRecords } from "../access/replacement.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import type { AccessIndex } from "../access/snapshot-index.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
+import { lineShape } from "../identity/revocation-lines.ts";
+import { indexSteps, type RevocationIndex } from "../identity/revocations.ts";
+import type { Database } from "./database.ts";
+import { type Head, type LogEntry, readHead } from "./log.ts";
+import { FORM } from "./migrations.ts";
+import { parseBoundaries, parseRecords, StoreContentError } from "./records.ts";
+
+/** A change of users, grants or boundaries that is in force from now on. */
+export interface AccessChanged {
+  readonly previous: Snapshot;
+  readonly snapshot: Snapshot;
+  readonly diff: AccessDiff;
+  readonly author: Author;
+  /** True if this process has made it. */
+  readonly isOwn: boolean;
+}
+
+/** Told of what is put in force; a version counts as applied once all of them are done. */
+export interface StateListener {
+  accessChanged?(change: AccessChanged): void;
+  keysChanged?(ring: string): Promise<void>;
+}
+
+/** @throws StoreContentError if some of the log is beyond what this version reads */
+export function requireReadable({ form }: Pick<Head, "form">): void {
+  if (form <= FORM) return;
+  throw new StoreContentError(
+    `the store is of form ${form}, and this version of Gatehouse reads up to ${FORM}: upgrade it`,
+  );
+}
+
+/** What is shared, in memory, as of a version of the log. */
+export class SharedState {
+  /** The newest version that is applied. */
+  position: Pick<Head, "version" | "id">;
+  access: AccessIndex;
+  readonly revocations: RevocationIndex;
+  readonly listeners: StateListener[] = [];
+  /** The entries that this process has written and not applied yet. */
+  readonly own: Set<string> = new Set();
+  #revokedUsers: ReadonlyMap<string, number> | undefined;
+  #applying: Promise<void> = Promise.resolve();
+
+  private constructor(head: Head, access: AccessIndex, revocations: RevocationIndex) {
+    this.position = head;
+    this.access = access;
+    this.revocations = revocations;
+  }
+
+  /**
+   * Reads all of it at one moment.
+   *
+   * @throws Refusal `store_unreachable`, or StoreContentError if this version cannot read it
+   */
+  static async load(database: Database): Promise<SharedState> {
+    const [head, users, boundaries, revocations] = await database.transaction(async (query) => {
+      const head = await readHead(query);
+      requireReadable(head);
+      const users = await query("select record from gatehouse.users order by position");
+      const [row] = await query("select records from gatehouse.boundaries");
+      const revoked = "select data from gatehouse.log where kind = 'revocation' order by version";
+      return [head, users, row?.records, await query(revoked)] as const;
+    }, "repeatable read");
+    const held = users.map(({ record }) => parseRecords(record));
+    const version = String(head.accessVersion);
+    const access = indexOf(held, parseBoundaries(boundaries), version);
+    const revoked = revocations.map(({ data }) => lineShape.parse(data));
+    return new SharedState(
+      head,
+      await runCooperatively(access),
+      await runCooperatively(indexSteps(revoked)),
+    );
+  }
+
+  get snapshot(): Snapshot {
+    return this.access.snapshot;
+  }
+
+  /** The earliest issue of every user that has a revocation; another map after each change. */
+  get revokedUsers(): ReadonlyMap<string, number> {
+    this.#revokedUsers ??= new Map(this.revocations.users);
+    return this.#revokedUsers;
+  }
+
+  /** Puts in force what is new of some entries, in order; resolves once it is. */
+  apply(entries: readonly LogEntry[]): Promise<void> {
+    const applying = this.#applying.then(async () => {
+      for (const entry of entries)
+        if (entry.version > this.position.version) await this.#put(entry);
+    });
+    this.#applying = applying.catch(() => {});
+    return applying;
+  }
+
+  async #put({ version, id, author, change }: LogEntry): Promise<void> {
+    const isOwn = this.own.delete(id);
+    if (change.kind === "access") {
+      const previous = this.snapshot;
+      const replaced = replaceRecords(this.access, change.replacement, String(version));
+      const access = await runCooperatively(replaced);
+      const { snapshot } = access;
+      const diff = await runCooperatively(diffSteps(previous, snapshot));
+      this.access = access;
+      for (const listener of this.listeners) {
+        listener.accessChanged?.({ previous, snapshot, diff, author, isOwn });
+      }
+    } else if (change.kind === "revocation") {
+      this.revocations.add(change.revocation);
+      this.#revokedUsers = undefined;
+    } else {
+      for (const listener of this.listeners) await listener.keysChanged?.(change.ring);
+    }
+    this.position = { version, id };
+  }
+}

@@ -1,0 +1,78 @@
+/** Users, entries and boundaries in and out of the store, as the text of an access file. */
+import { writtenEntry } from "../access/limit-fields.ts";
+import type { AccessRecords, TomlTable } from "../access/records.ts";
+import { namesIn, type Replacement, recordsOf, type UserRecords } from "../access/replacement.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { renderName, renderValue } from "../toml/values.ts";
+import { writeExact } from "./exact-json.ts";
+import { writtenBoundary, writtenRecords, writtenUser } from "./records.ts";
+
+/** What the first line of an export begins with; the version follows. */
+const versionMark = "# access version ";
+
+function renderTable(name: string, table: object): string {
+  const lines = Object.entries(table).map(
+    ([key, value]) => `${renderName(key)} = ${renderValue(value)}`,
+  );
+  return [`[[${name}]]`, ...lines, ""].join("\n");
+}
+
+/** All that is held, by name. */
+export function allRecords(snapshot: Snapshot): UserRecords[] {
+  return Array.from(namesIn(snapshot), (name) => recordsOf(snapshot, name));
+}
+
+/**
+ * The state as the text of an access file, which begins with its version.
+ *
+ * @param userOf what is told of a user; undefined for nothing
+ */
+export function renderAccess(
+  snapshot: Snapshot,
+  userOf: (user: NonNullable<UserRecords["user"]>) => TomlTable = writtenUser,
+): string {
+  const records = allRecords(snapshot);
+  const users = records.flatMap(({ user }) => (user === undefined ? [] : [userOf(user)]));
+  const grants = records.flatMap(({ grants }) => grants);
+  return [
+    `${versionMark}${snapshot.version}\n`,
+    ...users.map((user) => renderTable("users", user)),
+    ...grants.map((grant) => renderTable("acl", writtenEntry(grant))),
+    ...snapshot.boundaries.map((boundary) => renderTable("boundaries", writtenBoundary(boundary))),
+  ].join("\n");
+}
+
+/** The version that an export was made of; undefined if the text does not begin with one. */
+export function versionOf(text: string): string | undefined {
+  const [first = ""] = text.split("\n", 1);
+  return first.startsWith(versionMark) ? first.slice(versionMark.length).trim() : undefined;
+}
+
+/** Records as the store holds them, by which two can be compared. */
+function textOf(records: UserRecords): string {
+  return writeExact(writtenRecords(records));
+}
+
+/** What has to be replaced for the state to become that of other records. */
+export function replacementBy(
+  current: Snapshot,
+  { users, grants, boundaries }: AccessRecords,
+): Replacement {
+  const wanted = new Map<string, UserRecords>();
+  const own = Map.groupBy(grants, ({ username }) => username);
+  for (const user of users) {
+    wanted.set(user.username, { user, grants: own.get(user.username) ?? [] });
+  }
+  for (const [name, given] of own) {
+    if (!wanted.has(name)) wanted.set(name, { user: undefined, grants: given });
+  }
+  const names = new Set([...wanted.keys(), ...namesIn(current)]);
+  const none: UserRecords = { user: undefined, grants: [] };
+  const differing = Array.from(names, (name): [string, UserRecords] => [
+    name,
+    wanted.get(name) ?? none,
+  ]).filter(([name, records]) => textOf(records) !== textOf(recordsOf(current, name)));
+  const asText = (some: Snapshot["boundaries"]) => writeExact(some.map(writtenBoundary));
+  const isSame = asText(boundaries) === asText(current.boundaries);
+  return { users: new Map(differing), ...(isSame ? {} : { boundaries }) };
+}

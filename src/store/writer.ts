@@ -1,0 +1,181 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Author } from "../access/access-rules.ts";
+import { Refusal } from "../refusal.ts";
+import { CHANNEL, type Database, type Query } from "./database.ts";
+import { writeExact } from "./exact-json.ts";
+import {
+  type Head,
+  type LogEntry,
+  parseEntry,
+  readEntries,
+  readHead,
+  type StoredChange,
+  writtenChange,
+} from "./log.ts";
+import { FORM } from "./migrations.ts";
+import { requireReadable, type SharedState } from "./state.ts";
+
+/** What a writer wants in the log. */
+export interface Draft {
+  readonly change: StoredChange;
+  /** Epoch seconds from which on the entry has nothing to say any more. */
+  readonly ends?: number;
+}
+
+/** A transaction that alone may write. */
+export interface Turn {
+  readonly query: Query;
+  /** The version that the next entry gets. */
+  readonly version: number;
+  append(draft: Draft): Promise<void>;
+}
+
+/**
+ * Judges what is shared, as it is when nobody else changes it, writes the records that it changes
+ * and appends what it has changed; what it throws undoes all of it.
+ */
+export type Judge = (turn: Turn) => Promise<void>;
+
+/** What a transaction has come to. */
+interface Committed {
+  readonly entries: readonly LogEntry[];
+  readonly version: number;
+  /** Milliseconds that the longest of the leases was taken for. */
+  readonly longestLease: number;
+}
+
+/** Milliseconds that a writer waits for the others. */
+const LOCK_TIMEOUT_MS = 5000;
+/** Milliseconds between two looks at the leases, at first and at the longest. */
+const FIRST_LOOK_MS = 5;
+const LONGEST_LOOK_MS = 250;
+
+/** @throws Refusal `store_unreachable` if the store is a copy that lacks what was applied here */
+export function requireSameHistory(head: Pick<Head, "version" | "id">, state: SharedState): void {
+  const { version, id } = state.position;
+  if (head.version === version && head.id === id) return;
+  const detail = `the store is at version ${head.version}, and does not know what ${version} was here`;
+  throw new Refusal("store_unreachable", { detail });
+}
+
+/** Writes to the log, one change after the other: the row `head` is the lock of all writers. */
+export class StoreWriter {
+  readonly #database: Database;
+  readonly #state: SharedState;
+  /** The replica whose lease is not waited for, since what it writes is in force there at once. */
+  readonly #replica: string | undefined;
+  readonly #turns = new AsyncLocalStorage<Turn>();
+  #writing: Promise<unknown> = Promise.resolve();
+
+  constructor(database: Database, state: SharedState, replica?: string) {
+    this.#database = database;
+    this.#state = state;
+    this.#replica = replica;
+  }
+
+  /**
+   * Makes a change, and resolves once it is in force wherever somebody may still decide: each
+   * replica has applied it, or its lease has run out. What `judge` itself has appended here becomes
+   * part of its own transaction.
+   *
+   * @throws Refusal from `judge`, `store_unreachable` if nothing was changed, `store_uncertain` if
+   *   nobody knows
+   */
+  async append(judge: Judge, author: Author): Promise<void> {
+    const outer = this.#turns.getStore();
+    if (outer !== undefined) return judge(outer);
+    const writing = this.#writing.then(() => this.#write(judge, author));
+    this.#writing = writing.catch(() => {});
+    await this.#inForce(await writing, performance.now());
+  }
+
+  async #write(judge: Judge, author: Author): Promise<Committed> {
+    const committed = await this.#database.transaction(async (query) => {
+      await query(`set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
+      const head = await readHead(query, true);
+      requireReadable(head);
+      await this.#state.apply(await readEntries(query, this.#state.position.version));
+      requireSameHistory(head, this.#state);
+      const longestLease = await requireKnownForm(query);
+      const entries: LogEntry[] = [];
+      const turn: Turn = {
+        query,
+        get version() {
+          return head.version + entries.length + 1;
+        },
+        append: async (draft) => {
+          const entry = await insert(query, turn.version, draft, author);
+          this.#state.own.add(entry.id);
+          entries.push(entry);
+        },
+      };
+      await this.#turns.run(turn, () => judge(turn));
+      return { entries, version: turn.version - 1, longestLease };
+    });
+    await this.#state.apply(committed.entries);
+    return committed;
+  }
+
+  /** Waits for the leases of all others; past the longest of them also without the store. */
+  async #inForce({ version, longestLease }: Committed, since: number): Promise<void> {
+    const sql = `select count(*)::int as count from gatehouse.leases
+      where expires > clock_timestamp() and applied < $1 and replica is distinct from $2`;
+    let pause = FIRST_LOOK_MS;
+    for (;;) {
+      const left = await this.#database
+        .query(sql, [version, this.#replica ?? null])
+        .catch(() => undefined);
+      if (left?.[0]?.count === 0) return;
+      if (left === undefined && performance.now() - since > longestLease) return;
+      await delay(pause);
+      pause = Math.min(2 * pause, LONGEST_LOOK_MS);
+    }
+  }
+}
+
+/**
+ * Keeps an entry from being written that a replica which decides cannot read.
+ *
+ * @returns milliseconds that the longest lease was taken for
+ * @throws Refusal `store_form_unknown`
+ */
+async function requireKnownForm(query: Query): Promise<number> {
+  const sql = `select min(form) as form, max(extract(epoch from expires - sent)) as length
+    from gatehouse.leases where expires > clock_timestamp()`;
+  const [{ form, length } = {}] = await query(sql);
+  if (form !== null && Number(form) < FORM) throw new Refusal("store_form_unknown");
+  return Number(length ?? 0) * 1000;
+}
+
+/** The rows of revocations that are over are taken out once in so many versions. */
+const PRUNE_EVERY = 64;
+/** Revocations that have been over for so long, and that no replica still has to read. */
+const pruneSql = `delete from gatehouse.log where kind = 'revocation'
+  and ends < clock_timestamp() - interval '7 days' and version < least($1::bigint,
+    (select min(applied) from gatehouse.leases where expires > clock_timestamp()))`;
+
+async function insert(
+  query: Query,
+  version: number,
+  { change, ends }: Draft,
+  author: Author,
+): Promise<LogEntry> {
+  const data = writeExact(writtenChange(change));
+  const [row] = await query(
+    `insert into gatehouse.log (version, id, form, author, kind, data, ends)
+      values ($1, gen_random_uuid(), $2, $3, $4, $5, to_timestamp($6))
+      returning version, id, form, at, author, kind, data`,
+    [version, FORM, JSON.stringify(author), change.kind, data, ends ?? null],
+  );
+  // What cannot be read again must not be written.
+  const entry = parseEntry(row);
+  await query(
+    `update gatehouse.head set version = $1, id = $2, form = greatest(form, $3),
+      access_version = case when $4 then $1 else access_version end`,
+    [version, entry.id, FORM, change.kind === "access"],
+  );
+  if (version % PRUNE_EVERY === 0) await query(pruneSql, [version - 1]);
+  await query("select pg_notify($1, $2)", [CHANNEL, String(version)]);
+  return entry;
+}

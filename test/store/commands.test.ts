@@ -1,0 +1,196 @@
+import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { sharedServer } from "../engine/postgres/kit.ts";
+import { startPostgres } from "../engine/postgres/server.ts";
+import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand, Service } from "../kit/process.ts";
+import { makeStore, queryStatus, storeConfig } from "./kit.ts";
+
+const accessFile = `
+[[users]]
+username = "admin"
+password_hash = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$dGhlaGFzaHRoZWhhc2h0aGVoYXNodGhlaGFzaHRoZWg"
+
+[[users]]
+username = "rita"
+email = "rita@example.com"
+disabled = true
+tokens_valid_after = 1763700000
+attributes = { tenant = "acme", regions = ["eu", "us"], number = 9007199254740993, vip = true }
+
+[[acl]]
+username = "admin"
+database = "*"
+role = "Owner"
+
+[[acl]]
+username = "rita"
+database = "main"
+role = "ReadWrite"
+tables = ["tickets", "customer_*"]
+columns = ["id", "tenant", "status"]
+writable_columns = ["status"]
+row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }, { column = "id", cmp = ">", value = 9007199254740995 }]
+require_where = ["id"]
+max_rows = 200
+max_changes = 20
+expires = 2126-12-24T18:00:00.000Z
+
+[[acl]]
+username = "staff:eve"
+database = "main"
+role = "None"
+
+[[boundaries]]
+via = "mcp"
+client = "https://agent.example/client.json"
+username = "rita"
+database = "main"
+role = "ReadOnly"
+rate_limit = "60/min"
+`;
+
+t.test("an import and an export of an access file lose nothing", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  const file = path.join(store.home, "old.toml");
+  writeFileSync(file, accessFile, { mode: 0o600 });
+  await store.good(["store", "import", file]);
+  const exported = await store.good(["store", "export"]);
+  t.match(exported, /^# access version \d+\n/);
+  const lines = (text: string) => text.split("\n").filter((line) => /^[^#]/.test(line));
+  t.strictSame(lines(exported), lines(accessFile));
+
+  const again = path.join(store.home, "again.toml");
+  writeFileSync(again, exported, { mode: 0o600 });
+  await store.good(["store", "import", again]);
+  t.equal(await store.good(["store", "export"]), exported, "nothing changed, so no new version");
+  t.match(JSON.parse(await store.good(["user", "list", "--json"])), [
+    { username: "admin" },
+    { username: "rita", email: "rita@example.com", disabled: true },
+  ]);
+});
+
+t.test("a host's files are taken over with its tokens and revocations", async (t) => {
+  const single = await startGateway(t, { config: "[mcp]\nenabled = false\n" });
+  const [kept, revoked] = [await single.login(), await single.login()];
+  await single.send("POST", "/logout", {}, revoked);
+  await single.service.stop();
+
+  const store = await makeStore(t, {}, await sharedServer());
+  const config = path.join(single.home, "gateway.toml");
+  writeFileSync(config, readFileSync(path.join(store.home, "gateway.toml")));
+  writeFileSync(
+    path.join(single.home, "store.key"),
+    readFileSync(path.join(store.home, "store.key")),
+    { mode: 0o600 },
+  );
+  const imported = await runCommand(single.home, ["store", "import", single.accessFile]);
+  t.match(imported, { code: 0, stdout: /1 revocations and 1 signing keys/ });
+  const replica = await store.replica();
+  t.equal(await queryStatus(replica, kept), 200);
+  t.equal(await queryStatus(replica, revoked), 401);
+});
+
+t.test(
+  "the first administrator is made once, under the name and password that were chosen",
+  async (t) => {
+    const server = await sharedServer();
+    const home = temporaryHome(t);
+    const url = server.url(await server.createDatabase());
+    writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+    const made = await runCommand(home, ["store", "init", "--admin", "root"]);
+    t.match(made, { code: 0, stdout: /Made the tables.*Added root/s });
+    const password = readFileSync(path.join(home, "initial_admin_password"), "utf8").trim();
+    t.notMatch(made.stdout, password);
+    const again = await runCommand(home, ["store", "init"]);
+    t.match(again, { code: 0, stdout: /are up to date/ });
+    t.notMatch(again.stdout, "Added");
+    const gateway = await startGateway(t, { home, config: storeConfig(url, {}) });
+    t.ok(await gateway.login("root", password));
+  },
+);
+
+t.test(
+  "what lies in the store opens nothing without the key file, which can be changed",
+  async (t) => {
+    const store = await makeStore(t, {}, await sharedServer());
+    const tables = ["log", "users", "keys", "head", "leases"];
+    const dumps = tables.map((table) => store.sql(`select t::text from gatehouse.${table} t`));
+    const dump = JSON.stringify(await Promise.all(dumps));
+    t.notMatch(dump, /\\"d\\"|kty/, "no private key");
+
+    const keyFile = path.join(store.home, "store.key");
+    const [first] = readFileSync(keyFile, "utf8").split("\n");
+    const second = Buffer.alloc(32, 7).toString("base64url");
+    writeFileSync(keyFile, `${second}\n${first}\n`);
+    await store.good(["store", "rekey"]);
+    writeFileSync(keyFile, `${second}\n`);
+    const [key] = JSON.parse(await store.good(["key", "list", "--json"]));
+    t.equal(key.state, "signs");
+    const replica = await store.replica();
+    t.ok(await replica.login());
+
+    writeFileSync(keyFile, `${first}\n`);
+    t.match(await store.run(["key", "list"]), { code: 1, stderr: /does not hold/ });
+    await store.sql("update gatehouse.keys set kid = 'another'");
+    writeFileSync(keyFile, `${second}\n`);
+    t.match(await store.run(["key", "list"]), { code: 1, stderr: /does not open/ }, "moved");
+    chmodSync(keyFile, 0o644);
+    t.match(await store.run(["key", "list"]), { code: 1, stderr: /chmod/ });
+    writeFileSync(keyFile, "short\n");
+    chmodSync(keyFile, 0o600);
+    t.match(await store.run(["key", "list"]), { code: 1, stderr: /32 random bytes/ });
+  },
+);
+
+t.test("a start without the store is refused, or waits", async (t) => {
+  const server = await startPostgres(t);
+  const store = await makeStore(t, {}, server);
+  const home = store.makeHome();
+  writeFileSync(path.join(home, "gateway.toml"), storeConfig(store.url, {}));
+  const serve = ["serve", "--port", "0"];
+  rmSync(path.join(home, "store.key"));
+  const keyless = await runCommand(home, serve);
+  t.match(keyless, { code: 1, stderr: /store\.key is missing: copy it/ });
+  writeFileSync(path.join(home, "store.key"), readFileSync(path.join(store.home, "store.key")), {
+    mode: 0o600,
+  });
+  const empty = temporaryHome(t);
+  const url = server.url(await server.createDatabase());
+  writeFileSync(path.join(empty, "gateway.toml"), storeConfig(url, {}));
+  t.match(await runCommand(empty, serve), { code: 1, stderr: /has no tables yet.*store init/ });
+
+  await server.stop();
+  t.match(await runCommand(home, serve), { code: 1, stderr: /does not answer/ });
+  const waiting = new Service(home, [...serve, "--wait"]);
+  t.teardown(() => waiting.stop("SIGKILL"));
+  await waiting.logged(({ msg }) => msg === "waiting for the store");
+  const ended = new Service(home, [...serve, "--wait"]);
+  await ended.logged(({ msg }) => msg === "waiting for the store");
+  t.equal(await ended.stop("SIGTERM"), 0);
+  await server.start();
+  t.ok(await waiting.logged(({ msg }) => String(msg).startsWith("listening on")));
+});
+
+t.test("with access files of their own, replicas share revocations and keys", async (t) => {
+  const store = await makeStore(t, { access: "file" }, await sharedServer());
+  const single = await startGateway(t, { config: "[mcp]\nenabled = false\n" });
+  await single.addUser("alice", "ReadOnly");
+  await single.service.stop();
+  const withFile = () => {
+    const home = store.makeHome();
+    writeFileSync(path.join(home, "access_control.toml"), readFileSync(single.accessFile), {
+      mode: 0o600,
+    });
+    return store.replica(store.url, home);
+  };
+  const [one, two] = [await withFile(), await withFile()];
+  const token = await one.login("alice", "alice password");
+  t.equal(await queryStatus(two, token), 200);
+  const admin = await two.login("admin", ADMIN_PASSWORD);
+  const lowered = await two.send("PUT", "/api/access/alice/main", { role: "ReadWrite" }, admin);
+  t.match(lowered, { status: 409, body: { code: "access_file_read_only" } });
+  t.equal((await two.send("DELETE", "/api/users/alice/tokens", {}, admin)).status, 200);
+  for (const replica of [one, two]) t.equal(await queryStatus(replica, token), 401);
+});

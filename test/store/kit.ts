@@ -1,0 +1,183 @@
+import { once } from "node:events";
+import { copyFileSync } from "node:fs";
+import { connect, createServer, type Server, type Socket } from "node:net";
+import path from "node:path";
+import type { Test } from "tap";
+import { type PostgresServer, startPostgres } from "../engine/postgres/server.ts";
+import { eventually } from "../kit/eventually.ts";
+import {
+  ADMIN_PASSWORD,
+  startGateway,
+  type TestGateway,
+  temporaryHome,
+  writeConfiguration,
+} from "../kit/gateway.ts";
+import { type CommandResult, runCommand } from "../kit/process.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+
+/** Keys of `[store]` beside its URL. */
+export interface StoreSettings {
+  readonly access?: "store" | "file";
+  readonly maxStaleness?: number;
+}
+
+/** The section of a store, without MCP. */
+export function storeConfig(
+  url: string,
+  { access = "store", maxStaleness = 10 }: StoreSettings,
+): string {
+  return `[mcp]\nenabled = false\n[store]\nurl = "${url}"\naccess = "${access}"\nmax_staleness = ${maxStaleness}\n`;
+}
+
+/** Several replicas of a gateway over one store. */
+export class TestStore {
+  readonly #t: Test;
+  readonly server: PostgresServer;
+  readonly database: string;
+  /** The service directory of the host on which the store was made. */
+  readonly home: string;
+  readonly #settings: StoreSettings;
+  readonly #upstream: string;
+
+  constructor(
+    t: Test,
+    server: PostgresServer,
+    database: string,
+    settings: StoreSettings,
+    upstream: string,
+  ) {
+    this.#t = t;
+    this.server = server;
+    this.database = database;
+    this.home = temporaryHome(t);
+    this.#settings = settings;
+    this.#upstream = upstream;
+  }
+
+  get url(): string {
+    return this.server.url(this.database);
+  }
+
+  /** Runs a command on the host on which the store was made. */
+  async run(flags: string[], input?: string): Promise<CommandResult> {
+    const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
+    return runCommand(this.home, flags, { env, ...(input === undefined ? {} : { input }) });
+  }
+
+  /** Runs a command that must succeed, and returns what it printed. */
+  async good(flags: string[], input?: string): Promise<string> {
+    const { code, stdout, stderr } = await this.run(flags, input);
+    if (code !== 0) throw new Error(`gatehouse ${flags.join(" ")}: ${stderr}`);
+    return stdout;
+  }
+
+  async initialize(): Promise<void> {
+    writeConfiguration(this.home, { config: storeConfig(this.url, this.#settings) });
+    await this.good(["store", "init"]);
+  }
+
+  /** A service directory of another host, with the key file copied. */
+  makeHome(): string {
+    const home = temporaryHome(this.#t);
+    copyFileSync(path.join(this.home, "store.key"), path.join(home, "store.key"));
+    return home;
+  }
+
+  /** Starts a replica. @param url where it finds the store; by default where it is */
+  async replica(url = this.url, home = this.makeHome(), more = ""): Promise<TestGateway> {
+    const config = storeConfig(url, this.#settings) + more;
+    return startGateway(this.#t, { home, upstream: this.#upstream, config });
+  }
+
+  /** Statements of the test's own in the store's database. */
+  sql(statements: string): Promise<Record<string, unknown>[]> {
+    return this.server.sql(statements, this.database);
+  }
+}
+
+/** A new store on a server of the test's own, with an administrator. */
+export async function makeStore(
+  t: Test,
+  settings: StoreSettings = {},
+  server?: PostgresServer,
+): Promise<TestStore> {
+  const own = server ?? (await startPostgres(t));
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const store = new TestStore(t, own, await own.createDatabase(), settings, upstream.url);
+  await store.initialize();
+  return store;
+}
+
+/** A way to a server that can be cut without a word, as a network that drops packets. */
+export class Wire {
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  readonly port: number;
+  #isCut = false;
+
+  constructor(server: Server, port: number) {
+    this.#server = server;
+    this.port = port;
+  }
+
+  static async to(t: Test, target: number): Promise<Wire> {
+    const server = createServer();
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const address = server.address();
+    if (typeof address === "string" || address === null) throw new Error("no port");
+    const wire = new Wire(server, address.port);
+    server.on("connection", (client) => wire.#join(client, target));
+    t.teardown(() => wire.close());
+    return wire;
+  }
+
+  #join(client: Socket, target: number): void {
+    const upward = connect(target, "127.0.0.1");
+    for (const socket of [client, upward]) {
+      this.#sockets.add(socket);
+      socket.on("error", () => socket.destroy()).on("close", () => this.#sockets.delete(socket));
+    }
+    client.on("close", () => upward.destroy());
+    upward.on("close", () => client.destroy());
+    client.on("data", (bytes) => this.#isCut || upward.write(bytes));
+    upward.on("data", (bytes) => this.#isCut || client.write(bytes));
+  }
+
+  /** From now on nothing comes through, and nobody is told. */
+  cut(): void {
+    this.#isCut = true;
+  }
+
+  /** From now on new connections work; those that were cut are ended. */
+  mend(): void {
+    for (const socket of this.#sockets) socket.destroy();
+    this.#isCut = false;
+  }
+
+  async close(): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy();
+    this.#server.close();
+    await once(this.#server, "close");
+  }
+}
+
+/** The status of a query by a token. */
+export async function queryStatus(gateway: TestGateway, token: string): Promise<number> {
+  const answer = await gateway.query(select, token);
+  return answer.status;
+}
+
+/** A query that reads. */
+export const select = { Select: { database: "main", from: "users", columns: ["*"] } };
+/** A query that writes. */
+export const insert = { Insert: { database: "main", table: "users", values: [{ id: 1 }] } };
+
+/** Waits until a replica decides again. */
+export async function untilDeciding(gateway: TestGateway): Promise<void> {
+  await eventually("the replica decides", async () => {
+    const { status } = await gateway.request("/readyz");
+    return status === 200;
+  });
+}

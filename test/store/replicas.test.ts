@@ -1,0 +1,98 @@
+import t from "tap";
+import { ADMIN_PASSWORD } from "../kit/gateway.ts";
+import { insert, makeStore, queryStatus, select } from "./kit.ts";
+
+t.test("what one replica has answered is in force at the others", async (t) => {
+  const store = await makeStore(t);
+  const [one, two, three] = [await store.replica(), await store.replica(), await store.replica()];
+  const others = [two, three];
+  const admin = await one.login();
+  const user = { username: "alice", password: "alice password", role: "ReadOnly" };
+
+  t.equal((await one.send("POST", "/api/users", user, admin)).status, 201);
+  const alice = await two.login("alice", "alice password");
+  for (const replica of others) t.equal(await queryStatus(replica, alice), 200);
+  for (const replica of others) t.equal((await replica.query(insert, alice)).status, 403);
+
+  await t.test("a grant, and its end", async (t) => {
+    const path = "/api/access/alice/main";
+    for (let round = 0; round < 5; round++) {
+      t.equal((await one.send("PUT", path, { role: "ReadWrite" }, admin)).status, 200);
+      for (const replica of others) t.equal((await replica.query(insert, alice)).status, 200);
+      t.equal((await two.send("PUT", path, { role: "ReadOnly" }, admin)).status, 200);
+      t.equal((await one.query(insert, alice)).status, 403);
+      t.equal((await three.query(insert, alice)).status, 403);
+    }
+  });
+
+  await t.test("a logout", async (t) => {
+    const token = await three.login("alice", "alice password");
+    t.equal(await queryStatus(one, token), 200);
+    t.equal((await two.send("POST", "/logout", {}, token)).status, 200);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
+  });
+
+  await t.test("the end of all tokens of a user", async (t) => {
+    const token = await three.login("alice", "alice password");
+    t.equal((await one.send("DELETE", "/api/users/alice/tokens", {}, admin)).status, 200);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
+    t.equal(await queryStatus(one, await two.login("alice", "alice password")), 200);
+  });
+
+  await t.test("a password", async (t) => {
+    const token = await three.login("alice", "alice password");
+    const change = { old_password: "alice password", new_password: "another password" };
+    t.equal((await two.send("PUT", "/api/users/alice/password", change, token)).status, 200);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
+    const old = { username: "alice", password: "alice password" };
+    for (const replica of [one, three]) {
+      t.equal((await replica.send("POST", "/login", old)).status, 401);
+      t.ok(await replica.login("alice", "another password"));
+    }
+  });
+
+  await t.test("a rotation of keys, and the end of a key", async (t) => {
+    const before = await one.login("alice", "another password");
+    await store.good(["key", "rotate"]);
+    const kidOf = (token: string) =>
+      JSON.parse(Buffer.from(token.split(".", 1)[0] ?? "", "base64url").toString()).kid;
+    const after = await three.login("alice", "another password");
+    t.not(kidOf(after), kidOf(before));
+    for (const replica of [one, two, three]) {
+      t.equal(await queryStatus(replica, before), 200, "a token of the old key");
+      t.equal(await queryStatus(replica, after), 200, "a token of the new key");
+    }
+    await store.good(["key", "revoke", kidOf(after)]);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, after), 401);
+  });
+
+  await t.test("what the command line does", async (t) => {
+    const token = await two.login("alice", "another password");
+    await store.good(["user", "disable", "alice"]);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
+    await store.good(["user", "enable", "alice"]);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 200);
+    await store.good(["token", "revoke", "--user", "alice"]);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
+    await store.good(["user", "remove", "alice"]);
+    t.equal(
+      (await three.send("POST", "/login", { username: "alice", password: "x".repeat(9) })).status,
+      401,
+    );
+    t.match(await store.good(["access", "check", "admin", "Select", "main"]), "allowed");
+  });
+
+  await t.test("all replicas tell of the same version", async (t) => {
+    const versions = await Promise.all(
+      [one, two, three].map(async (replica) => (await replica.request("/readyz")).body),
+    );
+    const [{ access_version: version } = {}] = versions;
+    for (const body of versions) {
+      t.match(body, { access_version: version, store: "reached", store_lag: 0 });
+    }
+    const status = JSON.parse(await store.good(["store", "status", "--json"]));
+    t.equal(String(status.accessVersion), version);
+    t.equal(status.replicas.length, 3);
+  });
+  t.equal((await one.query(select, await three.login("admin", ADMIN_PASSWORD))).status, 200);
+});
