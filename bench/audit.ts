@@ -56,10 +56,14 @@ function writeLines(): void {
 async function measure(flags: readonly string[]): Promise<void> {
   const program = new URL("../bin/gatehouse.js", import.meta.url).pathname;
   const start = performance.now();
-  const child = spawn("/usr/bin/time", ["-f", "%M", process.execPath, program, "audit", ...flags], {
-    env: { ...process.env, GATEHOUSE_HOME: home },
-    cwd: home,
-  });
+  const child = spawn(
+    "/usr/bin/time",
+    ["-f", "%M %U %S", process.execPath, program, "audit", ...flags],
+    {
+      env: { ...process.env, GATEHOUSE_HOME: home },
+      cwd: home,
+    },
+  );
   let lines = 0;
   let errors = "";
   child.stdout.on("data", (bytes: Buffer) => {
@@ -69,10 +73,12 @@ async function measure(flags: readonly string[]): Promise<void> {
   await once(child, "close");
   const seconds = (performance.now() - start) / 1000;
   const rate = (statSync(file).size / 1e6 / seconds).toFixed(0);
-  const memory = (Number(errors.trim().split("\n").at(-1)) / 1024).toFixed(0);
-  console.log(
-    `${flags.join(" ")}: ${seconds.toFixed(2)} s, ${rate} MB/s, ${lines} lines, ${memory} MiB`,
-  );
+  const [kibibytes = 0, user = 0, system = 0] = (errors.trim().split("\n").at(-1) ?? "")
+    .split(" ")
+    .map(Number);
+  const what = `${lines} lines, ${(kibibytes / 1024).toFixed(0)} MiB of memory`;
+  const time = `${seconds.toFixed(2)} s (${(user + system).toFixed(2)} s of a processor)`;
+  console.log(`${flags.join(" ")}: ${time}, ${rate} MB/s, ${what}`);
 }
 
 /** How fast the file can be read at all. */
