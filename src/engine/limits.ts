@@ -13,13 +13,15 @@ const limitsShape = z.array(
     changes: z.int().min(0).optional(),
     rows: z.int().min(0).optional(),
     columns: z.array(z.string()).optional(),
+    touched: z.union([z.literal("tell"), z.string().regex(/^[0-9a-f]{64}$/)]).optional(),
   }),
 );
 
 /**
  * What some elements of a query may do together: `changes` rows inserted, updated or deleted, and
  * `rows` of them answered, of which a Preview shows these `columns` alone. `elements` are the places
- * in a Batch; all, if they are left out.
+ * in a Batch; all, if they are left out. `touched` has a Preview tell the digest of all rows that it
+ * would touch, or is that of the rows that a single change has to touch.
  */
 export type QueryLimit = z.infer<typeof limitsShape>[number];
 
@@ -35,9 +37,12 @@ export function readLimits(header: string | string[] | undefined): readonly Quer
 
 /** Counts what a query does while its transaction can be taken back. */
 export class LimitCounter {
+  /** What is asked of the rows that the query touches; undefined if nothing is. */
+  readonly touched: QueryLimit["touched"];
   readonly #limits: { readonly limit: QueryLimit; changes: number; rows: number }[];
 
   constructor(limits: readonly QueryLimit[]) {
+    this.touched = limits.find(({ touched }) => touched !== undefined)?.touched;
     this.#limits = limits.map((limit) => ({ limit, changes: 0, rows: 0 }));
   }
 

@@ -23,6 +23,7 @@ export const refusalStatuses = {
   not_found: 404,
   table_not_found: 404,
   method_not_allowed: 405,
+  approval_stale: 409,
   constraint_violation: 409,
   database_exists: 409,
   database_in_use: 409,

@@ -14,7 +14,7 @@ import { failures } from "./failures.ts";
 import { select } from "./select.ts";
 import type { MysqlSession } from "./session.ts";
 
-const { preview, ...changes } = changesOfRows(targetOf);
+const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
 /** MySQL and MariaDB, whose databases are those of queries. */
 export const mysql: Dialect<MysqlSession> = {
@@ -35,6 +35,7 @@ export const mysql: Dialect<MysqlSession> = {
     DropTable: dropTable,
   },
   preview,
+  digestTouched,
   readsBehind: true,
 };
 

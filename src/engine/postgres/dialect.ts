@@ -26,7 +26,7 @@ import { failures } from "./failures.ts";
 import { select } from "./select.ts";
 import type { PostgresSession } from "./session.ts";
 
-const { preview, ...changes } = changesOfRows(targetOf);
+const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
 /** PostgreSQL, whose schemas are the databases of queries. */
 export const ofSchemas: Dialect<PostgresSession> = {
@@ -46,6 +46,7 @@ export const ofSchemas: Dialect<PostgresSession> = {
     DropTable: dropTable,
   },
   preview,
+  digestTouched,
   readsBehind: false,
 };
 

@@ -1,15 +1,16 @@
-import type { Operation, Select } from "../../query/operation-types.ts";
+import type { Select } from "../../query/operation-types.ts";
 import { parseCell } from "../parse.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { type Previewed, preview, type RowChangeName } from "../sql/preview.ts";
+import { preview, type RowChangeName } from "../sql/preview.ts";
 import type { Column, ColumnKind, Table } from "../sql/scope.ts";
 import type { SelectedTable } from "../sql/select.ts";
 import { awaitSteps, type Reply, type Statement, type Steps } from "../sql/steps.ts";
 import { comparedValue } from "../sql/stored-values.ts";
 import { readKeys, type Target, type TargetColumn } from "../sql/target.ts";
-import type { Changes, RemoteColumn } from "./dialect.ts";
+import { digestTouched } from "../sql/touched-rows.ts";
+import type { Changes, Dialect, RemoteColumn } from "./dialect.ts";
 import type { Place, Session } from "./session.ts";
 
 /** A session whose rows come as `Raw` values. */
@@ -29,13 +30,7 @@ type TargetOf<Leased extends Session, Raw> = (
  */
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
-): Pick<Changes<Leased>, RowChangeName> & {
-  preview(
-    place: Place<Leased>,
-    operation: Operation<RowChangeName>,
-    shown?: readonly string[],
-  ): Promise<Previewed>;
-} {
+): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestTouched"> {
   async function take<Result>(
     place: Place<Leased>,
     table: string,
@@ -51,6 +46,8 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     Upsert: (place, fields) => take(place, fields.table, (target) => upsert(target, fields)),
     preview: (place, operation, shown) =>
       take(place, operation.fields.table, (target) => preview(target, operation, shown)),
+    digestTouched: (place, operation) =>
+      take(place, operation.fields.table, (target) => digestTouched(target, operation)),
   };
 }
 

@@ -80,6 +80,8 @@ export interface Dialect<Leased extends Session> {
     operation: Operation<RowChangeName>,
     shown?: readonly string[],
   ): Promise<Previewed>;
+  /** The digest of all rows that a change would touch, which stay as they are. */
+  digestTouched(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<string>;
   /** True if changed rows are read behind the change, between which nothing may happen. */
   readonly readsBehind: boolean;
 }

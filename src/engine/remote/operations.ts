@@ -8,11 +8,13 @@ import {
   countChanged,
   countPreviewed,
   isReading,
+  isRowChange,
   type PlaceInQuery,
   previewedIn,
   previewTexts,
 } from "../sql/operations.ts";
 import type { Changed } from "../sql/target.ts";
+import { requireSameRows } from "../sql/touched-rows.ts";
 import type { Dialect } from "./dialect.ts";
 import type { Place, Session } from "./session.ts";
 
@@ -76,6 +78,10 @@ async function perform<Leased extends Session>(
   inQuery: PlaceInQuery,
 ): Promise<void> {
   if (isReading(operation)) return readIn(dialect, place, operation, spool);
+  const { touched } = inQuery.counter;
+  if (touched !== undefined && isRowChange(operation)) {
+    requireSameRows(await dialect.digestTouched(place, operation), touched);
+  }
   const changed = await change(dialect, place, operation);
   countChanged(changed, inQuery, spool);
   const isBatch = inQuery.element !== undefined;
@@ -92,9 +98,10 @@ export async function performPreview<Leased extends Session>(
 ): Promise<void> {
   const operation = previewedIn(fields);
   const place = placeOf(dialect, session, operation.fields.database);
+  const digest = counter.touched && (await dialect.digestTouched(place, operation));
   const previewed = await dialect.preview(place, operation, counter.columns);
   countPreviewed(previewed, counter, spool);
-  for (const text of previewTexts(previewed)) spool.write(text);
+  for (const text of previewTexts(previewed, digest)) spool.write(text);
 }
 
 /** Carries out a reading operation and writes its rows to an output. @throws as `performAll` does */

@@ -189,7 +189,7 @@ export class RemoteStore<Leased extends Session> implements Store {
   }
 
   /** Where it matters which database it is, all operations are about the same. */
-  #conditionsOf({ isBatch, operations }: Work): Conditions {
+  #conditionsOf({ isBatch, operations, limits }: Work): Conditions {
     const [first] = operations;
     const database = first?.fields.database;
     const onlyReads = operations.every(isReading);
@@ -197,7 +197,9 @@ export class RemoteStore<Leased extends Session> implements Store {
     if (isBatch) return { mode: onlyReads ? "snapshot, read only" : "serializable", database };
     if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
     const readsBehind = this.#dialect.readsBehind && operations.some(returnsRows);
-    return { mode: readsBehind ? "serializable" : "read committed", database };
+    // Between the look at the rows and their change nothing may happen.
+    const isCompared = limits.some(({ touched }) => touched !== undefined);
+    return { mode: readsBehind || isCompared ? "serializable" : "read committed", database };
   }
 
   async #describe(session: Leased, { database, table }: SchemaPlace): Promise<object> {

@@ -70,9 +70,13 @@ export function countPreviewed(
   spool.countRows(rows);
 }
 
-/** The JSON text of what a Preview answers. */
-export function* previewTexts({ affected, before, after }: Previewed): Generator<string> {
+/** The JSON text of what a Preview answers, with the digest of all rows if there is one. */
+export function* previewTexts(
+  { affected, before, after }: Previewed,
+  digest: string | undefined,
+): Generator<string> {
   yield `{"status":"success","affected":${affected}`;
+  if (digest !== undefined) yield `,"digest":"${digest}"`;
   yield* rowTexts(',"before":', before);
   yield* rowTexts(',"after":', after);
   yield "}";
@@ -82,6 +86,14 @@ function* rowTexts(key: string, rows: readonly string[]): Generator<string> {
   yield `${key}[`;
   for (const [index, row] of rows.entries()) yield index === 0 ? row : `,${row}`;
   yield "]";
+}
+
+/** True for a change of rows. */
+export function isRowChange(
+  operation: TableOperation,
+): operation is Operation<RowChangeName> & TableOperation {
+  const { name } = operation;
+  return name === "Insert" || name === "Update" || name === "Delete" || name === "Upsert";
 }
 
 /** True for a change that answers the rows which it has changed. */

@@ -55,7 +55,7 @@ export function* preview<Raw>(
       return previewed(before, yield* deleteRows(target, { database, table, where }));
     }
     case "Upsert": {
-      const before = yield* conflicting(target, operation.fields, columns);
+      const before = yield* conflicting(target, operation.fields, columns, MOST_ROWS);
       return previewed(before, yield* upsert(target, { ...operation.fields, returning }));
     }
   }
@@ -83,11 +83,12 @@ function* previewUpdate<Raw>(
   return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
 }
 
-/** The rows that an Upsert finds there already and changes, each once, by the order of values. */
-function* conflicting<Raw>(
+/** The rows that an Upsert finds there already and changes, `most` of them, each once, by the order of values. */
+export function* conflicting<Raw>(
   target: Target<Raw>,
   query: Upsert,
   columns: readonly TargetColumn<Raw>[],
+  most: number,
 ): Steps<string[], Raw> {
   const { key, update: changed } = yield* conflictOf(target, query);
   // Rows are told apart by all that they hold.
@@ -95,7 +96,7 @@ function* conflicting<Raw>(
   const found = new Map<string, string>();
   if (changed.length === 0) return [];
   for (const value of query.values) {
-    if (found.size === MOST_ROWS) break;
+    if (found.size === most) break;
     if (key.some(({ name }) => (cellIn(value, name) ?? null) === null)) continue;
     const cells = key.map((column) => comparedValue(column, cellIn(value, column.name) ?? null));
     const condition = sql` where ${keyCondition(key, cells)}`;

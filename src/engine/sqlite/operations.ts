@@ -9,12 +9,14 @@ import {
   countChanged,
   countPreviewed,
   isReading,
+  isRowChange,
   type PlaceInQuery,
   previewedIn,
   previewTexts,
 } from "../sql/operations.ts";
 import { preview } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
+import { digestTouched, requireSameRows } from "../sql/touched-rows.ts";
 import { take, targetOf } from "./change.ts";
 import { createTable, dropTable } from "./define.ts";
 import { select } from "./select.ts";
@@ -57,6 +59,11 @@ export function perform(
     read(handle, operation, spool);
     return;
   }
+  const { touched } = place.counter;
+  if (touched !== undefined && isRowChange(operation)) {
+    const target = targetOf(handle, operation.fields.table);
+    requireSameRows(take(handle, digestTouched(target, operation)), touched);
+  }
   const changed = change(handle, operation);
   countChanged(changed, place, spool);
   const isBatch = place.element !== undefined;
@@ -72,9 +79,10 @@ export function performPreview(
 ): void {
   const operation = previewedIn(fields);
   const target = targetOf(handle, operation.fields.table);
+  const digest = counter.touched && take(handle, digestTouched(target, operation));
   const previewed = take(handle, preview(target, operation, counter.columns));
   countPreviewed(previewed, counter, spool);
-  for (const text of previewTexts(previewed)) spool.write(text);
+  for (const text of previewTexts(previewed, digest)) spool.write(text);
 }
 
 /** Carries out a reading operation. @throws as `perform` does */
