@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { accessCommand } from "./commands/access.ts";
+import { approvalsCommand } from "./commands/approvals.ts";
 import { auditCommand } from "./commands/audit.ts";
 import { configCommand } from "./commands/config.ts";
 import { engineCommand } from "./commands/engine.ts";
@@ -24,6 +25,7 @@ const program = withHouseStyle(new Command("gatehouse"))
   .addCommand(serveCommand())
   .addCommand(userCommand())
   .addCommand(accessCommand())
+  .addCommand(approvalsCommand())
   .addCommand(tokenCommand())
   .addCommand(keyCommand())
   .addCommand(hashPasswordCommand())

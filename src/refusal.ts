@@ -31,7 +31,8 @@ const table = {
   row_denied: [403, "A row is beyond what the caller may write"],
   attribute_missing: [403, "The caller lacks an attribute that its grants refer to"],
   join_denied: [403, "A table of which the caller may reach some rows is joined as optional"],
-  approval_required: [403, "Somebody has to approve this, and approvals are not configured"],
+  approval_required: [202, "Somebody has to approve this"],
+  approval_denied: [403, "This was not approved"],
   not_narrowable: [403, "This cannot be kept within the caller's grants"],
   token_database: [403, "Insufficient permissions for this operation"],
   token_read_only: [403, "Insufficient permissions for this operation"],
@@ -68,6 +69,7 @@ const table = {
   grant_not_found: [404, "Grant not found"],
   schema_not_found: [404, "There is no such database or table"],
   schema_not_offered: [404, "The database process behind does not tell what it holds"],
+  approval_not_found: [404, "The caller has no such approval"],
   key_not_found: [404, "There is no such key, or it signs no more"],
   method_not_allowed: [405, "Method not allowed"],
   request_timeout: [408, "The request took too long to arrive"],
@@ -79,6 +81,10 @@ const table = {
     "The entry says more than a role: give the whole entry, or remove it first",
   ],
   entry_lists_tables: [409, "The entry lists several tables: change it in the access file"],
+  approval_mismatch: [409, "The approval is for other bytes, another client or another way in"],
+  approval_expired: [409, "The approval has expired: ask for it again"],
+  approval_used: [409, "The approval was used already: ask for it again"],
+  approval_void: [409, "A right that the approval rests on has changed: ask for it again"],
   last_owner: [409, "The last Owner of a database cannot be removed or lowered"],
   last_administrator: [409, "The last administrator cannot be removed, lowered or disabled"],
   access_file_read_only: [409, "The access file cannot be written"],
@@ -94,6 +100,7 @@ const table = {
     "Content-Type must be application/json in UTF-8, without a Content-Encoding",
   ],
   too_many_attempts: [429, "Too many failed attempts"],
+  too_many_approvals: [429, "Too many approvals of the caller wait to be decided"],
   rate_limited: [429, "Too many requests for the rate limit of a permission boundary"],
   headers_too_large: [431, "Request headers too large"],
 
@@ -108,6 +115,7 @@ const table = {
     503,
     "The store did not answer: whether the change was made is not known, so look before it is tried again",
   ],
+  approvals_failed: [503, "Nothing was done: approvals cannot be read or written just now"],
   upstream_overloaded: [503, "The database is overloaded: try again shortly"],
   issuer_unreachable: [503, "The authorization server of this token is out of reach"],
   upstream_timeout: [504, "The database took too long to answer"],
@@ -120,13 +128,16 @@ export type RefusalCode = keyof typeof table;
 export const refusals: Readonly<Record<RefusalCode, readonly [status: number, message: string]>> =
   table;
 
+/** Members of an answer's body. */
+export type Members = Readonly<Record<string, string | number | Readonly<Record<string, string>>>>;
+
 export interface RefusalOptions {
   /** Replaces the table's message where the caller is told more precisely what to mend. */
   message?: string;
   /** For the log alone; never sent to the caller. */
   detail?: string;
   /** Further members of the answer's body. */
-  members?: Readonly<Record<string, string | number>>;
+  members?: Members;
   /** Seconds after which another try may succeed (RFC 9110, section 10.2.3). */
   retryAfter?: number;
   /** The methods that are allowed, for 405 (RFC 9110, section 10.2.1). */
@@ -140,7 +151,7 @@ export interface RefusalOptions {
 export class Refusal extends Error {
   readonly code: RefusalCode;
   readonly detail: string | undefined;
-  readonly members: Readonly<Record<string, string | number>> | undefined;
+  readonly members: Members | undefined;
   readonly retryAfter: number | undefined;
   readonly allow: string | undefined;
   readonly scope: string | undefined;

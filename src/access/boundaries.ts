@@ -1,8 +1,9 @@
 /** Permission boundaries: which of them a query meets. */
 
 import type { QueryOrigin } from "./decision.ts";
-import type { Boundary } from "./grant.ts";
+import type { Boundary, Limits } from "./grant.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { entriesIn } from "./user-grants.ts";
 
 /** A boundary as people call it: `mcp`, `mcp client=.. username=rita database=main`. */
 export function boundaryName({ via, client, username, database }: Boundary): string {
@@ -33,6 +34,17 @@ export function boundariesFor(
       concerns(boundary, username, context) &&
       (boundary.database === undefined || boundary.database.toLowerCase() === folded),
   );
+}
+
+/** All that limits a user who comes this way: entries and boundaries, wherever they are for. */
+export function rulesFor(
+  snapshot: Snapshot,
+  username: string,
+  context: QueryOrigin,
+): readonly Limits[] {
+  if (!mayBeNarrowed(snapshot, username, context)) return [];
+  const boundaries = snapshot.boundaries.filter((one) => concerns(one, username, context));
+  return [...entriesIn(grantsOf(snapshot, username)), ...boundaries];
 }
 
 /**

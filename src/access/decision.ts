@@ -83,6 +83,8 @@ export interface QueryDecision {
   readonly limits: readonly QueryLimit[];
   /** The rules that ask for approval, whether or not it was given. */
   readonly approvals: readonly ApprovalRule[];
+  /** Where one is asked for: the entries, row filters and boundaries that decide, as text. */
+  readonly basis?: string;
 }
 
 /** How a query came. */

@@ -25,6 +25,11 @@ function wantedRights({ permissions, tables, detail }: Access): readonly WantedR
   ];
 }
 
+/** Whole numbers past a double's reach, which JSON has no other form for, as their digits. */
+function digitsOfLarge(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? `${value}n` : value;
+}
+
 function* approvalBy(
   { requireApproval, approvers }: Limits,
   permissions: readonly PermissionClass[],
@@ -63,6 +68,7 @@ export function decideNarrowedQuery(
   const tally = new LimitTally(context.isEngine);
   const decisions: Decision[] = [];
   const approvals: ApprovalRule[] = [];
+  const grounds: unknown[] = [];
   const deny = (decision: Decision): QueryDecision => {
     decisions.push(decision);
     return { allowed: false, reason: decision.reason, decisions, limits: [], approvals: [] };
@@ -76,9 +82,17 @@ export function decideNarrowedQuery(
     if ("reason" in narrowed) return deny(denied({ entry: given.rights[0]?.entry, ...narrowed }));
     approvals.push(...approvalsOf(database, given));
     const { filters } = narrowed;
+    grounds.push([given, filters]);
     decisions.push({ ...granted(given), ...(filters.length === 0 ? {} : narrowed) });
   }
   const isPending = approvals.length > 0 && context.isApproved !== true;
   const reason = decisions.length === 0 ? "no_grant" : isPending ? "approval_required" : "allowed";
-  return { allowed: reason === "allowed", reason, decisions, limits: tally.limits(), approvals };
+  return {
+    allowed: reason === "allowed",
+    reason,
+    decisions,
+    limits: tally.limits(),
+    approvals,
+    ...(approvals.length === 0 ? {} : { basis: JSON.stringify(grounds, digitsOfLarge) }),
+  };
 }

@@ -1,7 +1,7 @@
 /** gateway.toml as one schema: types, defaults, bounds and descriptions of every key. */
 import { z } from "zod";
 import { isLoopback } from "./addresses.ts";
-import { filePath, listenAddress, refuse } from "./kinds.ts";
+import { filePath, listenAddress, refuse, seconds } from "./kinds.ts";
 import { auth } from "./sections/auth.ts";
 import { consolePages } from "./sections/console.ts";
 import { mcp } from "./sections/mcp.ts";
@@ -36,6 +36,17 @@ const audit = z
   .prefault({})
   .describe("The audit log: one line for each decision.");
 
+const approvals = z
+  .strictObject({
+    wait: seconds().default(600).meta({
+      description:
+        "How long what needs an approval waits for one, and how long one that was given can be used, in seconds.",
+      live: true,
+    }),
+  })
+  .prefault({})
+  .describe("What `require_approval` in the access file asks for.");
+
 /** The schema of gateway.toml. Descriptions, bounds and examples are public: the docs print them. */
 export const configurationSchema = z
   .strictObject({
@@ -49,6 +60,7 @@ export const configurationSchema = z
     mcp,
     store,
     console: consolePages,
+    approvals,
   })
   .superRefine(
     ({ server, auth }, context) => {

@@ -19,6 +19,7 @@ import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body-collector.ts";
 import type { ChangeJournal } from "./change-journal.ts";
 import type { Exchange } from "./exchange.ts";
+import type { Approvals } from "./open-approvals.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 import type { Shared } from "./shared.ts";
 
@@ -65,6 +66,7 @@ export interface Gateway {
   readonly schema: SchemaSource<Exchange>;
   /** What stands behind `/mcp`; resolves once the gateway listens. */
   readonly mcp: () => Promise<McpEndpoint>;
+  readonly approvals: Approvals;
   readonly log: Log;
   readonly audit: Audit;
   /** When users and applications were last there. */

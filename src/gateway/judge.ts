@@ -1,6 +1,12 @@
-import { mayBeNarrowed } from "../access/boundaries.ts";
+import { mayBeNarrowed, rulesFor } from "../access/boundaries.ts";
 import { seesSchema } from "../access/deciding-entry.ts";
-import type { Decision, QueryDecision, QueryLimit, QueryOrigin } from "../access/decision.ts";
+import type {
+  ApprovalRule,
+  Decision,
+  QueryDecision,
+  QueryLimit,
+  QueryOrigin,
+} from "../access/decision.ts";
 import { decideQuery } from "../access/policy.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
@@ -9,7 +15,7 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /** Operations of one query that the audit names; the rest are only counted. */
-const AUDITED_OPERATIONS = 16;
+export const AUDITED_OPERATIONS = 16;
 
 /** Bytes of the shapes of one query. */
 const LONGEST_SHAPES = 2048;
@@ -57,13 +63,34 @@ export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   );
 }
 
-/** A query that may go up. */
+/** What the engine is told to keep; `touched` is the digest of the rows that an approval is for. */
+export type EngineLimit = QueryLimit | { readonly touched: string };
+
+/** Why somebody has to approve a query. */
+export interface NeededApproval {
+  readonly rules: readonly ApprovalRule[];
+  /** What decides, as text. */
+  readonly basis: string;
+}
+
+/** True if something that the caller may do has to be approved. */
+export function mayNeedApproval({ access }: Gateway, exchange: Exchange): boolean {
+  const { subject } = exchange.authenticated;
+  if (subject === undefined) return false;
+  return rulesFor(access.snapshot, subject.username, originOf(exchange)).some(
+    ({ requireApproval }) => requireApproval !== undefined,
+  );
+}
+
+/** A query that may go up, once it is approved where that is needed. */
 export interface Judged {
   readonly decisions: readonly Decision[];
   /** For whom and by which right it goes up; undefined while authentication is off. */
   readonly identity: Identity | undefined;
   /** What the database must keep. */
-  readonly limits: readonly QueryLimit[];
+  readonly limits: readonly EngineLimit[];
+  /** Set if somebody has to approve it. */
+  readonly approval: NeededApproval | undefined;
   /** False if something of the schema is hidden from the caller, also in errors. */
   readonly seesSchema: boolean;
 }
@@ -73,7 +100,7 @@ function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refu
   const { message } = decisions.at(-1) ?? {};
   const code = reason === "allowed" ? "no_grant" : reason;
   const told = message === undefined ? {} : { message };
-  if (!batch || code === "approval_required") return new Refusal(code, told);
+  if (!batch) return new Refusal(code, told);
   const element = decisions.length - 1;
   const detail = `Batch[${element}]: ${code}`;
   return new Refusal("batch_member_denied", {
@@ -93,18 +120,26 @@ export function judge({ access, queries }: Gateway, exchange: Exchange, query: Q
   const { subject } = exchange.authenticated;
   if (subject === undefined) {
     note(exchange, query, []);
-    return { decisions: [], identity: undefined, limits: [], seesSchema: true };
+    return {
+      decisions: [],
+      identity: undefined,
+      limits: [],
+      approval: undefined,
+      seesSchema: true,
+    };
   }
   const context = { ...originOf(exchange), now: Date.now(), isEngine: queries.isEngine };
   const decided = decideQuery(access.snapshot, subject, query, context);
-  const { allowed, decisions, limits } = decided;
+  const { allowed, decisions, limits, reason, approvals: rules, basis = "" } = decided;
+  const isAsked = reason === "approval_required";
   note(exchange, query, decisions);
-  if (!allowed) throw refusalOf(query, decided);
+  if (!allowed && !isAsked) throw refusalOf(query, decided);
   const { username } = subject;
   return {
     decisions,
     identity: identityOf(username, query, decisions),
     limits,
+    approval: isAsked ? { rules, basis } : undefined,
     seesSchema: query.accesses.every(
       ({ detail, database }) =>
         detail === undefined || seesSchema(access.snapshot, username, database),

@@ -13,6 +13,7 @@ import { version } from "../product.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
+import { openApprovals } from "./open-approvals.ts";
 import { openAccess, openChanges, openIdentity } from "./open-identity.ts";
 import { openSharedStore } from "./open-store.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
@@ -151,6 +152,8 @@ export async function openGateway(
   const identity = await openIdentity(loaded, base, opened);
   metrics.showTokens(identity.tokens.metrics);
   const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
+  const approvals = await openApprovals(loaded, { audit, log }, opened);
+  metrics.showApprovals(() => approvals.counts());
   const mcp = Promise.withResolvers<McpEndpoint>();
   const queries = openGrammar(loaded);
   const gateway = {
@@ -170,6 +173,7 @@ export async function openGateway(
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
     queries,
+    approvals,
     budget: new BodyBudget(server.max_buffered_bytes),
     log,
     audit,

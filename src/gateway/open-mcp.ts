@@ -16,6 +16,7 @@ import { commonHeaders } from "./answer.ts";
 import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
+import { mayNeedApproval } from "./judge.ts";
 import { requireRight, rightsOf } from "./mcp-rights.ts";
 import { ask } from "./query-flow.ts";
 import { countCall } from "./request-limits.ts";
@@ -98,6 +99,7 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
     },
     whoIs: (caller) => whoIs(gateway, caller),
     mostRows: (caller, ...of) => mostRows(gateway, caller, ...of),
+    mayNeedApproval: ({ exchange }) => mayNeedApproval(gateway, exchange),
     mayUse: (caller, permission) => rightsOf(gateway, caller.exchange, caller).mayUse(permission),
     countCall: ({ exchange }) => countCall(gateway, exchange),
     serverVersion: version,

@@ -15,9 +15,11 @@ import type { QueryAnswer } from "../upstream/buffered-answer.ts";
 import { gatewayHeaders, type Identity, rowCountsOf } from "../upstream/headers.ts";
 import { givenUp, type QueryClient } from "../upstream/query-client.ts";
 import { fieldLines, inForm } from "../upstream/query-form.ts";
+import { requireApproval } from "./approval-flow.ts";
+import { requireStillGood } from "./authentication.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { judge } from "./judge.ts";
+import { type Judged, judge, type NeededApproval } from "./judge.ts";
 import { countQuery } from "./request-limits.ts";
 
 /** A request that may go up, and how. */
@@ -104,24 +106,18 @@ function withFilters(
   return { body: filtered, query: again };
 }
 
-/**
- * Judges a query, adds what its caller's row filters demand, and notes it for the audit.
- *
- * @param own what it takes along, to which the trace adds its own
- * @throws Refusal saying which rule denies it
- */
-export function admit(
+/** Makes the request of what was judged, with the filters that it lacks. @throws as `withFilters` does */
+function requestFor(
   gateway: Gateway,
   exchange: Exchange,
-  body: Buffer,
-  query: Query,
+  asked: Asked,
+  { identity, decisions, limits, seesSchema }: Judged,
   own: OwnHeaders,
 ): UpwardRequest {
-  const queries = gateway.routing.queriesOf(query);
-  const { identity, decisions, limits, seesSchema } = judge(gateway, exchange, query);
-  const narrowed = withFilters(gateway, { body, query }, decisions);
+  const queries = gateway.routing.queriesOf(asked.query);
+  const narrowed = withFilters(gateway, asked, decisions);
   exchange.verdict.allow();
-  exchange.verdict.isNarrowed = narrowed.body !== body;
+  exchange.verdict.isNarrowed = narrowed.body !== asked.body;
   if (limits.length > 0) own[LIMITS_HEADER] = JSON.stringify(limits);
   if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
@@ -130,9 +126,62 @@ export function admit(
     queries,
     body: inForm(form, narrowed.body, narrowed.query),
     fields,
-    isRead: isReadOnly(query),
+    isRead: isReadOnly(asked.query),
     trace,
   };
+}
+
+/** The request of a query once its approval is used up, by which it is sent up once. @throws Refusal */
+async function approvedRequest(
+  gateway: Gateway,
+  exchange: Exchange,
+  asked: Asked,
+  needed: NeededApproval,
+  { own, approval: id }: AdmitOptions,
+): Promise<UpwardRequest> {
+  const needing = { ...asked, needed };
+  const { touched } = await requireApproval(gateway, exchange, needing, id);
+  requireStillGood(gateway, exchange);
+  // What has changed meanwhile was not approved.
+  const judged = judge(gateway, exchange, asked.query);
+  if (judged.approval?.basis !== needed.basis) throw new Refusal("approval_void");
+  const limits = touched === undefined ? judged.limits : [...judged.limits, { touched }];
+  return {
+    ...requestFor(gateway, exchange, asked, { ...judged, limits }, own),
+    isRead: false,
+  };
+}
+
+/** What a query comes with. */
+export interface AdmitOptions {
+  /** What it takes along, to which the trace adds its own. */
+  readonly own: OwnHeaders;
+  /** The id of the approval that it shows. */
+  readonly approval: string | undefined;
+}
+
+/**
+ * Judges a query, adds what its caller's row filters demand, and notes it for the audit. What needs
+ * an approval is looked up first.
+ *
+ * @throws Refusal saying which rule denies it
+ */
+export function admit(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  query: Query,
+  options: AdmitOptions,
+): UpwardRequest | Promise<UpwardRequest> {
+  const asked = { body, query };
+  // What cannot be sent anywhere is refused before it is judged.
+  gateway.routing.queriesOf(query);
+  const judged = judge(gateway, exchange, query);
+  if (judged.approval === undefined) {
+    return requestFor(gateway, exchange, asked, judged, options.own);
+  }
+  withFilters(gateway, asked, judged.decisions);
+  return approvedRequest(gateway, exchange, asked, judged.approval, options);
 }
 
 /** How an answer is held that the gateway itself has a use for. */
@@ -141,6 +190,8 @@ export interface HoldOptions {
   readonly signal: AbortSignal;
   /** Bytes of the answer that are held; the user's account bears them until it has gone out. */
   readonly largest: number;
+  /** The id of the approval that the query shows. */
+  readonly approval?: string | undefined;
 }
 
 /** Notes for the audit what the engine tells of rows; nobody else behind is believed. */
@@ -197,7 +248,9 @@ export async function ask(
     if (query === undefined || !isWanted()) throw givenUp();
     await countQuery(gateway, exchange, query);
     const own = { "content-type": "application/json", ...credentialOf(gateway) };
-    return await hold(gateway, exchange, admit(gateway, exchange, body, query, own), options);
+    const { approval } = options;
+    const request = await admit(gateway, exchange, body, query, { own, approval });
+    return await hold(gateway, exchange, request, options);
   } catch (error) {
     if (error instanceof Refusal) exchange.verdict.deny(error.code, error.status);
     if (error instanceof QueryRefused) exchange.verdict.deny(error.code, 400);

@@ -1,6 +1,6 @@
 import { JsonFault } from "../json/fault.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { Refusal, type RefusalCode } from "../refusal.ts";
+import { type Members, Refusal, type RefusalCode } from "../refusal.ts";
 import { sendJson } from "./answer.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -38,7 +38,7 @@ export interface Rejection {
   readonly status: number;
   readonly message: string;
   /** Further members of the body. */
-  readonly members?: Readonly<Record<string, string | number>> | undefined;
+  readonly members?: Members | undefined;
   /** Seconds. */
   readonly retryAfter?: number | undefined;
   readonly allow?: string | undefined;
@@ -69,7 +69,9 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);
-  const body = { status: "error", message, code, ...members, request_id: exchange.requestId };
+  // What waits for an approval is not refused yet.
+  const said = status < 400 ? "pending" : "error";
+  const body = { status: said, message, code, ...members, request_id: exchange.requestId };
   sendJson(exchange, status, body, headers);
 }
 

@@ -9,6 +9,7 @@ import { ObservedServer } from "./observed-server.ts";
 import type { Principal } from "./principal.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerResources } from "./resources.ts";
+import { withApproval } from "./tools/approval-argument.ts";
 import { registerTool, type Taking, toolsOf } from "./tools/register.ts";
 import type { Tool, ToolContext } from "./tools/tool.ts";
 import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest, WebRequest } from "./web.ts";
@@ -70,12 +71,16 @@ const instructions =
 
 /** A list holds what the caller may use; a call of another tool learns why it is denied. */
 function visibleTools<Caller>(
-  { mayUse }: ToolContext<Caller>,
+  { mayUse, mayNeedApproval }: ToolContext<Caller>,
   { tools, message, principal }: Call<Caller>,
 ): readonly Tool<Caller>[] {
   if (message?.method === "tools/call") return tools;
-  return tools.filter(({ definition }) =>
+  const visible = tools.filter(({ definition }) =>
     definition.permissions.every((permission) => mayUse(principal, permission)),
+  );
+  if (mayNeedApproval?.(principal) !== true) return visible;
+  return visible.map((tool) =>
+    tool.takesApproval ? { ...tool, definition: withApproval(tool.definition) } : tool,
   );
 }
 

@@ -2,9 +2,11 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { AggregatorRegistry, collectDefaultMetrics, Gauge, Registry } from "prom-client";
 import {
+  type ApprovalMetrics,
   type CertificateMetrics,
   type HashMetrics,
   leastGauge,
+  registerApprovals,
   registerCertificate,
   registerHashing,
   registerStore,
@@ -44,6 +46,8 @@ export interface Metrics {
   showTokens(metrics: TokenMetrics): void;
   /** Shows how well this replica knows what it shares with others. */
   showStore(metrics: StoreMetrics): void;
+  /** Shows how many approvals there are. */
+  showApprovals(count: () => Promise<ApprovalMetrics | undefined>): void;
   /** Serves the metrics on `host:port`. */
   listen(address: string): Promise<Server>;
   /** The metrics as they are now, to be added to those of other processes. */
@@ -126,6 +130,7 @@ export function createMetrics(): Metrics {
     showHashing: (metrics) => registerHashing(registry, metrics),
     showTokens: (metrics) => registerTokens(registry, metrics),
     showStore: (metrics) => registerStore(registry, metrics),
+    showApprovals: (count) => registerApprovals(registry, count),
     listen: (address) => serveMetrics(address, () => registry.metrics()),
     values: () => registry.getMetricsAsJSON(),
   };

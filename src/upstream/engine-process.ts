@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { readdirSync, realpathSync } from "node:fs";
+import { mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -67,8 +68,27 @@ async function privateSocket(
     return { socketPath: beside, removeSocket: () => rm(beside, { force: true }) };
   }
   const own = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
-  const removeSocket = () => rm(own, { recursive: true, force: true });
-  return { socketPath: path.join(own, name), removeSocket };
+  const socketPath = path.join(own, name);
+  // So that commands find it.
+  await rm(beside, { force: true });
+  await symlink(socketPath, beside);
+  const removeSocket = async () => {
+    await rm(beside, { force: true });
+    await rm(own, { recursive: true, force: true });
+  };
+  return { socketPath, removeSocket };
+}
+
+/** Where engines that were started for this directory may listen; some may be gone. */
+export function engineSockets(directory: string): string[] {
+  const names = readdirSync(directory).filter((name) => /^engine-\d+\.sock$/.test(name));
+  return names.flatMap((name) => {
+    try {
+      return [realpathSync(path.join(directory, name))];
+    } catch {
+      return [];
+    }
+  });
 }
 
 /** Resolves when the engine listens. @throws Error if it ends or stays silent before that */

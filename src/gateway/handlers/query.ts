@@ -3,28 +3,42 @@ import { LONG_BODY } from "../../query/scan.ts";
 import { Refusal } from "../../refusal.ts";
 import { queryHeaders } from "../../upstream/headers.ts";
 import { commonHeaders, sendSuccess } from "../answer.ts";
+import { APPROVAL_HEADER } from "../approval-flow.ts";
 import { requireStillGood } from "../authentication.ts";
 import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { databaseParameter, tableParameter } from "../parameters.ts";
-import { admit, noteCounts, readLongQuery, readQuery } from "../query-flow.ts";
+import { admit, noteCounts, readLongQuery, readQuery, type UpwardRequest } from "../query-flow.ts";
 import { reject } from "../rejection.ts";
 import { countQuery } from "../request-limits.ts";
 import type { Endpoint } from "../route.ts";
 
-function judgeAndForward(gateway: Gateway, exchange: Exchange, body: Buffer, query: Query): void {
-  const taken = queryHeaders(exchange.request.headers, gateway.headers);
-  const admitted = admit(gateway, exchange, body, query, taken);
-  admitted.queries.forward({
+/** Sends a query up, and its answer to the client. */
+function forward(gateway: Gateway, exchange: Exchange, request: UpwardRequest): void {
+  request.queries.forward({
     sink: exchange,
     user: payerOf(exchange),
-    body: admitted.body,
-    fields: admitted.fields,
-    isRead: admitted.isRead,
+    body: request.body,
+    fields: request.fields,
+    isRead: request.isRead,
     answerHeaders: commonHeaders(exchange),
     onHeaders: noteCounts(gateway, exchange),
     fail: (error) => reject(gateway, exchange, error),
   });
+}
+
+function judgeAndForward(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  query: Query,
+): Promise<void> | void {
+  const { headers } = exchange.request;
+  const approval = headers[APPROVAL_HEADER]?.toString();
+  const options = { own: queryHeaders(headers, gateway.headers), approval };
+  const admitted = admit(gateway, exchange, body, query, options);
+  if (!(admitted instanceof Promise)) return forward(gateway, exchange, admitted);
+  return admitted.then((request) => forward(gateway, exchange, request));
 }
 
 async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
@@ -33,7 +47,7 @@ async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): P
   if (query === undefined || !isWanted()) return;
   requireStillGood(gateway, exchange);
   await countQuery(gateway, exchange, query);
-  judgeAndForward(gateway, exchange, body, query);
+  await judgeAndForward(gateway, exchange, body, query);
 }
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {

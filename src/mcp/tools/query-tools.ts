@@ -5,6 +5,7 @@ import { batchKey, type Grammar } from "../../query/grammar.ts";
 import { isPlainName } from "../../query/names.ts";
 import { definitions, type OperationName } from "../../query/operations.ts";
 import { batchResult, changeOf, countResult, rowsOf } from "./answers.ts";
+import { takeApproval } from "./approval-argument.ts";
 import {
   argumentsNamed,
   queryOf,
@@ -76,12 +77,12 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
   return {
     definition,
     isOfSchema: false,
-    async perform({ principal, arguments: args, signal }) {
+    async perform({ principal, arguments: args, signal, approval }) {
       const found = await argumentsNamed(args, reads ? readNames : placeNames);
       judge(context, principal, operation, found);
       // Read for each call: they may have changed.
       const { ask, rowLimit, resultBytes, grammar } = context;
-      const options = { signal, largest: resultBytes };
+      const options = { signal, largest: resultBytes, approval };
       if (!reads) {
         const answer = await ask(principal, queryOf(operation, args), options);
         const isKept = definitions[operation].effect !== "previews";
@@ -108,12 +109,13 @@ function counter<Caller>(context: ToolContext<Caller>, definition: ToolDefinitio
   return {
     definition,
     isOfSchema: false,
-    async perform({ principal, arguments: args, signal }) {
+    async perform({ principal, arguments: args, signal, approval }) {
       const found = await argumentsNamed(args, placeNames);
       judge(context, principal, "Select", found);
       await requireFields(args, countFieldNames);
       const query = queryOf("Select", ...withMember(args, counting));
-      const answer = await context.ask(principal, query, { signal, largest: context.resultBytes });
+      const options = { signal, largest: context.resultBytes, approval };
+      const answer = await context.ask(principal, query, options);
       return countResult(answer, countName);
     },
   };
@@ -123,11 +125,11 @@ function batcher<Caller>(context: ToolContext<Caller>, definition: ToolDefinitio
   return {
     definition,
     isOfSchema: false,
-    async perform({ principal, arguments: args, signal }) {
+    async perform({ principal, arguments: args, signal, approval }) {
       const found = await requireFields(args, [batchField], [batchField]);
       const query = queryOf(batchKey, found.get(batchField) ?? noOperations);
       const { ask, rowLimit, resultBytes } = context;
-      const answer = await ask(principal, query, { signal, largest: resultBytes });
+      const answer = await ask(principal, query, { signal, largest: resultBytes, approval });
       return batchResult(answer, { most: rowLimit, bytes: resultBytes });
     },
   };
@@ -142,5 +144,12 @@ export function askingTools<Caller>(
 ): readonly Tool<Caller>[] {
   const ofOperations = queryTools(grammar).map((definition) => fromQuery(context, definition));
   const counters = countTool(grammar).map((definition) => counter(context, definition));
-  return [...ofOperations, ...counters, batcher(context, batchTool(grammar))];
+  const tools = [...ofOperations, ...counters, batcher(context, batchTool(grammar))];
+  return tools.map((tool) => ({
+    ...tool,
+    takesApproval: true,
+    async perform(call) {
+      return tool.perform({ ...call, ...(await takeApproval(call.arguments)) });
+    },
+  }));
 }

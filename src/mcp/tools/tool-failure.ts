@@ -66,6 +66,15 @@ const remedies: Readonly<Record<string, string>> = {
   constraint_violation:
     "describe_table tells keys, references, and which columns must have a value",
   table_exists: "describe_table tells what it is",
+  approval_denied: "trying again does not help; tell the user why",
+  approval_not_found: "call it without approval to ask for one",
+  approval_mismatch:
+    "call it with the very arguments that were approved, or without approval to ask for another one",
+  approval_expired: "call it without approval to ask again",
+  approval_used: "look at what it has done; call it without approval to ask again",
+  approval_void: "call it without approval to ask again",
+  approval_stale:
+    "the rows have changed since they were approved: look at them, then call it without approval to ask again",
   query_timeout: "ask for less: a where on a key, or fewer tables",
   upstream_timeout: "ask for less: a where on a key, or fewer tables",
 };
@@ -92,7 +101,22 @@ function failureText(error: unknown): string {
   return "Failed: internal error (internal_error)";
 }
 
+/** What has to be approved first, in words for a model and as data; that is no failure. */
+function pending({ code, members }: Refusal): CallToolResult {
+  const { approval } = members ?? {};
+  const { id, expires } = typeof approval === "object" ? approval : {};
+  const text = [
+    `Not done yet: somebody has to approve this call until ${expires}.`,
+    `Tell the user that approval ${id} waits to be decided.`,
+    "Once it is given, call this tool again with the very same arguments and one more,",
+    `"approval": "${id}". Without that nothing is done.`,
+  ].join(" ");
+  const structuredContent = { status: "pending", code, approval };
+  return { content: [{ type: "text", text }], structuredContent };
+}
+
 /** A tool's failure, so that the model may mend its call. Anything unexpected tells nothing. */
 export function failed(error: unknown): CallToolResult {
+  if (error instanceof Refusal && error.code === "approval_required") return pending(error);
   return { isError: true, content: [{ type: "text", text: failureText(error) }] };
 }

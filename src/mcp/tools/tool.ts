@@ -29,7 +29,12 @@ export interface ToolContext<Caller> {
   readonly ask: (
     principal: Caller,
     query: Buffer,
-    options: { readonly signal: AbortSignal; readonly largest: number },
+    options: {
+      readonly signal: AbortSignal;
+      readonly largest: number;
+      /** The id of the approval that the call shows. */
+      readonly approval?: string | undefined;
+    },
   ) => Promise<QueryAnswer>;
   /** What there is; where nothing is told, the tools that tell it are absent. */
   readonly schema: SchemaSource<Caller>;
@@ -39,6 +44,8 @@ export interface ToolContext<Caller> {
     database: string,
     tables: readonly string[],
   ) => number | undefined;
+  /** True if something that the principal may do has to be approved. */
+  readonly mayNeedApproval?: (principal: Caller) => boolean;
   /** Rows that one call returns at most. */
   readonly rowLimit: number;
   /** Bytes that one call returns at most. */
@@ -54,6 +61,8 @@ export interface ToolCall<Caller> {
   readonly principal: Caller;
   readonly arguments: Buffer;
   readonly signal: AbortSignal;
+  /** The id of an approval, which is taken out of the arguments. */
+  readonly approval?: string | undefined;
 }
 
 /** A tool and how it is carried out. */
@@ -61,6 +70,8 @@ export interface Tool<Caller> {
   readonly definition: ToolDefinition;
   /** True if it tells what there is. */
   readonly isOfSchema: boolean;
+  /** True if its call may have to be approved. */
+  readonly takesApproval?: boolean;
   readonly perform: (call: ToolCall<Caller>) => Promise<ToolResult>;
 }
 

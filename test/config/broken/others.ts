@@ -35,6 +35,13 @@ export const others: Broken[] = [
     problem:
       'gateway.toml:4: console.public_url: found "https://gate.example.com"; allowed: another origin than server.public_url',
   },
+  ...key("approvals", "wait", "a whole number from 1 to 86400", [
+    "0",
+    "-1",
+    "86401",
+    "1.5",
+    '"10m"',
+  ]),
   {
     text: "[server]\nprot = 8080\n",
     problem:
@@ -43,7 +50,7 @@ export const others: Broken[] = [
   {
     text: "\n[sever]\nport = 8080\n",
     problem:
-      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console (did you mean server?)",
+      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals (did you mean server?)",
   },
   {
     text: '[mcp]\n"odd\\u001b key" = 1\n',
@@ -70,7 +77,7 @@ export const others: Broken[] = [
   {
     text: "constructor = 1\n",
     problem:
-      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console",
+      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals",
   },
   {
     text: '[[upstream]]\nauthorization = "Bearer hunter2"\n',

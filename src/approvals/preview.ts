@@ -1,0 +1,53 @@
+/** What an approver is shown of the rows, as far as the asker may change and read them. */
+import type { QueryLimit } from "../access/decision.ts";
+import { decideQuery } from "../access/policy.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import type { Grammar } from "../query/grammar.ts";
+import { QueryRefused } from "../query/refusal.ts";
+import { scan } from "../query/scan.ts";
+import { splice } from "../query/splice.ts";
+import type { Approval } from "./approval.ts";
+
+/** A Preview as it is sent to the engine. */
+export interface PreviewQuery {
+  readonly body: Buffer;
+  readonly limits: readonly (QueryLimit | { readonly touched: "tell" })[];
+}
+
+/** Why there is no Preview, for people. */
+export interface NoPreview {
+  readonly reason: string;
+}
+
+const previewable: ReadonlySet<string> = new Set(["Insert", "Update", "Delete", "Upsert"]);
+
+/** The Preview of a query that waits, with the asker's rights and row filters of this moment. */
+export function previewQuery(
+  snapshot: Snapshot,
+  grammar: Grammar,
+  { username, via, client, operations, operationCount }: Approval,
+  body: Buffer,
+): PreviewQuery | NoPreview {
+  const [only] = operations;
+  if (operationCount !== 1 || only === undefined || !previewable.has(only.operation)) {
+    return { reason: "only a single Insert, Update, Delete or Upsert has a Preview" };
+  }
+  const preview = Buffer.concat([Buffer.from('{"Preview":'), body, Buffer.from("}")]);
+  try {
+    const query = scan(preview, grammar, true);
+    const context = { via, client, now: Date.now(), isEngine: true, isApproved: true };
+    const subject = { username, tokenDatabase: EVERY_DATABASE };
+    const { allowed, reason, decisions, limits } = decideQuery(snapshot, subject, query, context);
+    if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
+    const additions = query.accesses.flatMap(({ detail }, at) => {
+      const conditions = decisions[at]?.additions ?? [];
+      return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
+    });
+    const filtered = additions.length === 0 ? preview : splice(preview, additions);
+    return { body: filtered, limits: [...limits, { touched: "tell" }] };
+  } catch (error) {
+    if (error instanceof QueryRefused) return { reason: error.message };
+    throw error;
+  }
+}

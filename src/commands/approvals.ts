@@ -1,0 +1,211 @@
+import { userInfo } from "node:os";
+import { Command } from "commander";
+import type { Approval, ApprovalStore, Author } from "../approvals/approval.ts";
+import { findApprovalsIn } from "../approvals/approval-file.ts";
+import type { NoPreview } from "../approvals/preview.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { keepNumbers, readPreview, type ShownRows } from "./approval-preview.ts";
+import { readAccess } from "./operator.ts";
+import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { plainly, print, printJson, printList } from "./output.ts";
+
+type JsonOption = CommonOptions & { readonly json?: true };
+
+/** The system's user, by whose name a decision is known. */
+function operator(): Author {
+  try {
+    return { kind: "cli", name: userInfo().username };
+  } catch {
+    // It has no entry among the system's users.
+    return { kind: "cli", name: String(process.getuid?.() ?? "") };
+  }
+}
+
+async function withStore<Result>(
+  { serviceDirectory }: LoadedConfiguration,
+  absent: Result,
+  work: (store: ApprovalStore) => Promise<Result>,
+): Promise<Result> {
+  const store = await findApprovalsIn(serviceDirectory);
+  if (store === undefined) return absent;
+  try {
+    return await work(store);
+  } finally {
+    await store.close();
+  }
+}
+
+/** Works on the approval of this id. @throws Error if there is none */
+async function withApproval<Result>(
+  loaded: LoadedConfiguration,
+  id: string,
+  work: (store: ApprovalStore, approval: Approval) => Promise<Result>,
+): Promise<Result> {
+  const result = await withStore(loaded, undefined, async (store) => {
+    const approval = await store.find(id.toLowerCase());
+    return approval && { of: await work(store, approval) };
+  });
+  if (result === undefined) {
+    throw new Error("there is no such approval; `approvals list --all` names those that there are");
+  }
+  return result.of;
+}
+
+function time(milliseconds: number): string {
+  return new Date(milliseconds).toISOString();
+}
+
+/** An approval for scripts. */
+function written(approval: Approval): object {
+  const { id, state, username, via, client, operations, operationCount, rules } = approval;
+  const { asked, expires, decided, author, reason } = approval;
+  return {
+    ...{ id, state, user: username, via, client, operations, operation_count: operationCount },
+    ...{ rules, asked: time(asked), expires: time(expires) },
+    ...{ decided: decided === undefined ? undefined : time(decided), author, reason },
+  };
+}
+
+/** What is asked for, as `Delete main.orders`. */
+function summary({ operations, operationCount }: Approval): string {
+  const [first] = operations;
+  if (first === undefined) return "-";
+  const { operation, database, tables } = first;
+  const place = tables.length === 0 ? database : tables.map((one) => `${database}.${one}`).join();
+  const others = operationCount - 1;
+  return `${operation} ${place}${others === 0 ? "" : ` and ${others} more`}`;
+}
+
+async function list(options: JsonOption & { readonly all?: true }): Promise<void> {
+  const known = await withStore(loadFor(options), [], (store) => store.list());
+  const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
+  const shown = known.filter((approval) => options.all || isOpen(approval));
+  if (options.json) return printJson(shown.map(written));
+  const head = ["ID", "STATE", "USER", "VIA", "ASKS FOR", "EXPIRES"];
+  printList(shown, {}, head, (approval) => {
+    const { id, state, username, via, client, expires } = approval;
+    const way = client === undefined ? via : `${via} ${plainly(client)}`;
+    return [id, state, username, way, summary(approval), time(expires)];
+  });
+}
+
+/** Text that holds JSON, with what a terminal would not show as it is in its escaped form. */
+function visible(json: string): string {
+  return json.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (character) =>
+    Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
+      .map((code) => `\\u${code.toString(16).padStart(4, "0")}`)
+      .join(""),
+  );
+}
+
+function describe(approval: Approval): string[] {
+  const { id, state, username, via, client, asked, expires, rules, author, decided } = approval;
+  const by = rules.map(({ entry, boundary, database, permissions, approvers }) => {
+    const rule = entry === undefined ? `the boundary ${boundary}` : `the entry for ${entry}`;
+    const who = approvers === undefined ? `who may grant on ${database}` : approvers.join(", ");
+    return `  rule       ${permissions.join(" ")} by ${plainly(rule).replace(/^"|"$/g, "")}; approvers: ${who}`;
+  });
+  const way = client === undefined ? via : `${via}, client ${plainly(client)}`;
+  return [
+    `Approval ${id}`,
+    `  state      ${state}, until ${time(expires)}`,
+    `  asked by   ${username} (${way}) at ${time(asked)}`,
+    `  asks for   ${summary(approval)}`,
+    ...by,
+    ...(author === undefined || decided === undefined
+      ? []
+      : [`  decided    by ${author.kind} ${plainly(author.name)} at ${time(decided)}`]),
+    ...(approval.reason === undefined ? [] : [`  reason     ${plainly(approval.reason)}`]),
+  ];
+}
+
+function describeRows(preview: ShownRows | NoPreview): string[] {
+  if ("reason" in preview) return [`No Preview: ${visible(preview.reason)}.`];
+  const { affected, before, after } = preview;
+  const rows = (title: string, texts: readonly string[]) =>
+    texts.length === 0 ? [] : [`${title}:`, ...texts.map((row) => `  ${visible(row)}`)];
+  const isMore = affected > Math.max(before.length, after.length);
+  return [
+    `Preview: ${affected === 1 ? "1 row" : `${affected} rows`}${isMore ? ", of which the first are shown" : ""}. Effects on other tables are not shown.`,
+    ...rows("before", before),
+    ...rows("after", after),
+  ];
+}
+
+async function show(id: string, options: JsonOption): Promise<void> {
+  const loaded = loadFor(options);
+  await withApproval(loaded, id, async (store, approval) => {
+    const body = await store.readBody(approval.id);
+    const snapshot = body && (await readAccess(loaded));
+    const preview =
+      body && snapshot ? await readPreview(loaded, snapshot, approval, body) : undefined;
+    if (preview !== undefined && "digest" in preview) {
+      await store.noteShown(approval.id, operator(), preview.digest);
+    }
+    const query = body?.toString("utf8");
+    if (options.json) {
+      const read = (row: string): unknown => JSON.parse(row, keepNumbers);
+      const rows = preview && "digest" in preview ? preview : undefined;
+      const shown = rows && {
+        ...{ affected: rows.affected, digest: rows.digest },
+        ...{ before: rows.before.map(read), after: rows.after.map(read) },
+      };
+      return printJson({ ...written(approval), query, preview: shown ?? preview });
+    }
+    print(describe(approval).join("\n"));
+    if (query === undefined || preview === undefined) return print("The query is deleted.");
+    print(["", "Query:", visible(query), "", ...describeRows(preview)].join("\n"));
+  });
+}
+
+/** Decides on what is pending. @throws Error if it is not pending any more */
+async function decide(
+  id: string,
+  state: "approved" | "denied",
+  options: JsonOption & { readonly reason?: string },
+): Promise<void> {
+  const loaded = loadFor(options);
+  await withApproval(loaded, id, async (store, known) => {
+    const wait = loaded.configuration.approvals.wait * 1000;
+    const decision = { state, author: operator(), reason: options.reason, wait };
+    const isDone = await store.decide(known.id, decision);
+    const approval = (await store.find(known.id)) ?? known;
+    if (!isDone) throw new Error(`${known.id} is ${approval.state} already`);
+    if (options.json) return printJson(written(approval));
+    const { username, expires, touched } = approval;
+    if (state === "denied") return print(`Denied: ${summary(approval)} by ${username}.`);
+    const rows = touched === undefined ? "" : ", on the rows that you were shown";
+    print(`Approved: ${summary(approval)} by ${username}${rows}, once, until ${time(expires)}.`);
+  });
+}
+
+/** `gatehouse approvals`: what waits for somebody's approval. */
+export function approvalsCommand(): Command {
+  const approvals = withHouseStyle(new Command("approvals")).description(
+    "list, show, approve and deny what needs somebody's approval",
+  );
+  withCommonOptions(approvals.command("list"))
+    .description("list what waits, and what was approved and not used yet")
+    .option("--all", "also what is over, for a day")
+    .option("--json", "as JSON")
+    .action(list);
+  withCommonOptions(approvals.command("show"))
+    .description("show a query that waits, and the rows that it would touch")
+    .argument("<id>", "the approval")
+    .option("--json", "as JSON")
+    .action(show);
+  withCommonOptions(approvals.command("approve"))
+    .description("let a query through once; if you were shown rows, on these alone")
+    .argument("<id>", "the approval")
+    .option("--json", "as JSON")
+    .action((id: string, options: JsonOption) => decide(id, "approved", options));
+  withCommonOptions(approvals.command("deny"))
+    .description("refuse it")
+    .argument("<id>", "the approval")
+    .option("--reason <text>", "what the asker is told")
+    .option("--json", "as JSON")
+    .action((id: string, options: JsonOption & { reason?: string }) =>
+      decide(id, "denied", options),
+    );
+  return approvals;
+}

@@ -1,0 +1,85 @@
+import { existsSync } from "node:fs";
+import { type ApprovalCounts, type ApprovalStore, approvalFileOf } from "../approvals/approval.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import type { Audit } from "../observe/audit.ts";
+import type { Log } from "../observe/log.ts";
+import { Refusal } from "../refusal.ts";
+
+/** Milliseconds between two looks at what others have decided. */
+const LOOK_MS = 1000;
+
+/** The approvals of a gateway, which are opened once there is one. */
+export interface Approvals {
+  /**
+   * Does something with them, and writes the steps that it takes into the audit.
+   *
+   * @throws Refusal `approvals_failed` if they cannot be read or written, and what `work` throws
+   */
+  use<Result>(work: (store: ApprovalStore) => Promise<Result>): Promise<Result>;
+  /** How many there are; undefined if none was ever asked for. */
+  counts(): Promise<ApprovalCounts | undefined>;
+}
+
+/** Opens the approvals of a service directory; puts their closing on the stack. */
+export async function openApprovals(
+  { serviceDirectory }: LoadedConfiguration,
+  { audit, log }: { readonly audit: Audit; readonly log: Log },
+  opened: AsyncDisposableStack,
+): Promise<Approvals> {
+  let store: Promise<ApprovalStore> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+
+  /** What commands and other processes have done goes into the audit here, too. */
+  async function record(held: ApprovalStore): Promise<void> {
+    try {
+      await held.takeSteps(({ name, fields }) => audit.event(name, fields));
+    } catch (error) {
+      log.error({ err: error }, "the steps of approvals cannot be written into the audit yet");
+    }
+  }
+
+  async function open(): Promise<ApprovalStore> {
+    // Loaded here, since most gateways ask for no approval.
+    const { openApprovalsIn } = await import("../approvals/approval-file.ts");
+    const held = await openApprovalsIn(serviceDirectory);
+    timer = setInterval(() => void record(held), LOOK_MS).unref();
+    return held;
+  }
+
+  function hold(): Promise<ApprovalStore> {
+    store ??= open().catch((error) => {
+      store = undefined;
+      throw error;
+    });
+    return store;
+  }
+
+  async function use<Result>(work: (held: ApprovalStore) => Promise<Result>): Promise<Result> {
+    try {
+      const held = await hold();
+      try {
+        return await work(held);
+      } finally {
+        await record(held);
+      }
+    } catch (error) {
+      if (error instanceof Refusal) throw error;
+      log.error({ err: error }, "approvals cannot be read or written");
+      throw new Refusal("approvals_failed", { cause: error });
+    }
+  }
+
+  opened.defer(async () => {
+    clearInterval(timer);
+    const held = await store?.catch(() => undefined);
+    if (held === undefined) return;
+    await record(held);
+    await held.close();
+  });
+  const isThere = () => existsSync(approvalFileOf(serviceDirectory));
+  if (isThere()) await use(async () => {}).catch(() => {});
+  return {
+    use,
+    counts: async () => (isThere() ? use((held) => held.counts()) : undefined),
+  };
+}

@@ -1,0 +1,103 @@
+/** Gateways whose users need approvals, over the engine of their own. */
+import type { Test } from "tap";
+import { staffedHome, tokenOf } from "../journeys/staff.ts";
+import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+
+/** An entry under which `bot` has to ask before it deletes. */
+export function careful(more = "", username = "bot"): string {
+  return `[[acl]]\nusername = "${username}"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE"]\n${more}\n`;
+}
+
+/** What a test works with. */
+export interface Careful {
+  readonly gateway: TestGateway;
+  /** Sends a query, perhaps with an approval. */
+  ask(token: string, query: object | string, approval?: string): Promise<Answer>;
+  /** Runs `gatehouse approvals <flags>`, and reads what it prints as JSON. */
+  run(...flags: string[]): Promise<Record<string, unknown>>;
+  readonly root: string;
+  readonly bot: string;
+  /** How many rows there are. */
+  count(): Promise<number>;
+}
+
+export const orders = { database: "main", table: "orders" };
+/** Removes the twelve rows of `old`. */
+export const removal = {
+  Delete: { ...orders, where: { column: "state", cmp: "=", value: "old" } },
+};
+
+/** What is asked of a gateway that runs. */
+export async function carefulOn(gateway: TestGateway): Promise<Careful> {
+  const root = await tokenOf(gateway, "root");
+  return {
+    gateway,
+    root,
+    bot: await tokenOf(gateway, "bot"),
+    async ask(token, query, approval) {
+      const headers: Record<string, string> = {
+        "content-type": "application/json",
+        authorization: `Bearer ${token}`,
+      };
+      if (approval !== undefined) headers["x-gatehouse-approval"] = approval;
+      const body = typeof query === "string" ? query : JSON.stringify(query);
+      return gateway.request("/query", { method: "POST", headers, body });
+    },
+    async run(...flags) {
+      const result = await runCommand(gateway.home, ["approvals", ...flags, "--json"]);
+      if (result.code !== 0) throw new Error(result.stderr);
+      return JSON.parse(result.stdout);
+    },
+    async count() {
+      const all = { Select: { database: "main", from: "orders", columns: ["id"] } };
+      const { text } = await gateway.query(all, root);
+      return JSON.parse(text).data.length;
+    },
+  };
+}
+
+const grants = ["root * Owner", "bot other ReadOnly", "dave main DbAdmin", "wim main ReadWrite"];
+
+/** A gateway with fifteen orders, twelve of them old. */
+export async function openCareful(
+  t: Test,
+  { more = careful(), ...options }: RunOptions & { more?: string } = {},
+): Promise<Careful> {
+  const home = await staffedHome(t, grants, more);
+  const opened = await carefulOn(await startGateway(t, { home, ...options }));
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    { name: "state", type: "text" },
+  ];
+  await opened.ask(opened.root, { CreateTable: { ...orders, columns } });
+  const values = Array.from({ length: 15 }, (_, id) => ({ id, state: id < 12 ? "old" : "new" }));
+  const answer = await opened.ask(opened.root, { Insert: { ...orders, values } });
+  if (answer.status !== 200) throw new Error(answer.text);
+  return opened;
+}
+
+/** The id of the approval that an answer asks for. */
+export function idIn({ status, text, body }: Answer): string {
+  const { approval } = body;
+  if (status !== 202 || typeof approval !== "object" || approval === null) throw new Error(text);
+  return "id" in approval ? String(approval.id) : "";
+}
+
+/** The audit's line on a step of an approval, also one that is yet to come. */
+export function step({ service }: TestGateway, id: string, name: string) {
+  return service.logged(
+    ({ audit, approval, msg }) => audit === true && approval === id && msg === name,
+  );
+}
+
+/** The names of the steps of an approval that the audit has by now, in their order. */
+export function stepsOf({ service }: TestGateway, id: string): unknown[] {
+  return service.log.filter(({ approval }) => approval === id).map(({ msg }) => msg);
+}
+
+/** The approvals that `gatehouse approvals list --all` names. */
+export async function listed({ gateway }: Careful): Promise<Record<string, unknown>[]> {
+  const flags = ["approvals", "list", "--all", "--json"];
+  return JSON.parse((await runCommand(gateway.home, flags)).stdout);
+}

@@ -1,0 +1,128 @@
+/** A model asks by the official clients; an operator decides at the command line. */
+import t from "tap";
+import { tokenOf } from "../journeys/staff.ts";
+import { runCommand } from "../kit/process.ts";
+import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
+import { careful, openCareful, orders } from "./kit.ts";
+
+const more = `${careful()}
+[[boundaries]]
+via = "mcp"
+username = "wim"
+require_approval = ["SELECT", "UPDATE"]
+`;
+const { gateway, ask, run, bot, root, count } = await openCareful(t, { more });
+const url = `${gateway.url}/mcp`;
+const old = { ...orders, where: { column: "state", cmp: "=", value: "old" } };
+
+/** The id in a result that says that an approval is pending. */
+async function idFrom(mcp: AnyClient, tool: string, args: Record<string, unknown>) {
+  const { isError, text, structured } = await mcp.call(tool, args);
+  const approval: unknown = structured?.approval;
+  const id =
+    typeof approval === "object" && approval !== null && "id" in approval
+      ? String(approval.id)
+      : "";
+  const isPending =
+    !isError && structured?.status === "pending" && text.includes(`"approval": "${id}"`);
+  if (!isPending) throw new Error(text);
+  return id;
+}
+
+t.test("a model deletes the rows that an operator has seen, and no others", async (t) => {
+  const mcp = await connectStateless(t, url, bot);
+  const pending = await mcp.call("delete", old);
+  t.match(pending, {
+    isError: false,
+    text: /^Not done yet: somebody has to approve this call until .*call this tool again/,
+    structured: { status: "pending", code: "approval_required", approval: { expires: /Z$/ } },
+  });
+  const id = await idFrom(mcp, "delete", old);
+  const seen = await runCommand(gateway.home, ["approvals", "show", id]);
+  t.match(seen.stdout, /Preview: 12 rows\./);
+  t.equal(seen.stdout.match(/\n {2}\{"id":\d+,"state":"old"\}/g)?.length, 12);
+  await run("approve", id);
+
+  const gone = { Delete: { ...orders, where: { column: "id", cmp: "=", value: 7 } } };
+  t.equal((await ask(root, gone)).status, 200, "somebody else removes one");
+  const stale = await mcp.call("delete", { ...old, approval: id });
+  t.match(stale, { isError: true, text: /not those that were approved.*\(approval_stale\)$/ });
+  t.equal(await count(), 14, "nothing was removed");
+
+  const again = await idFrom(mcp, "delete", old);
+  t.not(again, id);
+  t.match(await run("show", again), { preview: { affected: 11 } });
+  await run("approve", again);
+  t.match(await mcp.call("delete", { ...old, approval: again }), {
+    isError: false,
+    structured: { affected: 11 },
+  });
+  t.equal(await count(), 3);
+  t.match(await mcp.call("delete", { ...old, approval: again }), {
+    isError: true,
+    text: /\(approval_used\)$/,
+  });
+});
+
+t.test("what is denied says why", async (t) => {
+  const mcp = await connectEarlier(t, url, bot);
+  const args = { ...orders, where: { column: "id", cmp: "=", value: 13 } };
+  const id = await idFrom(mcp, "delete", args);
+  t.match(await mcp.call("delete", { ...args, approval: id }), {
+    structured: { status: "pending" },
+  });
+  await run("deny", id, "--reason", "these are still needed");
+  t.match(await mcp.call("delete", { ...args, approval: id }), {
+    isError: true,
+    text: "Denied: This was not approved: these are still needed; trying again does not help; tell the user why (approval_denied)",
+  });
+  t.match(await mcp.call("delete", { ...args, approval: "x" }), {
+    text: /\(approval_not_found\)$/,
+  });
+  t.match(await mcp.call("delete", { ...args, approval: 7 }), { text: /"approval" is unknown/ });
+});
+
+t.test("an approval by one way in is none by another", async (t) => {
+  const mcp = await connectStateless(t, url, bot);
+  const args = { ...orders, where: { column: "id", cmp: "=", value: 12 } };
+  const id = await idFrom(mcp, "delete", args);
+  await run("approve", id);
+  const query = JSON.stringify({ Delete: args });
+  t.match(await ask(bot, query, id), { status: 409, body: { code: "approval_mismatch" } });
+  t.match(await mcp.call("delete", { approval: id, ...args }), { structured: { affected: 1 } });
+});
+
+t.test("a batch and a select wait as well", async (t) => {
+  const bots = await connectStateless(t, url, bot);
+  const operations = [{ Delete: { ...orders, where: { column: "id", cmp: "=", value: 60 } } }];
+  const batch = await idFrom(bots, "batch", { operations });
+  await run("approve", batch);
+  t.match(await bots.call("batch", { operations, approval: batch }), { isError: false });
+
+  const wim = await connectStateless(t, url, await tokenOf(gateway, "wim"));
+  const select = { database: "main", from: "orders", columns: ["id"] };
+  await wim.toolNames();
+  const id = await idFrom(wim, "select", select);
+  await run("approve", id);
+  t.match(await wim.call("select", { ...select, approval: id }), {
+    structured: { rows: { length: 2 } },
+  });
+  t.match(await wim.call("select", { ...select, approval: id }), { text: /\(approval_used\)$/ });
+  const counted = await idFrom(wim, "count", { database: "main", from: "orders" });
+  await run("deny", counted);
+});
+
+t.test("who needs no approval is not told of them", async (t) => {
+  const schemaOf = async (token: string) => {
+    const headers = {
+      authorization: `Bearer ${token}`,
+      "content-type": "application/json",
+      accept: "application/json, text/event-stream",
+    };
+    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" });
+    const { text } = await gateway.request("/mcp", { method: "POST", headers, body });
+    return text.includes("The id of an approval");
+  };
+  t.equal(await schemaOf(root), false);
+  t.equal(await schemaOf(bot), true);
+});

@@ -1,0 +1,128 @@
+/** Approvals by `POST /query`: asked for, given at the command line, and used once. */
+import t from "tap";
+import { tokenOf } from "../journeys/staff.ts";
+import { eventually } from "../kit/eventually.ts";
+import { idIn, listed, openCareful, orders, removal, step, stepsOf } from "./kit.ts";
+
+const where = (value: number) => ({ column: "id", cmp: "=", value });
+const removeOne = (value: number) => ({ Delete: { ...orders, where: where(value) } });
+
+const careful = await openCareful(t, { config: '[metrics]\nlisten = "127.0.0.1:0"\n' });
+const { gateway, ask, run, bot, root, count } = careful;
+
+t.test("what needs an approval is not run, and the answer says what to do", async (t) => {
+  const before = await count();
+  const asked = await ask(bot, removal);
+  const id = idIn(asked);
+  t.match(asked.body, {
+    status: "pending",
+    code: "approval_required",
+    approval: { id: /^[0-9a-f-]{36}$/, expires: /^\d{4}-\d\d-\d\dT[\d:.]+Z$/ },
+  });
+  t.equal(asked.headers.get("x-gatehouse-decision"), "deny");
+  t.equal(await count(), before);
+  t.equal(idIn(await ask(bot, removal)), id, "asked for again, it is the same one");
+  t.equal(idIn(await ask(bot, removal, id)), id, "it waits");
+  t.equal(
+    (await ask(bot, { Insert: { ...orders, values: [{ id: 99, state: "x" }] } })).status,
+    200,
+  );
+  t.equal((await ask(root, removeOne(99))).status, 200, "nobody else has to ask");
+  await run("deny", id);
+});
+
+t.test("approved, the same bytes pass once, and no others", async (t) => {
+  const query = removeOne(14);
+  const id = idIn(await ask(bot, query));
+  t.match(await run("list"), [{ id, state: "pending", user: "bot", via: "query" }]);
+  t.match(await run("approve", id), { state: "approved", author: { kind: "cli" } });
+  const mismatch = { status: 409, body: { code: "approval_mismatch" } };
+  t.match(await ask(bot, removeOne(13), id), mismatch, "other bytes");
+  t.match(await ask(bot, `${JSON.stringify(query)} `, id), mismatch, "one byte more");
+  t.match(await ask(root, query, id), { status: 200 }, "who needs none shows it for nothing");
+  await ask(root, { Insert: { ...orders, values: [{ id: 14, state: "new" }] } });
+  const rows = await count();
+  t.match(await ask(bot, query, id), { status: 200, body: { affected: 1 } });
+  t.equal(await count(), rows - 1);
+  t.match(await ask(bot, query, id), { status: 409, body: { code: "approval_used" } });
+  await step(gateway, id, "approval_used");
+  t.strictSame(stepsOf(gateway, id), ["approval_asked", "approval_approved", "approval_used"]);
+  const approved = await step(gateway, id, "approval_approved");
+  t.match(approved, { user: "bot", via: "query", author: { kind: "cli", name: /./ } });
+});
+
+t.test("of many at one moment one is run", async (t) => {
+  const query = removeOne(13);
+  const id = idIn(await ask(bot, query));
+  await run("approve", id);
+  const answers = await Promise.all(Array.from({ length: 8 }, () => ask(bot, query, id)));
+  t.strictSame(answers.map(({ status }) => status).sort(), [200, ...Array(7).fill(409)]);
+});
+
+t.test("denied, it stays so, with its reason", async (t) => {
+  const query = removeOne(12);
+  const id = idIn(await ask(bot, query));
+  t.match(await run("deny", id, "--reason", "not before the audit"), { state: "denied" });
+  t.match(await ask(bot, query, id), {
+    status: 403,
+    body: { code: "approval_denied", message: /: not before the audit$/ },
+  });
+  await t.rejects(run("approve", id), /is denied already/);
+  t.not(idIn(await ask(bot, query)), id, "it may be asked for again");
+});
+
+t.test("an approval is its asker's own", async (t) => {
+  const query = removeOne(11);
+  const id = idIn(await ask(bot, query));
+  await run("approve", id);
+  const other = await tokenOf(gateway, "wim");
+  await gateway.edit((text) =>
+    text.replace(
+      'username = "wim"\ndatabase = "main"\nrole = "ReadWrite"',
+      'username = "wim"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE"]',
+    ),
+  );
+  await eventually(
+    "the edit is in force",
+    async () => (await ask(other, removeOne(77))).status === 202,
+  );
+  const missing = { status: 404, body: { code: "approval_not_found" } };
+  t.match(await ask(other, query, id), missing);
+  for (const wrong of ["", "x", id.toUpperCase(), `${id},${id}`, id.replace(/^./, "g")]) {
+    t.match(await ask(bot, query, wrong), missing, wrong);
+  }
+  t.match(await ask(bot, query, "0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43"), missing);
+  t.match(await ask(bot, query, id), { status: 200 });
+});
+
+t.test("a Batch asks as a whole", async (t) => {
+  const insert = { Insert: { ...orders, values: [{ id: 50, state: "b" }] } };
+  const batch = { Batch: [insert, removeOne(50)] };
+  const id = idIn(await ask(bot, batch));
+  t.match(await run("show", id), {
+    query: JSON.stringify(batch),
+    operation_count: 2,
+    preview: { reason: /only a single/ },
+  });
+  t.equal(idIn(await ask(bot, batch, id)), id);
+  await run("approve", id);
+  t.match(await ask(bot, batch, id), { status: 200, body: { data: { length: 2 } } });
+});
+
+t.test("an approval is judged as anything else before it is looked at", async (t) => {
+  t.match(await ask(bot, { Delete: { ...orders, database: "other", where: null } }, "x"), {
+    status: 403,
+    body: { code: "role_insufficient" },
+  });
+  t.match(await ask(bot, '{"Delete":{}}', "x"), { status: 400 });
+});
+
+t.test("twenty wait at the most", async (t) => {
+  const isPending = ({ state, user }: Record<string, unknown>) =>
+    state === "pending" && user === "bot";
+  const pending = async () => (await listed(careful)).filter(isPending).length;
+  for (let at = await pending(); at < 20; at += 1) idIn(await ask(bot, removeOne(1000 + at)));
+  t.equal(await pending(), 20);
+  const many = await ask(bot, removeOne(2000));
+  t.match(many, { status: 429, body: { code: "too_many_approvals" } });
+});

@@ -1,0 +1,104 @@
+/** Approvals end with what they rest on. */
+import t from "tap";
+import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
+import { eventually } from "../kit/eventually.ts";
+import { careful, idIn, openCareful, orders, step } from "./kit.ts";
+
+const filter = 'row_filter = [{ column = "state", cmp = "=", value = "@state" }]';
+const attributes = 'username = "bot"\nattributes = { state = "old" }';
+const { gateway, ask, run, bot, root, count } = await openCareful(t, {
+  more: careful(`${filter}\napprovers = ["dave", "bot"]`),
+});
+await gateway.edit((text) => text.replace('username = "bot"', attributes));
+const removeOne = (value: number) => ({
+  Delete: { ...orders, where: { column: "id", cmp: "=", value } },
+});
+await eventually(
+  "the attribute is there",
+  async () => (await ask(bot, removeOne(99))).status === 202,
+);
+
+/** Changes the access file and waits until it is in force. */
+async function edit(change: (text: string) => string): Promise<void> {
+  const version = async () => {
+    const { access } = (await gateway.request("/readyz")).body;
+    return JSON.stringify(access ?? (await gateway.request("/readyz")).text);
+  };
+  const before = await version();
+  await gateway.edit(change);
+  await eventually("the edit is in force", async () => (await version()) !== before);
+}
+
+/** Approves as a user of the console does. */
+async function approveAs(name: string, id: string): Promise<void> {
+  const store = await openApprovalsIn(gateway.home);
+  const author = { kind: "console", name } as const;
+  await store.decide(id, { state: "approved", author, wait: 600_000 });
+  await store.close();
+}
+
+const isVoid = { status: 409, body: { code: "approval_void" } };
+
+t.test("the rows that the asker may not reach are neither shown nor removed", async (t) => {
+  const everything = { Delete: { ...orders, where: null } };
+  const id = idIn(await ask(bot, everything));
+  const shown = await run("show", id);
+  t.match(shown, { query: JSON.stringify(everything), preview: { affected: 12 } });
+  await run("deny", id);
+});
+
+t.test("another attribute is another approval", async (t) => {
+  const query = removeOne(13);
+  const id = idIn(await ask(bot, query));
+  await run("approve", id);
+  await edit((text) => text.replace('state = "old"', 'state = "new"'));
+  t.match(await ask(bot, query, id), isVoid);
+  t.match(await ask(bot, query, id), isVoid, "for good");
+  t.match(await step(gateway, id, "approval_void"), { reason: /grants have changed/ });
+  await edit((text) => text.replace('state = "new"', 'state = "old"'));
+  t.match(await ask(bot, query, id), isVoid);
+  t.not(idIn(await ask(bot, query)), id);
+});
+
+t.test("so is another entry, while it waits", async (t) => {
+  const query = removeOne(1);
+  const id = idIn(await ask(bot, query));
+  await edit((text) => text.replace('approvers = ["dave", "bot"]', 'approvers = ["bot", "dave"]'));
+  t.match(await ask(bot, query, id), isVoid);
+  t.not(idIn(await ask(bot, query)), id);
+});
+
+t.test("a right that is lost altogether is refused before all else", async (t) => {
+  const query = removeOne(2);
+  const id = idIn(await ask(bot, query));
+  await run("approve", id);
+  const demote = (from: string, to: string) => (text: string) =>
+    text.replace(`role = "${from}"\nrequire_approval`, `role = "${to}"\nrequire_approval`);
+  await edit(demote("ReadWrite", "ReadOnly"));
+  t.match(await ask(bot, query, id), { status: 403, body: { code: "role_insufficient" } });
+  await edit(demote("ReadOnly", "ReadWrite"));
+  t.match(await ask(bot, query, id), { status: 200 }, "it was not used for that");
+});
+
+t.test("an approver who may not any more, or who is the asker, has approved nothing", async (t) => {
+  const [lost, own] = [removeOne(3), removeOne(4)];
+  const [byDave, byBot] = [idIn(await ask(bot, lost)), idIn(await ask(bot, own))];
+  await approveAs("dave", byDave);
+  await approveAs("bot", byBot);
+  t.match(await ask(bot, own, byBot), isVoid, "the asker, although the entry names it");
+  await edit((text) => text.replace('username = "dave"', 'username = "dave"\ndisabled = true'));
+  t.match(await ask(bot, lost, byDave), isVoid);
+  await edit((text) => text.replace("\ndisabled = true", ""));
+  const again = idIn(await ask(bot, lost));
+  await approveAs("dave", again);
+  t.match(await ask(bot, lost, again), { status: 200 });
+  t.equal((await ask(root, removeOne(3))).status, 200);
+  t.equal(await count(), 13);
+});
+
+t.test("where nothing needs an approval any more, none is asked for", async (t) => {
+  const query = removeOne(5);
+  const id = idIn(await ask(bot, query));
+  await edit((text) => text.replace('require_approval = ["DELETE"]\n', ""));
+  t.match(await ask(bot, query, id), { status: 200 });
+});
