@@ -10,7 +10,15 @@ import type { Schema } from "../query/kind.ts";
 import { querySchema } from "../query/query-schema.ts";
 import { operations } from "./operations.ts";
 import { json, responses } from "./responses.ts";
-import { object, readiness, ref, refusalFields, schemaPrefix, schemas } from "./schemas.ts";
+import {
+  object,
+  pendingFields,
+  readiness,
+  ref,
+  refusalFields,
+  schemaPrefix,
+  schemas,
+} from "./schemas.ts";
 
 /** What the segments of a pattern stand for, by their names. */
 const parameters: Readonly<Record<string, Schema>> = {
@@ -39,8 +47,11 @@ function parametersOf(pattern: string) {
 function operationObject(name: string, endpoint: Endpoint) {
   const operation = operations[name];
   if (operation === undefined) throw new Error(`Nothing is said of ${name}`);
-  const { summary, query = {}, body } = operation;
-  const asked = Object.entries(query).map(([key, schema]) => ({ name: key, in: "query", schema }));
+  const { summary, query = {}, headers = {}, body } = operation;
+  const asked = [
+    ...Object.entries(query).map(([name, schema]) => ({ name, in: "query", schema })),
+    ...Object.entries(headers).map(([name, header]) => ({ name, in: "header", ...header })),
+  ];
   return {
     summary,
     ...(endpoint.authentication === "public" ? { security: [] } : {}),
@@ -84,6 +95,7 @@ export function openApiDocument() {
       },
       schemas: {
         Refusal: object(refusalFields),
+        Pending: object(pendingFields),
         NotReady: object({ ...refusalFields, ...readiness }),
         ...schemas,
         Query: query.body,

@@ -17,6 +17,8 @@ export interface Operation {
   readonly answer?: Schema;
   /** Refusals of its own, besides those that its authentication and its body bring. */
   readonly refusals?: readonly RefusalCode[];
+  /** Headers of its own that a request may have. */
+  readonly headers?: Readonly<Record<string, { schema: Schema; description: string }>>;
   /** Set where somebody else speaks: what may come besides, with any status. */
   readonly others?: string;
   /** What comes with 503 that no other refusal has. */
@@ -41,7 +43,13 @@ const narrowed = [
   ...(["column_unqualified", "limit_required", "limit_too_high", "where_required"] as const),
   ...(["too_many_changes", "row_denied", "attribute_missing", "join_denied"] as const),
   "not_narrowable" as const,
-  ...(["approval_required", "rate_limited"] as const),
+  "rate_limited" as const,
+];
+/** What becomes of a query that needs somebody's approval. */
+const approvals = [
+  ...(["approval_required", "approval_denied", "approval_not_found"] as const),
+  ...(["approval_mismatch", "approval_expired", "approval_used", "approval_void"] as const),
+  ...(["too_many_approvals", "approvals_failed"] as const),
 ];
 const schemaRefusals = [
   ...(["schema_not_offered", "schema_not_found", "invalid_database", "no_grant"] as const),
@@ -100,8 +108,15 @@ export const operations: Readonly<Record<string, Operation>> = {
       ...(["no_grant", "role_insufficient", "database_case_mismatch"] as const),
       ...(["token_database", "batch_member_denied", "batch_across_upstreams"] as const),
       ...narrowed,
+      ...approvals,
       ...upstream,
     ],
+    headers: {
+      "X-Gatehouse-Approval": {
+        schema: { type: "string" },
+        description: "The id of an approval of these very bytes, which is used up.",
+      },
+    },
     others: "The database's answer, as it came; `X-Gatehouse-Decision: allow` tells it apart.",
   },
   "GET /schema": {

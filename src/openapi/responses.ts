@@ -72,7 +72,9 @@ export const json = (schema: Schema) => ({ "application/json": { schema } });
 
 function refusalResponses(operation: Operation, endpoint: Endpoint) {
   return Object.entries(codesOf(operation, endpoint)).map(([status, codes]) => {
-    const schema = { allOf: [ref("Refusal")], properties: { code: { enum: codes } } };
+    // What waits for an approval is not refused yet.
+    const shape = ref(Number(status) < 400 ? "Pending" : "Refusal");
+    const schema = { allOf: [shape], properties: { code: { enum: codes } } };
     const description = STATUS_CODES[status] ?? status;
     return [status, { description, content: json(schema) }] as const;
   });

@@ -69,6 +69,23 @@ export const refusalFields = {
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
 };
 
+/** The fields of what waits for an approval. */
+export const pendingFields = {
+  status: { const: "pending" },
+  message: { type: "string", description: "For people; says what to do once it is approved." },
+  code: { type: "string" },
+  approval: object({
+    id: { type: "string", format: "uuid" },
+    "url?": {
+      type: "string",
+      format: "uri",
+      description: "Where it is decided, if it has a page.",
+    },
+    expires: { type: "string", format: "date-time" },
+  }),
+  request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
+};
+
 const schemaColumn = object({
   name: { type: "string" },
   type: { type: "string", description: "As the table declares it." },

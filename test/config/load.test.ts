@@ -59,6 +59,7 @@ t.test("without a file every key has the default of the contract", (t) => {
       routes: [],
       metrics: {},
       audit: {},
+      approvals: { wait: 600 },
       mcp: {
         enabled: true,
         max_body_bytes: 1048576,

@@ -226,6 +226,17 @@ t.test("what is refused of a query, the document refuses too, and knows the code
   t.equal(upstream.take().length, 0);
 });
 
+t.test("what waits for an approval is answered as the document says", async (t) => {
+  const entry = { role: "ReadWrite", require_approval: ["DELETE"] };
+  const body = { Delete: { database: "held", table: "t", where: null } };
+  await checkAll(t, [
+    ["PUT /api/access/{username}/{database}", 200, { at: "/api/access/bob/held", body: entry }],
+    ["POST /query", "approval_required", { body, token: bob }],
+    ["POST /query", 202, { body, token: bob }],
+  ]);
+  t.equal(upstream.take().length, 0);
+});
+
 t.test("every query of the grammar is one of the document's", async (t) => {
   const isQuery = schemaAt("components", "schemas", "Query");
   fc.assert(fc.property(arbitraryQuery, (query) => isQuery?.(query) === true));

@@ -17,7 +17,12 @@ const parameter = z.strictObject({
   required: z.literal(true),
   schema,
 });
-const asked = z.strictObject({ name: z.string(), in: z.literal("query"), schema });
+const asked = z.strictObject({
+  name: z.string(),
+  in: z.enum(["query", "header"]),
+  schema,
+  description: z.string().optional(),
+});
 const operation = z.strictObject({
   summary: z.string().min(1),
   parameters: z.array(asked).optional(),
