@@ -1,0 +1,111 @@
+/** Approvals over several workers, a restart, and time. */
+import { statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import path from "node:path";
+import t from "tap";
+import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
+import { connectToEach, servedBy } from "../journeys/supervised.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { carefulOn, idIn, listed, openCareful, orders, removal, step } from "./kit.ts";
+
+const removeOne = (value: number) => ({
+  Delete: { ...orders, where: { column: "id", cmp: "=", value } },
+});
+
+t.test("any worker knows what another was asked, and one of all runs it", async (t) => {
+  const options = servedBy(2, { config: '[metrics]\nlisten = "127.0.0.1:0"\n' });
+  const { gateway, ask, run, bot, count } = await openCareful(t, options);
+  const query = removeOne(1);
+  const text = JSON.stringify(query);
+  const connections = await connectToEach(t, gateway, bot, 2);
+  const asked = await Promise.all(connections.map((one) => one.send("POST", "/query", bot, text)));
+  t.strictSame(
+    asked.map(({ status }) => status),
+    [202, 202],
+  );
+  const all = await listed({ gateway, ask, run, bot, count, root: bot });
+  t.equal(all.length, 1, "both have asked for the same");
+  const id = String(all[0]?.id);
+  await run("approve", id);
+  const answers = await Promise.all(Array.from({ length: 6 }, () => ask(bot, query, id)));
+  t.strictSame(answers.map(({ status }) => status).sort(), [200, ...Array(5).fill(409)]);
+  t.equal(await count(), 14);
+  await step(gateway, id, "approval_used");
+  for (const name of ["approval_asked", "approval_approved", "approval_used"]) {
+    const lines = gateway.service.log.filter((line) => line.approval === id && line.msg === name);
+    t.equal(lines.length, 1, name);
+  }
+});
+
+t.test("a restart in between forgets nothing, and what was decided meanwhile counts", async (t) => {
+  const first = await openCareful(t);
+  const { home } = first.gateway;
+  const [waiting, given] = [
+    idIn(await first.ask(first.bot, removal)),
+    idIn(await first.ask(first.bot, removeOne(13))),
+  ];
+  t.equal(await first.gateway.service.stop(), 0);
+  const file = path.join(home, "approvals.sqlite");
+  t.notOk((await readFile(file)).includes('"where"'), "the query is encrypted");
+  for (const name of ["approvals.sqlite", "approvals.key"]) {
+    t.equal(statSync(path.join(home, name)).mode & 0o777, 0o600, name);
+  }
+  const shown = await first.run("show", waiting);
+  t.match(shown, { query: JSON.stringify(removal), preview: { reason: /no gatehouse engine/ } });
+  t.match(await first.run("approve", given), { state: "approved" });
+  const again = await carefulOn(await startGateway(t, { home }));
+  await step(again.gateway, given, "approval_approved");
+  t.match(await again.ask(again.bot, removeOne(13), given), { status: 200 });
+  t.equal(idIn(await again.ask(again.bot, removal)), waiting);
+});
+
+t.test("what nobody decides, and what nobody uses, expires", async (t) => {
+  const config = '[approvals]\nwait = 1\n[metrics]\nlisten = "127.0.0.1:0"\n';
+  const { gateway, ask, run, bot } = await openCareful(t, { config });
+  const id = idIn(await ask(bot, removal));
+  t.match(await step(gateway, id, "approval_expired"), { user: "bot" });
+  t.match(await ask(bot, removal, id), { status: 409, body: { code: "approval_expired" } });
+  await t.rejects(run("approve", id), /is expired already/);
+  const { stdout } = await runCommand(gateway.home, ["approvals", "show", id]);
+  t.match(stdout, /The query is deleted/);
+
+  await gateway.service.stop();
+  const patient = await carefulOn(await startGateway(t, { home: gateway.home }));
+  const given = idIn(await patient.ask(patient.bot, removal));
+  const store = await openApprovalsIn(gateway.home);
+  const author = { kind: "cli", name: "root" } as const;
+  await store.decide(given, { state: "approved", author, wait: 1 });
+  await store.close();
+  await step(patient.gateway, given, "approval_expired");
+  const late = await patient.ask(patient.bot, removal, given);
+  t.match(late, { status: 409, body: { code: "approval_expired" } });
+  t.equal(await patient.count(), 15);
+});
+
+t.test("commands say what is not there", async (t) => {
+  const { gateway, ask, bot } = await openCareful(t);
+  const say = (...flags: string[]) => runCommand(gateway.home, ["approvals", ...flags]);
+  t.match(await say("list"), { code: 0, stdout: /^ID +STATE +USER/ });
+  for (const command of ["show", "approve", "deny"]) {
+    const { code, stderr } = await say(command, "0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43");
+    t.equal(code, 1);
+    t.match(stderr, /there is no such approval/);
+  }
+  t.match(await say("approve"), { code: 2 });
+  t.notOk(statSync(path.join(gateway.home, "approvals.sqlite"), { throwIfNoEntry: false }));
+  const odd = {
+    Delete: { ...orders, where: { column: "state", cmp: "=", value: "\u202e\u009b\u007f" } },
+  };
+  const id = idIn(await ask(bot, odd));
+  const { stdout } = await say("show", id);
+  t.match(stdout, /"value":"\\u202e\\u009b\\u007f"/);
+  t.match(await say("list"), {
+    stdout: new RegExp(`${id} +pending +bot +query +Delete main.orders`),
+  });
+  t.match(await say("deny", id), { code: 0, stdout: "Denied: Delete main.orders by bot.\n" });
+  await eventually("it is in the audit", async () =>
+    gateway.service.log.some(({ msg }) => msg === "approval_denied"),
+  );
+});
