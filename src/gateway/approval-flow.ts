@@ -68,7 +68,10 @@ async function ask(
     requestId: exchange.requestId,
   };
   const asked = await store.ask(request, configuration.approvals.wait * 1000);
-  if (asked !== undefined) return pending(asked);
+  if (asked !== undefined) {
+    exchange.verdict.approval = asked.id;
+    return pending(asked);
+  }
   const message = `${MOST_PENDING} approvals of the caller wait to be decided, which is the most`;
   return new Refusal("too_many_approvals", { message });
 }
@@ -123,6 +126,7 @@ async function use(
     throw new Refusal("approval_void");
   }
   if (state === "pending") throw pending(approval);
+  exchange.verdict.approval = id;
   if (await store.consume(id, exchange.requestId)) return approval;
   throw refusalFor((await store.find(id)) ?? { state: "used", reason: undefined });
 }

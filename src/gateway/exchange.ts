@@ -97,6 +97,8 @@ class Verdict {
   reason: string | undefined;
   /** True if row filters were added to the query. */
   isNarrowed = false;
+  /** The id of the approval that it asked for, or is run by. */
+  approval: string | undefined;
   /** How much it counted in the rate limits of its caller. */
   counted = 0;
   /** What the engine behind has told of rows. */

@@ -20,6 +20,10 @@ export interface Approvals {
   counts(): Promise<ApprovalCounts | undefined>;
 }
 
+function levelOf(step: string): "info" | "warn" {
+  return step === "approval_denied" || step === "approval_void" ? "warn" : "info";
+}
+
 /** Opens the approvals of a service directory; puts their closing on the stack. */
 export async function openApprovals(
   { serviceDirectory }: LoadedConfiguration,
@@ -32,7 +36,7 @@ export async function openApprovals(
   /** What commands and other processes have done goes into the audit here, too. */
   async function record(held: ApprovalStore): Promise<void> {
     try {
-      await held.takeSteps(({ name, fields }) => audit.event(name, fields));
+      await held.takeSteps(({ name, fields }) => audit.event(name, fields, levelOf(name)));
     } catch (error) {
       log.error({ err: error }, "the steps of approvals cannot be written into the audit yet");
     }

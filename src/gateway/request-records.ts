@@ -100,6 +100,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     decision,
     reason: verdict.reason,
     narrowed: verdict.isNarrowed ? "rows" : undefined,
+    approval: verdict.approval,
     affected: verdict.counts?.affected,
     rows: verdict.counts?.rows,
     author: changes && username !== undefined ? { kind: "api", name: username } : undefined,

@@ -88,10 +88,7 @@ const requestLine = z
     decision: z.enum(["allow", "deny"]).optional().describe("Absent where nothing was decided."),
     reason: z.string().optional().describe("Why not, or why it was cut: a code of docs/http.md."),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
-    approval: z
-      .string()
-      .optional()
-      .describe("The approval that it was run by. Nothing sets it yet."),
+    approval: z.string().optional().describe("The approval that it asked for, or was run by."),
     affected: z
       .number()
       .optional()
@@ -167,12 +164,40 @@ const oauthLine = z
   })
   .describe("What the authorization server has done.");
 
+const approvalLine = z
+  .strictObject({
+    level,
+    time,
+    at: z.string().describe("When it was; a command may have done it before the gateway started."),
+    approval: z.string().describe("Its id."),
+    user: z.string().describe("Who asked."),
+    via: z.enum(["query", "mcp"]).describe("How it came."),
+    client: z.string().optional().describe("The OAuth client by which it came."),
+    operations: z
+      .array(operation.pick({ operation: true, database: true, tables: true }))
+      .describe("What is asked for: the first 16 operations."),
+    operationCount: z.number().describe("How many there are."),
+    requestId: z.string().optional().describe("The request that asked for it, or was run by it."),
+    author: author.optional(),
+    reason: z.string().optional().describe("Why it was denied, or is void."),
+    msg: z.enum([
+      "approval_asked",
+      "approval_approved",
+      "approval_denied",
+      "approval_expired",
+      "approval_used",
+      "approval_void",
+    ]),
+  })
+  .describe("A step of an approval (docs/approvals.md).");
+
 /** Each kind of line, by what its section in docs/audit.md is called. */
 export const auditLines = {
   request: requestLine,
   change: changeLine,
   "access file refused": refusedLine,
   "oauth_*": oauthLine,
+  "approval_*": approvalLine,
 } as const;
 
 /** Any line of an audit file. In the log, it has `"audit": true` besides. */
@@ -181,6 +206,7 @@ export const auditLine = z.discriminatedUnion("msg", [
   changeLine,
   refusedLine,
   oauthLine,
+  approvalLine,
 ]);
 export type AuditLine = z.infer<typeof auditLine>;
 export type RequestLine = z.infer<typeof requestLine>;

@@ -87,6 +87,8 @@ export interface AuditRecord {
   /** Why, as a stable code. */
   readonly reason: string | undefined;
   readonly narrowed: "rows" | undefined;
+  /** The approval that it asked for, or was run by. */
+  readonly approval?: string | undefined;
   readonly affected: number | undefined;
   readonly rows: number | undefined;
   readonly author: Author | undefined;
@@ -174,6 +176,7 @@ function requestLine(record: AuditRecord): string {
     member("decision", record.decision) +
     member("reason", record.reason) +
     member("narrowed", record.narrowed) +
+    member("approval", record.approval) +
     count("affected", record.affected) +
     count("rows", record.rows) +
     (record.author === undefined ? "" : `,"author":${JSON.stringify(record.author)}`) +
