@@ -5,13 +5,14 @@ import { writtenTime } from "./entry-view.ts";
 import type { Grant, Literal, RowCondition } from "./grant.ts";
 
 const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
-const quoted = /^'((?:[^']|'')*)'$/;
-const item = /'(?:[^']|'')*'|[^,']+/g;
+const quoted = /^(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")$/;
+const item = /'(?:[^']|'')*'|"(?:[^"]|"")*"|[^,'"]+/g;
 const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
 
 /** A value: a whole number, true, false, or text, which quotes keep from being anything else. */
 function readValue(text: string): Literal {
-  const inQuotes = quoted.exec(text)?.[1]?.replaceAll("''", "'");
+  const [, single, double] = quoted.exec(text) ?? [];
+  const inQuotes = single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"');
   if (inQuotes !== undefined) return inQuotes.startsWith("@") ? `@${inQuotes}` : inQuotes;
   if (/^-?\d+$/.test(text)) {
     const number = Number(text);
@@ -49,6 +50,10 @@ export function writeCondition({ column, cmp, value }: RowCondition): string {
   return `${column} ${cmp} ${written}`;
 }
 
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** What an entry says beyond its role and its place, in words; empty if that is all. */
 export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role">): string {
   const { columns, writableColumns, rowFilter, requireWhere, maxRows, maxChanges } = grant;
@@ -59,8 +64,8 @@ export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role
     writableColumns && `writes ${writableColumns.join(", ") || "no column"}`,
     rowFilter && `rows where ${rowFilter.map(writeCondition).join(" and ")}`,
     requireWhere && `where pins ${requireWhere.join(", ")}`,
-    maxRows && `at most ${maxRows} rows`,
-    maxChanges && `at most ${maxChanges} changes`,
+    maxRows && `at most ${counted(maxRows, "row")}`,
+    maxChanges && `at most ${counted(maxChanges, "change")}`,
     requireApproval && `${requireApproval.join(", ")} after approval${by}`,
     expires !== undefined && `until ${writtenTime(expires)}`,
   ]

@@ -141,6 +141,7 @@ t.test("a filter on the command line may say any value of the file's", async (t)
     ["a = '@tenant'", "@@tenant"],
     ["a = @tenant", "@tenant"],
     ["a = 'O''Hara, or = so'", "O'Hara, or = so"],
+    ['a = "acme, ""so"""', 'acme, "so"'],
     ["a = 9007199254740993", 9007199254740993n],
     ["a IN (1, 'x, y', z)", [1, "x, y", "z"]],
     ["a in @regions", "@regions"],
