@@ -96,3 +96,28 @@ t.test("what one replica has answered is in force at the others", async (t) => {
   });
   t.equal((await one.query(select, await three.login("admin", ADMIN_PASSWORD))).status, 200);
 });
+
+t.test("what is answered is in force in each process of a replica", async (t) => {
+  const store = await makeStore(t);
+  const one = await store.replica(store.url, store.makeHome(), "[server]\nworkers = 2\n");
+  const two = await store.replica();
+  const admin = await two.login();
+  const user = { username: "alice", password: "alice password", role: "ReadOnly" };
+  await two.send("POST", "/api/users", user, admin);
+  const token = await one.login("alice", "alice password");
+  const authorization = `Bearer ${token}`;
+  // Each on a connection of its own, which the system gives to one process or the other.
+  const headers = { authorization, connection: "close", "content-type": "application/json" };
+  const ask = () =>
+    one.request("/query", { method: "POST", headers, body: JSON.stringify(insert) });
+  for (const [role, expected] of [
+    ["ReadWrite", 200],
+    ["ReadOnly", 403],
+  ]) {
+    t.equal((await two.send("PUT", "/api/access/alice/main", { role }, admin)).status, 200);
+    const answers = await Promise.all(Array.from({ length: 16 }, ask));
+    t.strictSame(new Set(answers.map(({ status }) => status)), new Set([expected]));
+  }
+  const { replicas } = JSON.parse(await store.good(["store", "status", "--json"]));
+  t.equal(replicas.length, 3);
+});
