@@ -1,0 +1,84 @@
+/** The parts of approvals, each by itself. */
+import { mkdirSync, statSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { mayApprove } from "../../src/approvals/approvers.ts";
+import { openBodyCipher } from "../../src/approvals/body-cipher.ts";
+import { takeApproval } from "../../src/mcp/tools/approval-argument.ts";
+import { snapshotOf } from "../access/kit.ts";
+import { temporaryHome } from "../kit/gateway.ts";
+
+t.test("one key is made, whoever is first, and opens what it has closed for one id", async (t) => {
+  const directory = path.join(temporaryHome(t), "made");
+  mkdirSync(directory);
+  const file = path.join(directory, "approvals.key");
+  const [one, other] = await Promise.all([openBodyCipher(file), openBodyCipher(file)]);
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  const body = Buffer.from('{"Delete":{}}');
+  const sealed = one.encrypt("a", body);
+  t.strictSame(other.decrypt("a", sealed), body);
+  t.not(one.encrypt("a", body).toString("hex"), sealed.toString("hex"));
+  t.throws(() => other.decrypt("b", sealed), "for another id");
+  for (const at of [0, 13, sealed.length - 1]) {
+    const changed = Buffer.from(sealed);
+    changed[at] = (changed[at] ?? 0) ^ 1;
+    t.throws(() => other.decrypt("a", changed), `byte ${at}`);
+  }
+  const strange = await openBodyCipher(path.join(directory, "other.key"));
+  t.throws(() => strange.decrypt("a", sealed), "by another key");
+});
+
+const snapshot = snapshotOf(
+  "ann * Owner",
+  "dora main DbAdmin",
+  "wim main ReadWrite",
+  "bot main Owner",
+);
+const rule = { database: "main", permissions: ["DELETE" as const] };
+const named = { ...rule, approvers: ["wim", "bot", "gone"] };
+const who: [name: string, rules: (typeof rule)[], may: boolean][] = [
+  ["ann", [rule], true],
+  ["dora", [rule], true],
+  ["dora", [{ ...rule, database: "side" }], false],
+  ["dora", [rule, { ...rule, database: "side" }], false],
+  ["wim", [rule], false],
+  ["wim", [named], true],
+  ["wim", [named, rule], false],
+  ["ann", [named], false],
+  ["gone", [named], false],
+  ["bot", [rule], false],
+  ["bot", [named], false],
+];
+
+t.test("approvers are those who are named, else who may grant, never the asker", (t) => {
+  for (const [name, rules, may] of who) {
+    const author = { kind: "console", name } as const;
+    t.equal(mayApprove(snapshot, author, { username: "bot", rules }), may, `${name} ${may}`);
+  }
+  t.equal(
+    mayApprove(snapshot, { kind: "cli", name: "x" }, { username: "bot", rules: [named] }),
+    true,
+  );
+  t.end();
+});
+
+const texts: [args: string, rest: string, approval: string | undefined][] = [
+  ['{"a":1,"approval":"x"}', '{"a":1}', "x"],
+  ['{"approval":"x","a":1}', '{"a":1}', "x"],
+  ['{"a":1,"approval":"x","b":2}', '{"a":1,"b":2}', "x"],
+  ['{"a":1 , "approval" : "x" }', '{"a":1  }', "x"],
+  ['{"approval":"x"}', "{}", "x"],
+  ['{"a":"\\"approval\\":","approval":"\\u0078"}', '{"a":"\\"approval\\":"}', "x"],
+  ['{"a":{"approval":"y"}}', '{"a":{"approval":"y"}}', undefined],
+  ['{"a":{"approval":"y"},"approval":"x"}', '{"a":{"approval":"y"}}', "x"],
+  ['{"approval":7}', '{"approval":7}', undefined],
+  ['{"a":"é","approval":"x"}', '{"a":"é"}', "x"],
+  ['{"a":["approval"],"\\u0061pproval":"x"}', '{"a":["approval"],"\\u0061pproval":"x"}', undefined],
+];
+
+t.test("an approval is taken out of a call's arguments, and nothing else", async (t) => {
+  for (const [args, rest, approval] of texts) {
+    const taken = await takeApproval(Buffer.from(args));
+    t.strictSame([taken.arguments.toString(), taken.approval], [rest, approval], args);
+  }
+});

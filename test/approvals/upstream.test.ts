@@ -1,0 +1,92 @@
+/** What another upstream than the engine sees of approvals, and where they cannot be kept. */
+import { chmodSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
+import { openSetting } from "../gateway/kit.ts";
+import { openStaffed } from "../journeys/staff.ts";
+import { freePort } from "../kit/free-port.ts";
+import { runCommand } from "../kit/process.ts";
+import type { RecordingUpstream } from "../kit/upstream.ts";
+import { carefulOn, careful as entry, idIn } from "./kit.ts";
+
+const port = await freePort();
+const boundary = '[[boundaries]]\nvia = "query"\nusername = "bot"\nrequire_approval = ["SELECT"]\n';
+const { gateway, upstream } = await openStaffed(t, ["root * Owner", "bot other ReadOnly"], {
+  more: `${entry()}${boundary}`,
+  config: `[metrics]\nlisten = "127.0.0.1:${port}"\n`,
+});
+const { ask, run, bot } = await carefulOn(gateway);
+const remove =
+  '{"Delete": {"database": "main", "table": "t", "where": {"column":"id","cmp":"=","value":9007199254740993}}}';
+
+/** The queries that went up, without the look at who is there. */
+const queriesIn = (behind: RecordingUpstream) =>
+  behind.take().filter(({ url }) => url === "/query");
+
+async function metric(name: string): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const line = text.split("\n").find((one) => one.startsWith(`${name} `));
+  return Number(line?.slice(name.length + 1));
+}
+
+t.test("the same bytes go up, and the header does not", async (t) => {
+  t.equal(await metric("gatehouse_approvals_pending"), 0);
+  const id = idIn(await ask(bot, remove));
+  t.equal(await metric("gatehouse_approvals_pending"), 1);
+  t.equal(queriesIn(upstream).length, 0);
+  t.match(await run("show", id), {
+    query: remove,
+    preview: { reason: "no gatehouse engine answers behind the gateway" },
+  });
+  await run("approve", id);
+  t.equal(await metric('gatehouse_approvals_total{outcome="approved"}'), 1);
+  t.equal((await ask(bot, remove, id)).status, 200);
+  t.equal(await metric('gatehouse_approvals_total{outcome="used"}'), 1);
+  t.equal(await metric("gatehouse_approvals_pending"), 0);
+  const [sent, ...others] = queriesIn(upstream);
+  t.equal(others.length, 0);
+  t.equal(sent?.body.toString(), remove);
+  t.notOk("x-gatehouse-approval" in (sent?.headers ?? {}));
+  t.notOk("x-gatehouse-limits" in (sent?.headers ?? {}));
+});
+
+t.test("what nobody knows the end of is not sent again", async (t) => {
+  const select = { Select: { database: "main", from: "t", columns: ["id"] } };
+  const id = idIn(await ask(bot, select));
+  await run("approve", id);
+  const { answer } = upstream;
+  upstream.answer = (_request, response) => response.destroy();
+  t.match(await ask(bot, select, id), { status: 502 });
+  upstream.answer = answer;
+  t.equal(queriesIn(upstream).length, 1, "although it reads");
+  t.match(await ask(bot, select, id), { status: 409, body: { code: "approval_used" } });
+  t.equal(queriesIn(upstream).length, 0);
+});
+
+t.test("rows that were shown are compared, or nothing is done", async (t) => {
+  const id = idIn(await ask(bot, remove));
+  const store = await openApprovalsIn(gateway.home);
+  const author = { kind: "cli", name: "root" } as const;
+  await store.noteShown(id, author, "0".repeat(64));
+  await store.decide(id, { state: "approved", author, wait: 60_000 });
+  await store.close();
+  t.match(await ask(bot, remove, id), { status: 409, body: { code: "approval_void" } });
+  t.equal(queriesIn(upstream).length, 0);
+});
+
+t.test("with a key that others may read nothing is shown and nothing is run", async (t) => {
+  const { gateway: first } = await openStaffed(t, ["root * Owner", "bot other ReadOnly"], {
+    more: entry(),
+  });
+  idIn(await (await carefulOn(first)).ask((await carefulOn(first)).bot, remove));
+  await first.service.stop();
+  chmodSync(path.join(first.home, "approvals.key"), 0o644);
+  const { stderr, code } = await runCommand(first.home, ["approvals", "list"]);
+  t.equal(code, 1);
+  t.match(stderr, /approvals.key: .*chmod/);
+  const second = await openSetting(t, { home: first.home });
+  const { ask, bot } = await carefulOn(second.gateway);
+  t.match(await ask(bot, remove), { status: 503, body: { code: "approvals_failed" } });
+  t.equal(queriesIn(second.upstream).length, 0);
+});
