@@ -1,5 +1,6 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Denial } from "./decision.ts";
+import { isExternalUsername } from "./identifiers.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -33,4 +34,15 @@ export function judgeName(
   return (
     judgeToken(subject, permission, database) ?? (isOther ? "database_case_mismatch" : undefined)
   );
+}
+
+/** Why a user can do nothing at all, whatever its entries say; undefined if nothing is in the way. */
+export function obstacleOf(
+  { users }: Snapshot,
+  username: string,
+): "user_not_found" | "user_disabled" | undefined {
+  const user = users.get(username);
+  // External users need no record: their own authorization server knows them.
+  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
+  return user?.disabled ? "user_disabled" : undefined;
 }

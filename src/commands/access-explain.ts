@@ -1,16 +1,10 @@
 /** `gatehouse access explain`: what becomes of a query, and why. */
 import { buffer } from "node:stream/consumers";
 import type { EntryPoint } from "../access/grant.ts";
+import { type Asker, type Outcome, outcomeOf } from "../gateway/query-outcome.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { FAILURE, print, printJson } from "./output.ts";
-import {
-  type Asker,
-  type Outcome,
-  outcomeOf,
-  settingOf,
-  snapshotFor,
-  viewOutcome,
-} from "./query-outcome.ts";
+import { settingOf, snapshotFor, viewOutcome } from "./query-outcome.ts";
 
 function printOutcome({ user }: Asker, outcome: Outcome): void {
   const { allowed, code, message, element, reason, query, decided, body } = outcome;

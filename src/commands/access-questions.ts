@@ -3,9 +3,9 @@ import type { Decision } from "../access/decision.ts";
 import { viewEntry } from "../access/entry-view.ts";
 import { limitsInWords } from "../access/entry-words.ts";
 import type { EntryPoint } from "../access/grant.ts";
-import { isExternalUsername } from "../access/identifiers.ts";
 import { decidePlace, type PlaceDecision, waysTo } from "../access/place-decision.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { obstacleOf } from "../access/subject.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import type { Configuration } from "../config/schema.ts";
 import { batchKey } from "../query/grammar.ts";
@@ -44,17 +44,6 @@ function permissionsOf(operation: string, { query }: Configuration): readonly Pe
   const all = [...known.keys(), ...permissionClasses];
   const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
   throw new UsageError(problem + didYouMean(operation, all));
-}
-
-/** Why a user can do nothing at all, whatever its entries say; undefined if nothing is in the way. */
-export function obstacleOf(
-  { users }: Snapshot,
-  username: string,
-): "user_not_found" | "user_disabled" | undefined {
-  const user = users.get(username);
-  // External users need no record: their own authorization server knows them.
-  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
-  return user?.disabled ? "user_disabled" : undefined;
 }
 
 /** Why a user may or may not do something: what the decision says, or the user's own state. */

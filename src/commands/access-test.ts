@@ -1,10 +1,11 @@
 /** `gatehouse access test`: an access file against what is expected of it. */
 import { readFile } from "node:fs/promises";
 import * as z from "zod";
+import { type Outcome, outcomeOf } from "../gateway/query-outcome.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { FAILURE, print, printJson } from "./output.ts";
-import { type Outcome, outcomeOf, settingOf, snapshotFor, viewOutcome } from "./query-outcome.ts";
+import { settingOf, snapshotFor, viewOutcome } from "./query-outcome.ts";
 
 const expectations = z.strictObject({
   expect: z

@@ -1,6 +1,10 @@
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
 import { Refusal } from "../refusal.ts";
+import { act, addUser, showAct, showNew } from "./access-account.ts";
+import { check, showCheck } from "./access-check.ts";
+import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
+import { showAccess, showUser } from "./access-list.ts";
 import * as guards from "./guards.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { errorPage } from "./pages/error.ts";
@@ -90,10 +94,20 @@ export function createApp(console: Console, port: () => number): Hono<ConsoleEnv
   app.post("/sign-in", (c) => postSignIn(console, c));
   app.use(async (c, next) => (c.var.session === undefined ? toSignIn(c) : next()));
   app.post("/sign-out", (c) => postSignOut(console, c));
-  app.get("/", (c) =>
-    c.redirect(visitorOf(console, c).isAdministrator ? "/state" : "/sessions", 303),
-  );
+  app.get("/", (c) => c.redirect(visitorOf(console, c).isManager ? "/access" : "/sessions", 303));
   app.get("/state", (c) => showState(console, c));
+  app.get("/access", (c) => showAccess(console, c));
+  app.get("/access/user", (c) => showUser(console, c));
+  app.get("/access/entry", (c) => showEntry(console, c));
+  app.post("/access/entry", (c) => putEntry(console, c));
+  app.get("/access/end", (c) => showEnd(console, c));
+  app.post("/access/end", (c) => endEntry(console, c));
+  app.get("/access/act", (c) => showAct(console, c));
+  app.post("/access/act", (c) => act(console, c));
+  app.get("/access/new", (c) => showNew(console, c));
+  app.post("/access/new", (c) => addUser(console, c));
+  app.get("/access/check", (c) => showCheck(console, c));
+  app.post("/access/check", (c) => check(console, c));
   app.get("/sessions", (c) => showSessions(console, c));
   app.post("/sessions/end", (c) => endSession(console, c));
   app.post("/sessions/disconnect", (c) => endApplication(console, c));

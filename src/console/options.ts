@@ -1,5 +1,9 @@
 import type { IncomingMessage } from "node:http";
 import type { AccessRules } from "../access/access-rules.ts";
+import type { Change } from "../access/change.ts";
+import type { Decision } from "../access/decision.ts";
+import type { EntryPoint } from "../access/grant.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import type { ListenAddress } from "../config/addresses.ts";
 import type { LoginContext } from "../identity/login.ts";
 import type { PasswordRule } from "../identity/password.ts";
@@ -7,8 +11,9 @@ import type { LiveRevocations } from "../identity/revocations.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { ConfiguredClient } from "../oauth/server/options.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
+import type { AuditedChange } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
-import type { Grammar } from "../query/grammar.ts";
+import type { Access } from "../query/query.ts";
 
 /** A place that queries go to. */
 export interface UpstreamState {
@@ -32,6 +37,18 @@ export interface GatewayState {
   readonly verifiers: readonly string[];
 }
 
+/** What becomes of a query. */
+export interface Explanation {
+  readonly allowed: boolean;
+  /** As the gateway answers it, `allowed` if it is. */
+  readonly code: string;
+  readonly message?: string | undefined;
+  readonly query?: { readonly accesses: readonly Access[] };
+  readonly decided?: { readonly decisions: readonly Decision[] };
+  /** What goes up, if it does. */
+  readonly body?: Buffer;
+}
+
 /** What the console is given by the gateway that it belongs to. */
 export interface ConsoleOptions {
   readonly listen: ListenAddress;
@@ -47,13 +64,30 @@ export interface ConsoleOptions {
   readonly passwordRule: PasswordRule;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
   readonly state: () => Promise<GatewayState>;
-  /** What queries are read by, and whether `gatehouse engine` is behind. */
-  readonly queries: { readonly grammar: Grammar; readonly isEngine: boolean };
+  /** What becomes of a query, as the gateway would decide on it now. */
+  readonly explain: (user: string, via: EntryPoint, body: Buffer) => Explanation;
+  /**
+   * Changes users and grants for somebody, and has the audit tell of it.
+   *
+   * @param endsTokensOf a user whose tokens end with the change
+   * @returns the state as it was written
+   */
+  readonly change: (
+    username: string,
+    plan: (current: Snapshot) => readonly Change[],
+    endsTokensOf?: string,
+  ) => Promise<Snapshot>;
+  /** Has the audit tell what somebody has changed besides. */
+  readonly noteChange: (username: string, change: AuditedChange) => void;
   /** What the embedded authorization server remembers; undefined if there is none. */
   readonly applications: StateStore | undefined;
   /** The clients that the operator has named in the configuration. */
   readonly clients: readonly ConfiguredClient[];
   /** For the audit; `fields` never hold a secret. */
-  readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
+  readonly onEvent: (
+    name: string,
+    fields: Readonly<Record<string, unknown>>,
+    level: "info" | "warn",
+  ) => void;
   readonly log: Log;
 }

@@ -66,11 +66,6 @@ export async function showSessions(console: Console, c: ConsoleRequest): Promise
   return sendPage(c, visitor, page);
 }
 
-function note({ options }: Console, c: ConsoleRequest, name: string, fields: object): void {
-  const { address } = options.originOf(c.env.incoming);
-  options.onEvent(name, { user: c.var.session?.username, address, ...fields });
-}
-
 /** `POST /sessions/end`: one session of the console is over. */
 export function endSession(console: Console, c: ConsoleRequest): Response {
   const { snapshot, actor } = visitorOf(console, c);
@@ -79,7 +74,8 @@ export function endSession(console: Console, c: ConsoleRequest): Response {
   if (session !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, session.username);
     console.sessions.end(({ tokenId }) => tokenId === id);
-    note(console, c, "console_session_ended", { of: session.username });
+    const change = { change: "session ended", user: session.username };
+    console.options.noteChange(actor.username, change);
   }
   return c.redirect("/sessions", 303);
 }
@@ -93,8 +89,8 @@ export async function endApplication(console: Console, c: ConsoleRequest): Promi
   if (found !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, found.username);
     await console.options.applications?.endGrant(found.grantId);
-    const { username, clientId } = found;
-    note(console, c, "oauth_revocation", { of: username, client: clientId, token: "all" });
+    const { username: user, clientId: client } = found;
+    console.options.noteChange(actor.username, { change: "application ended", user, client });
   }
   return c.redirect("/sessions", 303);
 }
@@ -107,6 +103,7 @@ export async function endAll(console: Console, c: ConsoleRequest): Promise<Respo
   const isKnown = snapshot.users.has(username) || isExternalUsername(username);
   if (!isKnown) throw new Refusal("user_not_found");
   await console.options.revocations.revokeUser(username);
-  note(console, c, "tokens_revoked", { of: username });
+  const change = { change: "tokens revoked", user: username };
+  console.options.noteChange(actor.username, change);
   return c.redirect("/sessions", 303);
 }

@@ -62,14 +62,14 @@ export async function postSignIn(console: Console, c: ConsoleRequest): Promise<R
   const event = { user: known, address: origin.address };
   try {
     const user = await checkPassword(options.login, username, password, origin);
-    options.onEvent("console_login", { ...event, outcome: "allowed" });
+    options.onEvent("console_login", { ...event, outcome: "allowed" }, "info");
     if (old !== undefined) sessions.end(({ tokenId }) => tokenId === old.tokenId);
     const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
     keepSession(c, sessions.open(user, { address: origin.address, userAgent }));
     return c.redirect(next, 303);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    options.onEvent("console_login", { ...event, outcome: error.code });
+    options.onEvent("console_login", { ...event, outcome: error.code }, "warn");
     return showSignIn(console, c, { username, next, refusal: error });
   }
 }
@@ -80,7 +80,7 @@ export function postSignOut({ sessions, options }: Console, c: ConsoleRequest): 
   if (session !== undefined) {
     sessions.end(({ tokenId }) => tokenId === session.tokenId);
     const { address } = options.originOf(c.env.incoming);
-    options.onEvent("console_logout", { user: session.username, address });
+    options.onEvent("console_logout", { user: session.username, address }, "info");
   }
   dropSession(c);
   return c.redirect("/sign-in", 303);

@@ -1,4 +1,6 @@
 import type { IncomingMessage } from "node:http";
+import type { Change } from "../access/change.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { openConsole } from "../console/open.ts";
@@ -7,7 +9,9 @@ import type { LoginOrigin } from "../identity/throttle.ts";
 import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
 import { version } from "../product.ts";
+import { describeChanges } from "./change-records.ts";
 import type { Gateway } from "./gateway.ts";
+import { outcomeOf } from "./query-outcome.ts";
 
 async function stateOf({ routing, keys }: Gateway): Promise<GatewayState> {
   const { algorithm, signer, jwks } = keys.ring;
@@ -37,6 +41,32 @@ async function openApplications(
   return store;
 }
 
+/** Changes users and grants for a user of the console. */
+async function change(
+  { access, changes: journal, revocations }: Gateway,
+  name: string,
+  plan: (current: Snapshot) => readonly Change[],
+  endsTokensOf: string | undefined,
+): Promise<Snapshot> {
+  let changes: readonly Change[] = [];
+  const written = await access.change(
+    (current) => {
+      changes = plan(current);
+      return changes;
+    },
+    endsTokensOf === undefined ? {} : { beforeWrite: () => revocations.revokeUser(endsTokensOf) },
+  );
+  journal.noteVersion(written.version);
+  const ended =
+    endsTokensOf === undefined ? [] : [{ change: "tokens revoked", user: endsTokensOf }];
+  journal.write(
+    { kind: "console", name },
+    [...describeChanges(changes), ...ended],
+    written.version,
+  );
+  return written;
+}
+
 /** Opens the console of a gateway. @returns how browsers reach it; undefined if none is configured */
 export async function openConsoleOf(
   gateway: Gateway,
@@ -58,10 +88,18 @@ export async function openConsoleOf(
     passwordRule: gateway.passwordRule,
     originOf,
     state: () => stateOf(gateway),
-    queries: gateway.queries,
+    explain(user, via, body) {
+      const { upstream } = gateway.configuration;
+      const setting = { queries: gateway.queries, form: upstream.query_form };
+      return outcomeOf(gateway.access.snapshot, { user, via }, body, setting);
+    },
+    change: (username, plan, endsTokensOf) => change(gateway, username, plan, endsTokensOf),
+    noteChange(name, one) {
+      gateway.changes.write({ kind: "console", name }, [one]);
+    },
     applications: await openApplications(gateway, loaded, opened),
     clients: mcp.clients,
-    onEvent: (name, fields) => gateway.audit.event(name, fields),
+    onEvent: (name, fields, level) => gateway.audit.event(name, fields, level),
     log: gateway.log,
   });
   opened.defer(() => running.close());

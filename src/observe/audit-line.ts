@@ -191,6 +191,17 @@ const approvalLine = z
   })
   .describe("A step of an approval (docs/approvals.md).");
 
+const consoleLine = z
+  .strictObject({
+    level,
+    time,
+    user: z.string().optional().describe("Who; absent for a name that nobody has."),
+    address: z.string().optional().describe("The address that it came from."),
+    outcome: z.string().optional().describe("`allowed`, or why not."),
+    msg: z.enum(["console_login", "console_logout"]),
+  })
+  .describe("Somebody has signed in to the console, has tried to, or has signed out.");
+
 /** Each kind of line, by what its section in docs/audit.md is called. */
 export const auditLines = {
   request: requestLine,
@@ -198,6 +209,7 @@ export const auditLines = {
   "access file refused": refusedLine,
   "oauth_*": oauthLine,
   "approval_*": approvalLine,
+  "console_*": consoleLine,
 } as const;
 
 /** Any line of an audit file. In the log, it has `"audit": true` besides. */
@@ -207,6 +219,7 @@ export const auditLine = z.discriminatedUnion("msg", [
   refusedLine,
   oauthLine,
   approvalLine,
+  consoleLine,
 ]);
 export type AuditLine = z.infer<typeof auditLine>;
 export type RequestLine = z.infer<typeof requestLine>;

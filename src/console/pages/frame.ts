@@ -2,6 +2,7 @@ import { type Html, html, nothing } from "../../pages/html.ts";
 
 /** The places of the console, in the order in which they are offered. */
 export const places = {
+  access: { path: "/access", name: "Access" },
   sessions: { path: "/sessions", name: "Sessions" },
   state: { path: "/state", name: "State" },
 } as const;
@@ -22,11 +23,17 @@ export interface Reader {
   readonly csrf: string;
   readonly session: { readonly username: string };
   readonly isAdministrator: boolean;
+  /** True if it may grant on some database. */
+  readonly isManager: boolean;
 }
 
 /** The places that a reader is offered. */
-function offered({ isAdministrator }: Reader): PlaceName[] {
-  return ["sessions", ...(isAdministrator ? (["state"] as const) : [])];
+function offered({ isAdministrator, isManager }: Reader): PlaceName[] {
+  return [
+    ...(isManager ? (["access"] as const) : []),
+    "sessions",
+    ...(isAdministrator ? (["state"] as const) : []),
+  ];
 }
 
 function link(name: PlaceName, current: PlaceName | undefined): Html {
@@ -94,7 +101,9 @@ export function table(
 ): Html {
   const heads = head.map((name) => html`<th scope="col" role="columnheader">${name}</th>`);
   const cells = (row: readonly (Html | string)[]) =>
-    row.map((cell, at) => html`<td role="cell" data-label="${head[at] ?? ""}">${cell}</td>`);
+    row.map(
+      (cell, at) => html`<td role="cell" data-label="${head[at] ?? ""}"><div>${cell}</div></td>`,
+    );
   return html`<table role="table" aria-label="${label}">
 <thead role="rowgroup"><tr role="row">${heads}</tr></thead>
 <tbody role="rowgroup">${rows.map((row) => html`<tr role="row">${cells(row)}</tr>`)}</tbody>

@@ -45,6 +45,8 @@ th { font-size: .875rem; font-weight: 600; color: var(--quiet); }
 tr + tr td { border-top: 1px solid var(--hairline); }
 thead + tbody td { border-top: 1px solid var(--hairline); }
 td .actions { margin: 0; }
+td a + a { margin-left: .75rem; }
+table + p { margin-top: .75rem; }
 .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @media (max-width: 30rem) { .console dl { grid-template-columns: 1fr; gap: 0; } .console dd { margin-bottom: .5rem; } nav { margin-left: -.75rem; } }
 @media (max-width: 44rem) {

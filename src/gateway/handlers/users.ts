@@ -1,18 +1,9 @@
 import * as z from "zod";
 import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
-import { maySeeGrants, requireManager } from "../../access/administration-rights.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/identifiers.ts";
-import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
-import {
-  firstNames,
-  grantsOf,
-  isAdministrator,
-  type Snapshot,
-  type User,
-  type UserView,
-  viewUser,
-} from "../../access/snapshot.ts";
-import type { Subject } from "../../access/subject.ts";
+import { manageableBy } from "../../access/manageable.ts";
+import { isRole } from "../../access/roles.ts";
+import { firstNames, viewUser } from "../../access/snapshot.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";
@@ -78,27 +69,6 @@ export const createUser: Endpoint = {
     sendSuccess(exchange, 201, { user: viewUser(snapshot, user) });
   },
 };
-
-/** The users that a caller may manage, and what of them it may see. */
-interface Manageable {
-  isManageable(user: User): boolean;
-  /** A user with no grants but those that the caller may see. */
-  view(user: User): UserView;
-}
-
-function manageableBy(snapshot: Snapshot, actor: Subject): Manageable {
-  requireManager(snapshot, actor);
-  const { username, tokenDatabase } = actor;
-  const isOverAll = isAdministrator(snapshot, username) && tokenDatabase === EVERY_DATABASE;
-  const isVisible = (database: string) => maySeeGrants(snapshot, actor, database);
-  return {
-    isManageable: (user) => isOverAll || grantsOf(snapshot, user.username).keys().some(isVisible),
-    view(user) {
-      const { access, ...rest } = viewUser(snapshot, user);
-      return { ...rest, access: access.filter(({ database }) => isVisible(database)) };
-    },
-  };
-}
 
 /** `GET /api/users?limit=&after=`: a page of the users on the databases that the caller may grant on. */
 export const listUsers: Endpoint = {

@@ -1,0 +1,156 @@
+import {
+  planAddUser,
+  planPatchUser,
+  planRemoveUser,
+  planSetPassword,
+} from "../access/administration.ts";
+import { requireAdministrator } from "../access/administration-rights.ts";
+import { isDatabaseOrEvery, isEmail, isUsername } from "../access/identifiers.ts";
+import { isRole } from "../access/roles.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import type { Subject } from "../access/subject.ts";
+import { hashClientOf } from "../identity/login.ts";
+import { hashPassword } from "../identity/password.ts";
+import { Refusal } from "../refusal.ts";
+import { requireManageable } from "./access-list.ts";
+import { type AskedChange, type Failure, failureOf, makeChange, seenOf } from "./changes.ts";
+import { pathOf } from "./pages/access.ts";
+import { type Action, actions, actPage, newUserPage } from "./pages/access-account.ts";
+import type { Fields } from "./pages/forms.ts";
+import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+
+function actionOf(text: string | undefined): Action {
+  const action = actions.find((known) => known === text);
+  if (action === undefined) throw new Refusal("not_found");
+  return action;
+}
+
+function showForm(
+  console: Console,
+  c: ConsoleRequest,
+  { username, action, failure }: { username: string; action: Action; failure?: Failure },
+): Response {
+  const visitor = visitorOf(console, c);
+  const { snapshot, actor, csrf } = visitor;
+  requireAdministrator(snapshot, actor);
+  requireManageable(snapshot, actor, username);
+  const seen = seenOf(snapshot, actor, username);
+  return sendPage(c, visitor, actPage({ username, action, seen, csrf, failure }), failure?.status);
+}
+
+/** `GET /access/act`: asks once, and for the password, before something happens to an account. */
+export function showAct(console: Console, c: ConsoleRequest): Response {
+  const action = actionOf(c.req.query("action"));
+  return showForm(console, c, { username: c.req.query("user") ?? "", action });
+}
+
+/** A hash of the password that a form brings. @throws Refusal why it is no good one */
+async function newHash({ options }: Console, c: ConsoleRequest): Promise<string> {
+  const password = c.var.form.get("new_password") ?? "";
+  options.passwordRule(password);
+  const { hashing, costs } = options.login;
+  const client = hashClientOf(options.originOf(c.env.incoming), c.var.session?.username);
+  return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
+}
+
+async function changeOf(
+  console: Console,
+  c: ConsoleRequest,
+  action: Action,
+  username: string,
+): Promise<AskedChange> {
+  if (action === "remove") {
+    return {
+      username,
+      plan: (current, actor) => planRemoveUser(current, actor, username),
+      endsTokens: true,
+    };
+  }
+  if (action !== "password") {
+    const disabled = action === "disable";
+    return {
+      username,
+      plan: (current, actor) => planPatchUser(current, actor, username, { disabled }),
+    };
+  }
+  const { snapshot, actor } = visitorOf(console, c);
+  // Judged once before the hash, so that nobody without the right buys its work.
+  requireAdministrator(snapshot, actor);
+  const hash = await newHash(console, c);
+  const plan = (current: Snapshot, subject: Subject) => {
+    requireAdministrator(current, subject);
+    return planSetPassword(current, username, hash);
+  };
+  return { username, plan, endsTokens: true };
+}
+
+/** `POST /access/act`: does it. */
+export async function act(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { form } = c.var;
+  const action = actionOf(form.get("action"));
+  const username = form.get("user") ?? "";
+  try {
+    await makeChange(console, c, await changeOf(console, c, action, username));
+  } catch (error) {
+    return showForm(console, c, { username, action, failure: failureOf(error) });
+  }
+  const next = action === "remove" ? "/access" : pathOf("/access/user", { user: username });
+  return c.redirect(next, 303);
+}
+
+function showNewForm(
+  console: Console,
+  c: ConsoleRequest,
+  fields: Fields,
+  failure?: Failure,
+): Response {
+  const visitor = visitorOf(console, c);
+  if (!visitor.isManager) throw new Refusal("role_insufficient");
+  const { snapshot, actor, csrf } = visitor;
+  const seen = seenOf(snapshot, actor, fields.get("user") ?? "");
+  const page = newUserPage({ fields, csrf, seen, failure });
+  return sendPage(c, visitor, page, failure?.status);
+}
+
+/** `GET /access/new`: the form for a new user. */
+export function showNew(console: Console, c: ConsoleRequest): Response {
+  return showNewForm(console, c, new Map([["role", "ReadOnly"]]));
+}
+
+/** What the form for a new user says. @throws Refusal that says what is wrong */
+function newUserOf(form: Fields) {
+  const at = (name: string) => (form.get(name) ?? "").trim();
+  const [username, email, role, database] = [at("user"), at("email"), at("role"), at("database")];
+  if (!isUsername(username)) throw new Refusal("invalid_username");
+  if (email !== "" && !isEmail(email)) throw new Refusal("invalid_email");
+  if (!isRole(role)) throw new Refusal("invalid_role");
+  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+  const record = {
+    username,
+    email: email === "" ? undefined : email,
+    passwordHash: undefined,
+    disabled: false,
+    tokensValidAfter: 0,
+  };
+  return { record, grant: { database, role } };
+}
+
+/** `POST /access/new`: a new user with a first grant. */
+export async function addUser(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { form } = c.var;
+  try {
+    const { record, grant } = newUserOf(form);
+    const { username } = record;
+    const { snapshot, actor } = visitorOf(console, c);
+    // Judged once before the hash, so that nobody without the right buys its work.
+    planAddUser(snapshot, actor, record, grant);
+    const user = { ...record, passwordHash: await newHash(console, c) };
+    await makeChange(console, c, {
+      username,
+      plan: (current, subject) => planAddUser(current, subject, user, grant),
+    });
+    return c.redirect(pathOf("/access/user", { user: username }), 303);
+  } catch (error) {
+    return showNewForm(console, c, form, failureOf(error));
+  }
+}

@@ -1,0 +1,149 @@
+import { planGrant, planRevoke } from "../access/administration.ts";
+import { readEntry, writtenTime } from "../access/entry-view.ts";
+import { readCondition, writeCondition } from "../access/entry-words.ts";
+import { isDatabaseOrEvery } from "../access/identifiers.ts";
+import { tablePattern } from "../access/limit-fields.ts";
+import { manageableBy } from "../access/manageable.ts";
+import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { entriesAt } from "../access/user-grants.ts";
+import { Refusal } from "../refusal.ts";
+import { type Failure, failureOf, makeChange, seenOf } from "./changes.ts";
+import { pathOf } from "./pages/access.ts";
+import { endPage, entryPage } from "./pages/access-entry.ts";
+import type { Fields } from "./pages/forms.ts";
+import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+
+/** The keys of an entry that are lists of names. */
+const lists = ["columns", "writable_columns", "require_where", "require_approval", "approvers"];
+/** Those that are numbers of rows. */
+const counts = ["max_rows", "max_changes"];
+
+function namesIn(text: string): string[] {
+  return text === "-" ? [] : text.split(",").map((name) => name.trim());
+}
+
+/** The conditions of a row filter, one a line. @throws Refusal `invalid_entry` */
+function conditionsIn(text: string): object[] {
+  return text
+    .split(/\r?\n/)
+    .filter((line) => line.trim() !== "")
+    .map((line) => {
+      const condition = readCondition(line);
+      if (condition !== undefined) return condition;
+      const message = `Invalid entry: \`${line.trim()}\` is no condition such as tenant = @tenant`;
+      throw new Refusal("invalid_entry", { message });
+    });
+}
+
+/** A moment as a browser's field has it, which is taken for UTC. */
+function momentIn(text: string): string {
+  return /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?$/.test(text)
+    ? `${text}${text.length === 16 ? ":00" : ""}Z`
+    : text;
+}
+
+/** Reads the entry that a form describes. @throws Refusal that says what is wrong */
+function entryOf(form: Fields): Grant {
+  const at = (name: string) => (form.get(name) ?? "").trim();
+  const [username, database, table] = [at("user"), at("database"), at("table")];
+  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+  if (table !== "" && !tablePattern.test(table)) throw new Refusal("invalid_table");
+  const keys: Record<string, unknown> = { role: at("role") };
+  for (const name of lists) if (at(name) !== "") keys[name] = namesIn(at(name));
+  for (const name of counts) if (at(name) !== "") keys[name] = Number(at(name));
+  if (at("row_filter") !== "") keys.row_filter = conditionsIn(at("row_filter"));
+  if (at("expires") !== "") keys.expires = momentIn(at("expires"));
+  return readEntry({ username, database, table: table === "" ? undefined : table }, keys);
+}
+
+/** The fields of a form for what is held at a place, or for a new entry. */
+function fieldsOf(place: Fields, held: Grant | undefined): Fields {
+  if (held === undefined) return new Map([...place, ["role", place.get("role") ?? "ReadOnly"]]);
+  const written: [string, string | undefined][] = [
+    ["role", held.role],
+    ["columns", held.columns?.join(", ")],
+    ["writable_columns", held.writableColumns && (held.writableColumns.join(", ") || "-")],
+    ["row_filter", held.rowFilter?.map(writeCondition).join("\n")],
+    ["require_where", held.requireWhere?.join(", ")],
+    ["max_rows", held.maxRows?.toString()],
+    ["max_changes", held.maxChanges?.toString()],
+    ["require_approval", held.requireApproval?.join(", ")],
+    ["approvers", held.approvers?.join(", ")],
+    [
+      "expires",
+      held.expires === undefined ? undefined : writtenTime(held.expires).replace("Z", ""),
+    ],
+  ];
+  const fields = new Map(place);
+  for (const [name, value] of written) if (value !== undefined) fields.set(name, value);
+  return fields;
+}
+
+function placeIn(c: ConsoleRequest): Fields {
+  const names = ["user", "database", "table"];
+  return new Map(names.map((name) => [name, c.req.query(name) ?? ""]));
+}
+
+function heldAt(snapshot: Snapshot, place: Fields): readonly Grant[] {
+  const table = place.get("table") || undefined;
+  const grants = grantsOf(snapshot, place.get("user") ?? "");
+  return entriesAt(grants, place.get("database") ?? "", table);
+}
+
+function show(
+  console: Console,
+  c: ConsoleRequest,
+  page: typeof entryPage,
+  fields: Fields,
+  failure?: Failure,
+): Response {
+  const visitor = visitorOf(console, c);
+  const { snapshot, actor, csrf } = visitor;
+  const seen = seenOf(snapshot, actor, fields.get("user") ?? "");
+  return sendPage(c, visitor, page({ fields, csrf, seen, failure }), failure?.status);
+}
+
+/** `GET /access/entry`: the form for an entry, new or as it is held. */
+export function showEntry(console: Console, c: ConsoleRequest): Response {
+  const { snapshot, actor } = visitorOf(console, c);
+  const place = placeIn(c);
+  const { isVisible } = manageableBy(snapshot, actor);
+  const [held] = isVisible(place.get("database") ?? "") ? heldAt(snapshot, place) : [];
+  return show(console, c, entryPage, fieldsOf(place, held));
+}
+
+/** `POST /access/entry`: gives the entry, in the place of what is held there. */
+export async function putEntry(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { form } = c.var;
+  const username = form.get("user") ?? "";
+  try {
+    const grant = entryOf(form);
+    const plan = (current: Snapshot, actor: { username: string; tokenDatabase: string }) =>
+      planGrant(current, actor, grant);
+    await makeChange(console, c, { username, plan });
+  } catch (error) {
+    return show(console, c, entryPage, form, failureOf(error));
+  }
+  return c.redirect(pathOf("/access/user", { user: username }), 303);
+}
+
+/** `GET /access/end`: asks once whether an entry shall end. */
+export function showEnd(console: Console, c: ConsoleRequest): Response {
+  return show(console, c, endPage, placeIn(c));
+}
+
+/** `POST /access/end`: takes away what is held at a place. */
+export async function endEntry(console: Console, c: ConsoleRequest): Promise<Response> {
+  const { form } = c.var;
+  const [username = "", database = ""] = [form.get("user"), form.get("database")];
+  const table = form.get("table") || undefined;
+  try {
+    await makeChange(console, c, {
+      username,
+      plan: (current, actor) => planRevoke(current, actor, username, database, table),
+    });
+  } catch (error) {
+    return show(console, c, endPage, form, failureOf(error));
+  }
+  return c.redirect(pathOf("/access/user", { user: username }), 303);
+}

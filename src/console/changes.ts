@@ -1,0 +1,125 @@
+import type { Change } from "../access/change.ts";
+import { limitsInWords } from "../access/entry-words.ts";
+import { manageableBy } from "../access/manageable.ts";
+import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
+import type { Subject } from "../access/subject.ts";
+import { entriesIn } from "../access/user-grants.ts";
+import { identify } from "../identity/authenticate.ts";
+import { checkPassword } from "../identity/login.ts";
+import { explainLogin } from "../pages/login-failure.ts";
+import { Refusal } from "../refusal.ts";
+import { type Console, type ConsoleRequest, visitorOf } from "./visit.ts";
+
+/** Where an entry is: `main`, `main.tickets`, `*.customer_*`; several tables with commas. */
+export function placeOf({ database, tables }: Grant): string {
+  return tables?.map((table) => `${database}.${table}`).join(", ") ?? database;
+}
+
+/** The entries of a user that somebody may see, in the file's order. */
+export function visibleEntries(snapshot: Snapshot, actor: Subject, username: string): Grant[] {
+  const { isVisible } = manageableBy(snapshot, actor);
+  return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
+}
+
+/** What somebody sees of a user's record and entries, line by line. */
+export function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] {
+  const user = snapshot.users.get(username);
+  const record = user === undefined ? "no record" : user.disabled ? "disabled" : "enabled";
+  const entries = visibleEntries(snapshot, actor, username).map((grant) => {
+    const limits = limitsInWords(grant);
+    return `${placeOf(grant)}: ${grant.role}${limits === "" ? "" : `; ${limits}`}`;
+  });
+  return [record, ...entries];
+}
+
+/** Thrown where somebody else has changed what a form was made from. */
+export class ChangedMeanwhile extends Error {
+  /** What was there when the form was made, and is not any more. */
+  readonly gone: readonly string[];
+  /** What is there now, and was not then. */
+  readonly come: readonly string[];
+
+  constructor(before: readonly string[], now: readonly string[]) {
+    super("changed meanwhile");
+    this.gone = before.filter((line) => !now.includes(line));
+    this.come = now.filter((line) => !before.includes(line));
+  }
+}
+
+/** Lines as a form carries them. */
+function readLines(text: string | undefined): string[] {
+  // Browsers end each line as text on the wire ends (HTML, section 4.10.21.7).
+  return (text ?? "").split(/\r?\n/).filter((line) => line !== "");
+}
+
+/** @throws Refusal unless the form has the password of whoever is signed in */
+async function requirePassword({ options }: Console, c: ConsoleRequest): Promise<void> {
+  const { session, form } = c.var;
+  const origin = options.originOf(c.env.incoming);
+  try {
+    await checkPassword(options.login, session?.username ?? "", form.get("password") ?? "", origin);
+  } catch (error) {
+    const isWrong = error instanceof Refusal && error.code === "credentials_invalid";
+    throw isWrong ? new Refusal(error.code, { message: "That is not your password" }) : error;
+  }
+}
+
+/** A change that a form asks for. */
+export interface AskedChange {
+  /** Whom it is about. */
+  readonly username: string;
+  readonly plan: (current: Snapshot, actor: Subject) => readonly Change[];
+  /** True if the user's tokens end with it. */
+  readonly endsTokens?: boolean;
+}
+
+/**
+ * Makes a change for whoever is signed in and has given the password again, as long as nobody else
+ * has changed what the form shows. All of it is judged anew on what is read under the lock.
+ *
+ * @throws ChangedMeanwhile, or Refusal why not
+ */
+export async function makeChange(
+  console: Console,
+  c: ConsoleRequest,
+  { username, plan, endsTokens = false }: AskedChange,
+): Promise<void> {
+  const { options } = console;
+  const { actor, session } = visitorOf(console, c);
+  await requirePassword(console, c);
+  const before = readLines(c.var.form.get("seen"));
+  const judged = (current: Snapshot) => {
+    identify(current, options.revocations, session);
+    const now = seenOf(current, actor, username);
+    if (before.join("\n") !== now.join("\n")) throw new ChangedMeanwhile(before, now);
+    return plan(current, actor);
+  };
+  await options.change(actor.username, judged, endsTokens ? username : undefined);
+}
+
+/** Why a change was not made, for the form that asked for it. */
+export interface Failure {
+  readonly status: 400 | 401 | 403 | 404 | 409 | 429 | 503;
+  readonly message: string;
+  readonly changed?: ChangedMeanwhile;
+}
+
+const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
+
+const beyondRights =
+  "Your own rights do not reach that far: nobody gives, changes or takes away what is equal to or above their own.";
+
+/** @returns what to show; whatever is no refusal is thrown on */
+export function failureOf(error: unknown): Failure {
+  if (error instanceof ChangedMeanwhile) {
+    const message = "Somebody else has changed this meanwhile. Nothing of yours was changed.";
+    return { status: 409, message, changed: error };
+  }
+  const status = error instanceof Refusal && statuses.find((known) => known === error.status);
+  if (!(error instanceof Refusal) || !status) throw error;
+  if (error.code === "role_insufficient" || error.code === "no_grant") {
+    return { status, message: beyondRights };
+  }
+  const isThrottled = error.code === "too_many_attempts" || error.code === "login_busy";
+  return { status, message: isThrottled ? explainLogin(error) : `${error.message}.` };
+}

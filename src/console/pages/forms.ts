@@ -1,0 +1,86 @@
+import { type Html, html, nothing } from "../../pages/html.ts";
+import type { Failure } from "../changes.ts";
+import { hidden } from "./frame.ts";
+
+/** What a form was filled in with, by the names of its fields. */
+export type Fields = ReadonlyMap<string, string>;
+
+/** A field of a form. */
+export interface FieldOptions {
+  readonly name: string;
+  readonly label: string;
+  readonly hint?: string;
+  readonly type?: string;
+  readonly isRequired?: boolean;
+  readonly autocomplete?: string;
+}
+
+/** A field with one line. A password is never shown again. */
+export function field(fields: Fields, options: FieldOptions): Html {
+  const { name, label, hint, type = "text", isRequired = false, autocomplete = "off" } = options;
+  const value = type === "password" ? "" : (fields.get(name) ?? "");
+  const required = isRequired ? html` required` : nothing;
+  const described = hint === undefined ? nothing : html` aria-describedby="${name}-hint"`;
+  return html`<div class="field"><label for="${name}">${label}</label>
+<input id="${name}" name="${name}" type="${type}" value="${value}" autocomplete="${autocomplete}" autocapitalize="none" spellcheck="false"${required}${described}>
+${hint === undefined ? nothing : html`<span class="hint" id="${name}-hint">${hint}</span>`}</div>`;
+}
+
+/** A field with several lines. */
+export function area(fields: Fields, { name, label, hint = "" }: FieldOptions): Html {
+  return html`<div class="field"><label for="${name}">${label}</label>
+<textarea id="${name}" name="${name}" rows="4" autocapitalize="none" spellcheck="false" aria-describedby="${name}-hint">${fields.get(name) ?? ""}</textarea>
+<span class="hint" id="${name}-hint">${hint}</span></div>`;
+}
+
+/** A field with a few values. */
+export function choice(
+  fields: Fields,
+  { name, label }: FieldOptions,
+  values: readonly string[],
+): Html {
+  const options = values.map(
+    (value) =>
+      html`<option${value === fields.get(name) ? html` selected` : nothing}>${value}</option>`,
+  );
+  return html`<div class="field"><label for="${name}">${label}</label><select id="${name}" name="${name}">${options}</select></div>`;
+}
+
+/** What a form that changes something carries besides its fields. */
+export interface ChangingForm {
+  readonly csrf: string;
+  /** What its reader saw of the user, line by line. */
+  readonly seen: readonly string[];
+  readonly failure: Failure | undefined;
+}
+
+/** What went wrong the last time, and what somebody else has changed. */
+export function failureNote(failure: Failure | undefined): Html {
+  if (failure === undefined) return nothing;
+  const { message, changed } = failure;
+  const lines = (label: string, list: readonly string[]) =>
+    list.length === 0
+      ? nothing
+      : html`<p>${label}</p><ul>${list.map((line) => html`<li>${line}</li>`)}</ul>`;
+  return html`<div class="note error" role="alert"><p>${message}</p>${
+    changed === undefined
+      ? nothing
+      : html`${lines("Gone:", changed.gone)}${lines("New:", changed.come)}<p>Look at what is there now, and send the form again if you still mean it.</p>`
+  }</div>`;
+}
+
+/** A form that asks for the reader's own password, and is sent once. */
+export function changingForm(
+  { csrf, seen }: ChangingForm,
+  action: string,
+  fields: Html,
+  button: Html,
+): Html {
+  return html`<form method="post" action="${action}" class="sheet narrow">
+${hidden("csrf", csrf)}${hidden("seen", seen.join("\n"))}
+${fields}
+<div class="field"><label for="own-password">Your own password, again</label>
+<input id="own-password" name="password" type="password" autocomplete="current-password" required></div>
+<div class="actions">${button} <a class="button" href="/access">Cancel</a></div>
+</form>`;
+}

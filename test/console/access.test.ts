@@ -1,0 +1,253 @@
+import { readFileSync } from "node:fs";
+import t from "tap";
+import { ADMIN_PASSWORD, type TestGateway } from "../kit/gateway.ts";
+import { launch } from "../oauth/chromium.ts";
+import {
+  type ConsoleClient,
+  lookAt,
+  screens,
+  signedIn,
+  signInBrowser,
+  startConsole,
+} from "./kit.ts";
+
+function unescaped(text: string): string {
+  return text.replaceAll("&quot;", '"').replaceAll("&#39;", "'").replaceAll("&amp;", "&");
+}
+
+/** What a form carries of what its reader saw. */
+async function seenOn(client: ConsoleClient, route: string): Promise<string> {
+  const { text } = await client.get(route);
+  return unescaped(/name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "");
+}
+
+const grantForm = "/access/entry?user=alice&database=main";
+const wanted = { user: "alice", database: "main", table: "", role: "ReadOnly" };
+
+function fileOf(gateway: TestGateway): string {
+  return readFileSync(gateway.accessFile, "utf8");
+}
+
+t.test("an operator grants, narrows and ends with a browser", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("alice", "ReadWrite");
+  const browser = await launch(t);
+  for (const { name, ...screen } of screens) {
+    const context = await browser.newContext(screen);
+    const page = await context.newPage();
+    await signInBrowser(page, url);
+    await page.getByRole("heading", { name: "Access" }).waitFor();
+    await lookAt(t, page, `access-${name}`);
+    await page.getByRole("link", { name: "alice" }).first().click();
+    await page.getByRole("heading", { name: "Grants" }).waitFor();
+    await lookAt(t, page, `user-${name}`);
+    await page.getByRole("link", { name: "Grant", exact: true }).click();
+    await page.getByLabel("Database").fill("main");
+    await page.getByLabel("Table").fill("tickets");
+    await page.getByText("Narrow it").click();
+    await page.getByLabel("Rows", { exact: true }).fill("tenant = acme\nsize < 5");
+    await page.getByLabel("Most rows of an answer").fill("200");
+    await page.getByLabel("Your own password").fill("wrong horse");
+    await page.getByRole("button", { name: "Give this entry" }).click();
+    await page.getByRole("alert").getByText("That is not your password").waitFor();
+    await lookAt(t, page, `entry-${name}`);
+    await page.getByLabel("Your own password").fill(ADMIN_PASSWORD);
+    await page.keyboard.press("Enter");
+    await page.getByText("rows where tenant = acme and size < 5; at most 200 rows").waitFor();
+    t.match(fileOf(gateway), /tables = \["tickets"\]/);
+    await page.getByRole("link", { name: "End the entry for main.tickets" }).click();
+    await lookAt(t, page, `end-${name}`);
+    await page.getByLabel("Your own password").fill(ADMIN_PASSWORD);
+    await page.getByRole("button", { name: "End this entry" }).click();
+    await page.getByRole("heading", { name: "Grants" }).waitFor();
+    t.notMatch(fileOf(gateway), "tickets");
+    await page.goto(`${url}/access/new`);
+    await lookAt(t, page, `new-user-${name}`);
+    await page.goto(`${url}/access/act?user=alice&action=password`);
+    await lookAt(t, page, `password-${name}`);
+    await page.goto(`${url}/access/check?user=alice`);
+    await page
+      .getByLabel("Query")
+      .fill('{"Delete":{"database":"main","table":"users","where":null}}');
+    await page.getByRole("button", { name: "Decide" }).click();
+    await page.getByText("It would pass").waitFor();
+    await lookAt(t, page, `check-${name}`);
+    await page.goto(`${url}/access?user=nobody`);
+    await lookAt(t, page, `nobody-${name}`);
+    await context.close();
+  }
+});
+
+t.test("the second of two operators is told what the first has changed", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("alice", "ReadWrite");
+  const client = await signedIn(t, url);
+  const seen = await seenOn(client, grantForm);
+  t.equal(seen, "enabled\nmain: ReadWrite");
+  const token = await gateway.login();
+  await gateway.send("PUT", "/api/access/alice/main", { role: "DbAdmin" }, token);
+  const form = { ...wanted, password: ADMIN_PASSWORD };
+  const told = await client.post("/access/entry", { ...form, seen });
+  t.equal(told.status, 409);
+  t.match(told.text, /Gone:[\s\S]*main: ReadWrite[\s\S]*New:[\s\S]*main: DbAdmin/);
+  t.match(fileOf(gateway), /username = "alice"\ndatabase = "main"\nrole = "DbAdmin"/);
+  const again = unescaped(/name="seen" value="([^"]*)"/.exec(told.text)?.[1] ?? "");
+  // A browser ends lines as text on the wire ends.
+  const sent = again.replaceAll("\n", "\r\n");
+  t.equal((await client.post("/access/entry", { ...form, seen: sent })).status, 303);
+  t.match(fileOf(gateway), /username = "alice"\ndatabase = "main"\nrole = "ReadOnly"/);
+});
+
+t.test("nothing is changed without the password of whoever is signed in", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("alice", "ReadWrite");
+  const client = await signedIn(t, url);
+  const seen = await seenOn(client, grantForm);
+  const before = fileOf(gateway);
+  for (const password of ["", "wrong horse", "alice password"]) {
+    const forms: [string, Record<string, string>][] = [
+      ["/access/entry", wanted],
+      ["/access/end", wanted],
+      ["/access/act", { user: "alice", action: "disable" }],
+      ["/access/act", { user: "alice", action: "remove" }],
+      ["/access/act", { user: "alice", action: "password", new_password: "a new password" }],
+    ];
+    for (const [route, form] of forms) {
+      const { status } = await client.post(route, { ...form, seen, password });
+      t.ok([401, 429].includes(status), `${route} ${form.action ?? ""}: ${status}`);
+    }
+  }
+  t.equal(fileOf(gateway), before);
+});
+
+t.test("an account is added, disabled, enabled, given a password and removed", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  const client = await signedIn(t, url);
+  const password = ADMIN_PASSWORD;
+  const account = { user: "bob", email: "", database: "main", role: "ReadOnly" };
+  const added = { ...account, new_password: "bob password", seen: "no record", password };
+  t.equal((await client.post("/access/new", { ...added, new_password: "short" })).status, 400);
+  t.equal((await client.post("/access/new", added)).status, 303);
+  t.equal((await client.post("/access/new", added)).status, 409);
+  const token = await gateway.login("bob", "bob password");
+  const act = async (action: string, fields: Record<string, string> = {}) => {
+    const seen = await seenOn(client, `/access/act?user=bob&action=${action}`);
+    return client.post("/access/act", { user: "bob", action, seen, password, ...fields });
+  };
+  const me = () => gateway.request("/api/me", { headers: { authorization: `Bearer ${token}` } });
+  t.equal((await me()).status, 200);
+  t.equal((await act("disable")).status, 303);
+  t.equal((await me()).status, 401);
+  t.equal((await act("enable")).status, 303);
+  t.equal((await me()).status, 200);
+  t.equal((await act("password", { new_password: "another password" })).status, 303);
+  t.equal((await me()).status, 401);
+  await gateway.login("bob", "another password");
+  t.equal((await act("remove")).status, 303);
+  t.notMatch(fileOf(gateway), "bob");
+  t.equal((await act("explode")).status, 404);
+});
+
+t.test("the last administrator can take itself away here as little as elsewhere", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("alice", "ReadWrite");
+  const client = await signedIn(t, url);
+  for (const action of ["disable", "remove"]) {
+    const seen = await seenOn(client, `/access/act?user=admin&action=${action}`);
+    const form = { user: "admin", action, seen, password: ADMIN_PASSWORD };
+    const { status, text } = await client.post("/access/act", form);
+    t.equal(status, 409, action);
+    t.match(text, "The last administrator cannot be removed, lowered or disabled");
+  }
+});
+
+t.test("a DbAdmin sees and changes its own databases alone, others nothing", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("dora", "DbAdmin");
+  await gateway.addUser("alice", "ReadWrite");
+  await gateway.addUser("paul", "ReadWrite", "payroll");
+  const token = await gateway.login();
+  await gateway.send("PUT", "/api/access/alice/payroll", { role: "ReadOnly" }, token);
+  const dora = await signedIn(t, url, "dora", "dora password");
+  const list = (await dora.get("/access")).text;
+  t.match(list, "alice");
+  t.notMatch(list, /payroll|paul/);
+  t.notMatch((await dora.get("/access/user?user=alice")).text, "payroll");
+  t.equal((await dora.get("/access/user?user=paul")).status, 404);
+  t.notMatch(
+    (await dora.get("/access/entry?user=alice&database=payroll")).text,
+    "ReadOnly</option selected",
+  );
+  t.equal((await dora.get("/access/act?user=alice&action=remove")).status, 403);
+  t.equal((await dora.get("/state")).status, 403);
+  const query = '{"Select":{"database":"payroll","from":"t","columns":["*"]}}';
+  t.equal((await dora.post("/access/check", { user: "alice", query })).status, 403);
+  const seen = await seenOn(dora, grantForm);
+  t.equal(seen, "enabled\nmain: ReadWrite");
+  const form = { ...wanted, seen, password: "dora password" };
+  t.equal((await dora.post("/access/entry", { ...form, role: "Owner" })).status, 403);
+  t.equal((await dora.post("/access/entry", { ...form, database: "payroll" })).status, 403);
+  t.equal((await dora.post("/access/entry", form)).status, 303);
+  const alice = await signedIn(t, url, "alice", "alice password");
+  for (const route of [
+    "/access",
+    "/access/user?user=dora",
+    grantForm,
+    "/access/new",
+    "/access/check",
+  ]) {
+    t.equal((await alice.get(route)).status, 403, route);
+  }
+  t.equal((await alice.post("/access/entry", { ...form, password: "alice password" })).status, 403);
+});
+
+t.test("a question shows the entry that decides, and the bytes that would go up", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("alice", "ReadWrite");
+  const client = await signedIn(t, url);
+  const seen = await seenOn(client, grantForm);
+  const entry = { ...wanted, row_filter: "tenant = '<b>acme</b>'", seen, password: ADMIN_PASSWORD };
+  t.equal((await client.post("/access/entry", entry)).status, 303);
+  const ask = async (query: string) =>
+    unescaped((await client.post("/access/check", { user: "alice", via: "mcp", query })).text);
+  const read = await ask('{"Select":{"database":"main","from":"t","columns":["id"]}}');
+  t.match(read, "It would pass");
+  t.match(
+    read,
+    '{"Select":{"where":{"column":"tenant","cmp":"=","value":"&lt;b&gt;acme&lt;/b&gt;"},',
+  );
+  const change = await ask('{"DropTable":{"database":"main","table":"<script>"}}');
+  t.match(change, "It would be refused");
+  t.notMatch(change, "<script>");
+  t.match(await ask("nothing"), "It would be refused");
+});
+
+t.test("each change is a line of the audit that names the console's user", async (t) => {
+  const { gateway, url } = await startConsole(t, { config: '[audit]\nfile = "audit.log"\n' });
+  await gateway.addUser("alice", "ReadWrite");
+  const client = await signedIn(t, url);
+  const seen = await seenOn(client, grantForm);
+  await client.post("/access/entry", { ...wanted, seen, password: ADMIN_PASSWORD });
+  await client.post("/sessions/end-all", { user: "alice" });
+  await gateway.service.stop("SIGTERM");
+  const lines = readFileSync(`${gateway.home}/audit.log`, "utf8").trim().split("\n");
+  const changes = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "change");
+  t.match(changes, [
+    {
+      author: { kind: "console", name: "admin" },
+      changes: [{ change: "grant changed", user: "alice", entry: "main", role: "ReadOnly" }],
+    },
+    {
+      author: { kind: "console", name: "admin" },
+      changes: [{ change: "tokens revoked", user: "alice" }],
+    },
+  ]);
+  t.equal(changes.length, 2);
+  t.match(
+    lines.map((line) => JSON.parse(line)).find(({ msg }) => msg === "console_login"),
+    {
+      user: "admin",
+      outcome: "allowed",
+    },
+  );
+});
