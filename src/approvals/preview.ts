@@ -1,5 +1,6 @@
 /** What an approver is shown of the rows, as far as the asker may change and read them. */
 import type { QueryLimit } from "../access/decision.ts";
+import { filterAdditions } from "../access/filter-additions.ts";
 import { decideQuery } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
@@ -40,10 +41,7 @@ export function previewQuery(
     const subject = { username, tokenDatabase: EVERY_DATABASE };
     const { allowed, reason, decisions, limits } = decideQuery(snapshot, subject, query, context);
     if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
-    const additions = query.accesses.flatMap(({ detail }, at) => {
-      const conditions = decisions[at]?.additions ?? [];
-      return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
-    });
+    const additions = filterAdditions(query, decisions);
     const filtered = additions.length === 0 ? preview : splice(preview, additions);
     return { body: filtered, limits: [...limits, { touched: "tell" }] };
   } catch (error) {

@@ -2,19 +2,16 @@
  * The one way from a question to an answer, for `POST /query`, the tools of `/mcp` and `/schema`:
  * route to a database, judge, note, add headers and trace, and send up.
  */
-import { isDeepStrictEqual } from "node:util";
-import type { Decision } from "../access/decision.ts";
-import { filterAdditions } from "../access/filter-additions.ts";
 import type { UpwardTrace } from "../observe/request-trace.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
-import { splice } from "../query/splice.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "../upstream/buffered-answer.ts";
 import { gatewayHeaders, type Identity, rowCountsOf } from "../upstream/headers.ts";
 import { givenUp, type QueryClient } from "../upstream/query-client.ts";
 import { fieldLines, inForm } from "../upstream/query-form.ts";
+import { type Asked, withFilters } from "./added-filters.ts";
 import { requireApproval } from "./approval-flow.ts";
 import { requireStillGood } from "./authentication.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
@@ -74,36 +71,6 @@ export function readLongQuery(
   isWanted: () => boolean,
 ): Promise<Query | undefined> {
   return scanInSlices(body, gateway.queries.grammar, isWanted, true);
-}
-
-/** A query and its bytes. */
-interface Asked {
-  readonly body: Buffer;
-  readonly query: Query;
-}
-
-/**
- * The query with the row filters that it lacks, which is read again: it must be of the grammar, no
- * longer than any body, and ask for the same tables.
- *
- * @throws QueryRefused, or Refusal `body_too_large`
- */
-function withFilters(
-  { queries, configuration }: Gateway,
-  { body, query }: Asked,
-  decisions: readonly Decision[],
-): Asked {
-  const additions = filterAdditions(query, decisions);
-  if (additions.length === 0) return { body, query };
-  const filtered = splice(body, additions);
-  if (filtered.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
-  const again = scan(filtered, queries.grammar);
-  const placesOf = ({ accesses }: Query) =>
-    accesses.map(({ operation, database, tables }) => [operation, database, tables]);
-  if (!isDeepStrictEqual(placesOf(again), placesOf(query))) {
-    throw new Error("A query asks for other tables once filters are added");
-  }
-  return { body: filtered, query: again };
 }
 
 /** Makes the request of what was judged, with the filters that it lacks. @throws as `withFilters` does */

@@ -1,12 +1,11 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { AggregatorRegistry, collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import { type ApprovalMetrics, registerApprovals } from "./approval-metrics.ts";
 import {
-  type ApprovalMetrics,
   type CertificateMetrics,
   type HashMetrics,
   leastGauge,
-  registerApprovals,
   registerCertificate,
   registerHashing,
   registerStore,

@@ -60,6 +60,7 @@ t.test("without a file every key has the default of the contract", (t) => {
       metrics: {},
       audit: {},
       approvals: { wait: 600 },
+      store: { key_file: join(home, "store.key"), access: "store", max_staleness: 10 },
       mcp: {
         enabled: true,
         max_body_bytes: 1048576,
