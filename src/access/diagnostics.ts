@@ -1,6 +1,7 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { outline, type Statement } from "../toml/outline.ts";
-import type { RecordProblem, TableName } from "./records.ts";
+import type { TableName } from "./record-tables.ts";
+import type { RecordProblem } from "./records.ts";
 import { plainBlocks } from "./table-blocks.ts";
 
 /** Something that is wrong in the access file; says nothing of what stands there. */

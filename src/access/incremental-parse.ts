@@ -2,17 +2,13 @@ import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import type { Boundary, Grant } from "./grant.ts";
+import { type AccessRecord, isBoundary, isUser, type TableName, tableOf } from "./record-tables.ts";
 import {
-  type AccessRecord,
   type AccessRecords,
-  isBoundary,
-  isUser,
   type RecordProblem,
   RecordsError,
   type Report,
   readers,
-  type TableName,
-  tableOf,
 } from "./records.ts";
 import type { User } from "./snapshot.ts";
 import type { RecordChanges } from "./snapshot-index.ts";

@@ -10,6 +10,7 @@ import {
   type KeyReader,
 } from "./limit-fields.ts";
 import { parsePasswordHash } from "./password-hash.ts";
+import { isTableName, type TableName, tables } from "./record-tables.ts";
 import type { EntryRole } from "./roles.ts";
 
 const noAttributes: ReadonlyMap<string, AttributeValue> = new Map();
@@ -18,46 +19,11 @@ function isEntryRole(role: unknown): role is EntryRole {
   return entryRoles.some((known) => known === role);
 }
 
-function keysOf<Key extends string>(keys: Readonly<Record<Key, unknown>>): readonly Key[] {
-  return Object.keys(keys) as Key[];
-}
-
-/** The kinds of table in the access file, and the keys that each may have. */
-export const tables = {
-  users: ["username", "email", "password_hash", "disabled", "tokens_valid_after", "attributes"],
-  acl: ["username", "database", "role", ...keysOf(entryKeys)],
-  boundaries: ["via", ...keysOf(boundaryKeys)],
-} as const;
-export type TableName = keyof typeof tables;
-
-/** True for a table's name in the access file. */
-export function isTableName(name: string | undefined): name is TableName {
-  return name !== undefined && Object.hasOwn(tables, name);
-}
-
 /** The records of the access file in the file's own order. */
 export interface AccessRecords {
   readonly users: readonly User[];
   readonly grants: readonly Grant[];
   readonly boundaries: readonly Boundary[];
-}
-
-/** A record of any table. */
-export type AccessRecord = User | Grant | Boundary;
-
-/** True for a user's record. */
-export function isUser(record: AccessRecord): record is User {
-  return "tokensValidAfter" in record;
-}
-
-/** True for a boundary. */
-export function isBoundary(record: AccessRecord): record is Boundary {
-  return "via" in record;
-}
-
-/** The table that a record is one of. */
-export function tableOf(record: AccessRecord): TableName {
-  return isUser(record) ? "users" : isBoundary(record) ? "boundaries" : "acl";
 }
 
 /** What is wrong in which record; the line is looked up only when there is something wrong. */

@@ -1,7 +1,8 @@
 import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 import { applyChanges, type Change, usernameOf } from "./change.ts";
 import type { Boundary, Grant } from "./grant.ts";
-import { type AccessRecord, type AccessRecords, RecordsError } from "./records.ts";
+import type { AccessRecord } from "./record-tables.ts";
+import { type AccessRecords, RecordsError } from "./records.ts";
 import type { Snapshot, User } from "./snapshot.ts";
 import { grantsOf } from "./snapshot.ts";
 import { type AccessIndex, changeIndex, indexRecords } from "./snapshot-index.ts";

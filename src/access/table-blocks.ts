@@ -1,6 +1,6 @@
 import type { Steps } from "../cooperative-scheduling.ts";
 import { outline } from "../toml/outline.ts";
-import { isTableName, type TableName } from "./records.ts";
+import { isTableName, type TableName } from "./record-tables.ts";
 
 /** Where a `[[users]]`, `[[acl]]` or `[[boundaries]]` table stands: from its header to the next one. */
 export interface Block {

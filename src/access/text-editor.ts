@@ -1,6 +1,6 @@
 import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
 import { renderValue, type Writable } from "../toml/values.ts";
-import type { TableName } from "./records.ts";
+import type { TableName } from "./record-tables.ts";
 import type { Block } from "./table-blocks.ts";
 
 /** The text is written in a way that cannot be edited line by line. */

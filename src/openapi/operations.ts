@@ -3,6 +3,18 @@
 import { DEFAULT_LIMIT, MAX_LIMIT } from "../gateway/parameters.ts";
 import type { Schema } from "../query/kind.ts";
 import type { RefusalCode } from "../refusal.ts";
+import { entryChange, entryRemoval } from "./entry-operations.ts";
+import {
+  administrationRefusals,
+  approvals,
+  change,
+  lastOnes,
+  narrowed,
+  oauth,
+  schemaRefusals,
+  storeRefusals,
+  upstream,
+} from "./refusal-lists.ts";
 import { emailOrNull, listOf, object, readiness, ref, schemaTable, success } from "./schemas.ts";
 
 /** One method of one route. */
@@ -25,61 +37,7 @@ export interface Operation {
   readonly notReady?: Schema;
 }
 
-const administrationRefusals = ["no_grant", "role_insufficient", "token_database"] as const;
-const storeRefusals = ["store_uncertain", "store_form_unknown"] as const;
-const change = [
-  ...administrationRefusals,
-  ...(["access_file_read_only", "access_file_invalid"] as const),
-  ...storeRefusals,
-];
-const lastOnes = ["last_owner", "last_administrator"] as const;
-const upstream = [
-  ...(["upstream_unreachable", "upstream_broken"] as const),
-  ...(["upstream_overloaded", "upstream_timeout"] as const),
-];
-/** What a query is refused for by grants that say more than a role. */
-const narrowed = [
-  ...(["grant_expired", "name_case_mismatch", "columns_required", "column_denied"] as const),
-  ...(["column_unqualified", "limit_required", "limit_too_high", "where_required"] as const),
-  ...(["too_many_changes", "row_denied", "attribute_missing", "join_denied"] as const),
-  "not_narrowable" as const,
-  "rate_limited" as const,
-];
-/** What becomes of a query that needs somebody's approval. */
-const approvals = [
-  ...(["approval_required", "approval_denied", "approval_not_found"] as const),
-  ...(["approval_mismatch", "approval_expired", "approval_used", "approval_void"] as const),
-  ...(["too_many_approvals", "approvals_failed"] as const),
-];
-const schemaRefusals = [
-  ...(["schema_not_offered", "schema_not_found", "invalid_database", "no_grant"] as const),
-  ...(["role_insufficient", "database_case_mismatch", "token_database"] as const),
-  ...upstream,
-];
-const oauth =
-  "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
 const mcp = "Messages of the Model Context Protocol, as docs/mcp.md has them.";
-
-const entryChange = {
-  body: ref("Entry"),
-  answer: success({ access: listOf(ref("UserGrant")) }),
-  refusals: [
-    ...change,
-    ...(["invalid_username", "invalid_database", "invalid_role", "invalid_entry"] as const),
-    ...(["user_not_found", "database_case_conflict"] as const),
-    ...(["entry_narrowed", "entry_lists_tables"] as const),
-    ...lastOnes,
-  ],
-} as const;
-const entryRemoval = {
-  answer: ref("Success"),
-  refusals: [
-    ...change,
-    ...(["invalid_username", "invalid_database"] as const),
-    ...(["user_not_found", "grant_not_found", "entry_lists_tables"] as const),
-    ...lastOnes,
-  ],
-} as const;
 
 /** Every method and path that the gateway answers without `[[routes]]`. */
 export const operations: Readonly<Record<string, Operation>> = {

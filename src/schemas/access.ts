@@ -3,7 +3,7 @@ import { rowComparisons } from "../access/grant.ts";
 import { externalUsername, username as ownUsername } from "../access/identifiers.ts";
 import { approvable, entryRoles, tablePattern } from "../access/limit-fields.ts";
 import { passwordHashForm } from "../access/password-hash.ts";
-import type { TableName, tables } from "../access/records.ts";
+import type { TableName, tables } from "../access/record-tables.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Schema } from "../query/kind.ts";
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";

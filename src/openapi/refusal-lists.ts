@@ -1,0 +1,35 @@
+/** Codes by which several operations are refused alike. */
+
+export const administrationRefusals = ["no_grant", "role_insufficient", "token_database"] as const;
+export const storeRefusals = ["store_uncertain", "store_form_unknown"] as const;
+export const change = [
+  ...administrationRefusals,
+  ...(["access_file_read_only", "access_file_invalid"] as const),
+  ...storeRefusals,
+];
+export const lastOnes = ["last_owner", "last_administrator"] as const;
+export const upstream = [
+  ...(["upstream_unreachable", "upstream_broken"] as const),
+  ...(["upstream_overloaded", "upstream_timeout"] as const),
+];
+/** What a query is refused for by grants that say more than a role. */
+export const narrowed = [
+  ...(["grant_expired", "name_case_mismatch", "columns_required", "column_denied"] as const),
+  ...(["column_unqualified", "limit_required", "limit_too_high", "where_required"] as const),
+  ...(["too_many_changes", "row_denied", "attribute_missing", "join_denied"] as const),
+  "not_narrowable" as const,
+  "rate_limited" as const,
+];
+/** What becomes of a query that needs somebody's approval. */
+export const approvals = [
+  ...(["approval_required", "approval_denied", "approval_not_found"] as const),
+  ...(["approval_mismatch", "approval_expired", "approval_used", "approval_void"] as const),
+  ...(["too_many_approvals", "approvals_failed"] as const),
+];
+export const schemaRefusals = [
+  ...(["schema_not_offered", "schema_not_found", "invalid_database", "no_grant"] as const),
+  ...(["role_insufficient", "database_case_mismatch", "token_database"] as const),
+  ...upstream,
+];
+export const oauth =
+  "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
