@@ -260,3 +260,28 @@ t.test("a boundary holds for what comes by its way alone", async (t) => {
   t.match(answer.text, "role_insufficient");
   t.equal(bodies(upstream).length, 1);
 });
+
+t.test("an open stream is cut when the entry that opened it expires", async (t) => {
+  const upstream = await recorded(t);
+  upstream.answer = (_request, response) => {
+    response.writeHead(200, { "content-type": "text/plain" });
+    response.write("begun");
+  };
+  const route = '[[routes]]\npath = "/db/:database/tail"\nmethods = ["GET"]\naccess = "SELECT"\n';
+  const expires = new Date(Date.now() + 8000);
+  const { gateway, token } = await narrowed(
+    t,
+    entry(`expires = ${expires.toISOString()}`),
+    upstream.url,
+    route,
+  );
+  const get = () =>
+    fetch(`${gateway.url}/db/main/tail`, { headers: { authorization: `Bearer ${token}` } });
+  const open = await get();
+  t.equal(open.status, 200);
+  await t.rejects(open.text(), "no end, but a cut");
+  t.ok(Date.now() >= expires.getTime(), "not before its time");
+  const after = await get();
+  t.equal(after.status, 403);
+  t.match(await after.json(), { code: "grant_expired" });
+});
