@@ -92,6 +92,7 @@ const table = {
     409,
     "A replica that is running cannot read what would be written: upgrade it first",
   ],
+  version_conflict: [409, "Users or grants were changed meanwhile: export them again"],
   access_file_invalid: [409, "The access file is invalid just now and must be mended first"],
 
   body_too_large: [413, "Request body too large"],

@@ -25,13 +25,8 @@ function linesOf({ username, place, gains, loses, limits, before, after }: Effec
   return lines;
 }
 
-/** `access diff`. */
-export async function compareAccess(
-  old: string,
-  current: string,
-  { json }: CommonOptions & { readonly json?: true },
-): Promise<void> {
-  const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
+/** Prints who gains and loses what between two states. */
+export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
   const access = [...effectDiff(before, after, Date.now())];
   const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
   const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
@@ -49,4 +44,14 @@ export async function compareAccess(
     ...boundariesAdded.map((name) => `boundary added: ${name}`),
   ];
   print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
+}
+
+/** `access diff`. */
+export async function compareAccess(
+  old: string,
+  current: string,
+  { json }: CommonOptions & { readonly json?: true },
+): Promise<void> {
+  const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
+  printDifference(before, after, json);
 }

@@ -16,6 +16,9 @@ import { checkAccess, whoMay } from "./access-questions.ts";
 import { testAccess } from "./access-test.ts";
 import { withCommonOptions, withHouseStyle } from "./options.ts";
 
+/** Loaded once one of them is asked for: no other command of these needs a store. */
+const versions = () => import("./access-versions.ts");
+
 const place = "<database>[.<table>]; * for every database, * at the end of a name for many tables";
 
 function addGrant(access: Command): void {
@@ -113,6 +116,34 @@ function addPolicyCommands(access: Command): void {
     .action(testAccess);
 }
 
+function addVersionCommands(access: Command): void {
+  const force = ["--force", "also if the last administrator or Owner is lost"] as const;
+  const dryRun = ["--dry-run", "only say who would gain and lose what"] as const;
+  withCommonOptions(access.command("export"))
+    .description("print grants, boundaries and attributes in the store, to be edited and applied")
+    .action(async (options) => (await versions()).exportAccess(options));
+  withCommonOptions(access.command("apply"))
+    .description("put an edited export in force, unless something was changed since it was made")
+    .argument("<file>", "the export")
+    .option(...dryRun)
+    .option(...force)
+    .action(async (file, options) => (await versions()).applyAccess(file, options));
+  withCommonOptions(access.command("edit"))
+    .description("export, open $EDITOR, and apply")
+    .option(...force)
+    .action(async (options) => (await versions()).editAccess(options));
+  withCommonOptions(access.command("history"))
+    .description("list the versions in the store: when, by whom, and what was changed")
+    .option("--json", "as JSON")
+    .action(async (options) => (await versions()).listVersions(options));
+  withCommonOptions(access.command("rollback"))
+    .description("put grants, boundaries and attributes of an earlier version in force")
+    .argument("<version>", "a number that `access history` shows")
+    .option(...dryRun)
+    .option(...force)
+    .action(async (version, options) => (await versions()).rollBack(version, options));
+}
+
 /** `gatehouse access`: the entries of the access file, and what they allow. */
 export function accessCommand(): Command {
   const access = withHouseStyle(new Command("access")).description(
@@ -121,5 +152,6 @@ export function accessCommand(): Command {
   addEntryCommands(access);
   addQuestions(access);
   addPolicyCommands(access);
+  addVersionCommands(access);
   return access;
 }

@@ -15,7 +15,7 @@ import { Refusal } from "../refusal.ts";
 import { replaceAccess } from "../store/access-store.ts";
 import { initializeStore } from "../store/initialize.ts";
 import { rekey as rekeyStore } from "../store/key-table.ts";
-import { openStore, operateStore, type Store, type StoreOperator } from "../store/open.ts";
+import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { readStatus } from "../store/status.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
@@ -23,19 +23,6 @@ import { print, printJson, printList } from "./output.ts";
 
 const ADMINISTRATOR = "admin";
 const PASSWORD_BYTES = 15;
-
-/** Opens the store for one piece of work. */
-async function withStore<Result>(
-  { configuration }: LoadedConfiguration,
-  work: (store: Store) => Promise<Result>,
-): Promise<Result> {
-  const store = await openStore(configuration);
-  try {
-    return await work(store);
-  } finally {
-    await store.close();
-  }
-}
 
 /** Makes the first administrator, with a password that the operator chose or is told. */
 async function addAdministrator(

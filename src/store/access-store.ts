@@ -45,6 +45,24 @@ function isNothing({ users, boundaries }: Replacement): boolean {
 }
 
 /**
+ * The records as a replacement leaves them.
+ *
+ * @param force also if the last Owner of a database or the last administrator is lost
+ * @throws Refusal `last_owner` or `last_administrator`; RecordsError if the records contradict each
+ *   other
+ */
+export async function previewAccess(
+  { access }: SharedState,
+  replacement: Replacement,
+  version: number,
+  force = false,
+): Promise<Snapshot> {
+  const { snapshot } = await runCooperatively(replaceRecords(access, replacement, String(version)));
+  if (!force) await runCooperatively(requireRemainingOwners(access.snapshot, snapshot));
+  return snapshot;
+}
+
+/**
  * Replaces records by what `plan` says of them, as they are when nobody else changes them.
  *
  * @returns the state as it was written
@@ -64,11 +82,10 @@ export async function replaceAccess(
     if (isNothing(replacement)) return;
     await beforeWrite?.();
     const { version } = turn;
-    const next = await runCooperatively(replaceRecords(state.access, replacement, String(version)));
-    if (!force) await runCooperatively(requireRemainingOwners(before, next.snapshot));
+    const next = await previewAccess(state, replacement, version, force);
     await writeRecords(turn.query, replacement, version);
     await turn.append({ change: { kind: "access", replacement } });
-    written = next.snapshot;
+    written = next;
   }, named ?? author);
   return written;
 }

@@ -95,6 +95,19 @@ export async function openStore(
   }
 }
 
+/** Opens the store for one piece of work. */
+export async function withStore<Result>(
+  { configuration }: { readonly configuration: Configuration },
+  work: (store: Store) => Promise<Result>,
+): Promise<Result> {
+  const store = await openStore(configuration);
+  try {
+    return await work(store);
+  } finally {
+    await store.close();
+  }
+}
+
 /** What a gateway holds of the store. */
 export interface StoreReplica {
   readonly replica: Replica;

@@ -64,7 +64,7 @@ t.test("the document has every route of the gateway's own, and no other", (t) =>
 const elsewhere: ReadonlySet<string> = new Set([
   ...["not_found", "method_not_allowed", "path_not_canonical"],
   ...["insufficient_scope", "token_read_only", "issuer_unreachable"],
-  "key_not_found",
+  ...["key_not_found", "version_conflict"],
 ]);
 
 t.test("the document has every code of a refusal at one route at least", (t) => {

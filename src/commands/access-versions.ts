@@ -1,0 +1,183 @@
+/** `gatehouse access export | apply | edit | history | rollback`: versions in the store. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { diffSnapshots } from "../access/diff.ts";
+import { readAgain } from "../access/parse.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { describeDiff } from "../gateway/change-records.ts";
+import { invocation } from "../product.ts";
+import { previewAccess, type ReplacementPlan, replaceAccess } from "../store/access-store.ts";
+import {
+  type AccessVersion,
+  accessAt,
+  accessVersions,
+  editableUser,
+  planApply,
+  planRollback,
+  usersGone,
+} from "../store/access-versions.ts";
+import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
+import { renderAccess, versionOf } from "../store/transfer.ts";
+import { printDifference } from "./access-diff.ts";
+import { type CommonOptions, loadFor } from "./options.ts";
+import { plainly, print, printList, UsageError } from "./output.ts";
+
+/** The configuration of a gateway whose users and grants are in a store. @throws Error if not */
+function loadWithStore(options: CommonOptions): LoadedConfiguration {
+  const loaded = loadFor(options);
+  const { store, auth } = loaded.configuration;
+  if (store.url !== undefined && store.access === "store") return loaded;
+  throw new Error(
+    `users and grants are in ${auth.access_control_file}, not in a store: edit that file, keep its versions under version control, and compare two by \`${invocation} access diff\``,
+  );
+}
+
+async function exportedText(loaded: LoadedConfiguration): Promise<string> {
+  return withStore(loaded, async (store) => {
+    const { state } = await operateStore(store);
+    return renderAccess(state.snapshot, editableUser);
+  });
+}
+
+/** `access export`. */
+export async function exportAccess(options: CommonOptions): Promise<void> {
+  process.stdout.write(await exportedText(loadWithStore(options)));
+}
+
+interface ChangeFlags extends CommonOptions {
+  readonly dryRun?: boolean;
+  readonly force?: boolean;
+}
+
+/** Carries out a plan, or only judges it, and says who gains and loses what. */
+async function carryOut(
+  operator: StoreOperator,
+  plan: ReplacementPlan,
+  { dryRun = false, force = false }: ChangeFlags,
+): Promise<void> {
+  const { state } = operator;
+  if (dryRun) {
+    const before = state.snapshot;
+    const next = state.position.version + 1;
+    printDifference(before, await previewAccess(state, plan(before), next, force));
+    return;
+  }
+  let before = state.snapshot;
+  const after = await replaceAccess(
+    operator,
+    (current) => {
+      before = current;
+      return plan(current);
+    },
+    { force },
+  );
+  printDifference(before, after);
+  const isSame = after.version === before.version;
+  print(isSame ? `Still version ${after.version}.` : `Now version ${after.version}.`);
+}
+
+async function applyFile(
+  loaded: LoadedConfiguration,
+  file: string,
+  flags: ChangeFlags,
+): Promise<void> {
+  const bytes = await readFile(file);
+  const version = versionOf(bytes.toString());
+  if (version === undefined) {
+    throw new Error(
+      `${file} does not begin with the version that it was made of: begin with \`${invocation} access export\``,
+    );
+  }
+  const { records } = await readAgain(bytes, file, undefined);
+  await withStore(loaded, async (store) =>
+    carryOut(await operateStore(store), planApply(records, version), flags),
+  );
+}
+
+/** `access apply`. */
+export async function applyAccess(file: string, options: ChangeFlags): Promise<void> {
+  await applyFile(loadWithStore(options), file, options);
+}
+
+/** Lets the operator edit a file. @throws Error unless the editor ends well */
+async function openEditor(editor: string, file: string): Promise<void> {
+  // By a shell, since the variable may hold flags too.
+  const child = spawn("sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" });
+  const [code] = await once(child, "exit");
+  if (code !== 0) throw new Error(`the editor failed: ${editor}`);
+}
+
+/** `access edit`. */
+export async function editAccess(options: ChangeFlags): Promise<void> {
+  const loaded = loadWithStore(options);
+  const editor = process.env.EDITOR;
+  if (!editor) throw new UsageError("$EDITOR is not set: it says what to edit with");
+  const text = await exportedText(loaded);
+  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
+  const file = path.join(directory, "access_control.toml");
+  try {
+    await writeFile(file, text, { mode: 0o600 });
+    await openEditor(editor, file);
+    if ((await readFile(file, "utf8")) === text) print("Nothing was changed.");
+    else await applyFile(loaded, file, options);
+  } catch (error) {
+    process.stderr.write(`what was edited is in ${file}\n`);
+    throw error;
+  }
+  await rm(directory, { recursive: true });
+}
+
+/** Changes that a line shows. */
+const SHOWN = 3;
+
+function viewVersion({ version, at, author, before, after }: AccessVersion) {
+  return { version, at, author, changes: describeDiff(diffSnapshots(before, after)) };
+}
+
+/** What a version has changed, as one cell. */
+function summaryOf({ changes }: ReturnType<typeof viewVersion>): string {
+  const shown = changes
+    .slice(0, SHOWN)
+    .map(({ change, ...about }) => [change, ...Object.values(about)].join(" "));
+  const more = changes.length - SHOWN;
+  return [...shown, ...(more > 0 ? [`${more} more`] : [])].join("; ");
+}
+
+/** `access history`. */
+export async function listVersions(
+  options: CommonOptions & { readonly json?: true },
+): Promise<void> {
+  const known = await withStore(loadWithStore(options), ({ database }) =>
+    Array.fromAsync(accessVersions(database.query), viewVersion),
+  );
+  printList(known, options, ["VERSION", "AT", "AUTHOR", "CHANGED"], (one) => [
+    ...[String(one.version), one.at.toISOString()],
+    ...[`${one.author.kind} ${plainly(one.author.name)}`, summaryOf(one)],
+  ]);
+}
+
+function reportGone(current: Snapshot, earlier: Snapshot): void {
+  const gone = usersGone(current, earlier);
+  if (gone.length === 0) return;
+  print(`Left out, since they have no record any more: ${gone.join(", ")}`);
+}
+
+/** `access rollback`. */
+export async function rollBack(text: string, options: ChangeFlags): Promise<void> {
+  if (!/^\d{1,15}$/.test(text)) throw new UsageError("a version is a number");
+  const version = Number(text);
+  await withStore(loadWithStore(options), async (store) => {
+    const operator = await operateStore(store);
+    const { snapshot, position } = operator.state;
+    if (version > position.version) {
+      throw new Error(`there is no version ${version}: the newest is ${position.version}`);
+    }
+    const earlier = await accessAt(store.database.query, version);
+    reportGone(snapshot, earlier);
+    await carryOut(operator, planRollback(earlier), options);
+  });
+}

@@ -1,0 +1,162 @@
+/** Versions of users and grants: what each has changed, and the state of one in the place of now. */
+import type { Author } from "../access/access-rules.ts";
+import { isExternalUsername } from "../access/identifiers.ts";
+import type { AccessRecords, TomlTable } from "../access/records.ts";
+import { indexOf, replaceRecords } from "../access/replacement.ts";
+import type { Snapshot, User } from "../access/snapshot.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
+import { Refusal } from "../refusal.ts";
+import type { ReplacementPlan } from "./access-store.ts";
+import type { Query } from "./database.ts";
+import { entryColumns, parseEntry } from "./log.ts";
+import { writtenAttributes } from "./records.ts";
+import { allRecords, replacementBy } from "./transfer.ts";
+
+/** A version of users, grants and boundaries. */
+export interface AccessVersion {
+  readonly version: number;
+  readonly at: Date;
+  readonly author: Author;
+  readonly before: Snapshot;
+  readonly after: Snapshot;
+}
+
+/** Entries of the log that are held at a time. */
+const PAGE = 100;
+
+/** Each version up to one, from the first on, out of the whole log. */
+export async function* accessVersions(
+  query: Query,
+  upTo = Number.MAX_SAFE_INTEGER,
+): AsyncGenerator<AccessVersion, undefined> {
+  const sql = `select ${entryColumns} from gatehouse.log
+    where kind = 'access' and version > $1 and version <= $2 order by version limit ${PAGE}`;
+  let index = await runCooperatively(indexOf([], [], "0"));
+  for (let last = 0; ; ) {
+    const rows = await query(sql, [last, upTo]);
+    for (const row of rows) {
+      const { version, at, author, change } = parseEntry(row);
+      last = version;
+      if (change.kind !== "access") continue;
+      const before = index.snapshot;
+      index = await runCooperatively(replaceRecords(index, change.replacement, String(version)));
+      yield { version, at, author, before, after: index.snapshot };
+    }
+    if (rows.length < PAGE) return;
+  }
+}
+
+/** The state as it was at a version. */
+export async function accessAt(query: Query, version: number): Promise<Snapshot> {
+  let { snapshot } = await runCooperatively(indexOf([], [], "0"));
+  for await (const { after } of accessVersions(query, version)) snapshot = after;
+  return snapshot;
+}
+
+/** What an export that is to be edited tells of a user: what `planApply` changes. */
+export function editableUser({ username, attributes }: User): TomlTable {
+  return {
+    username,
+    ...(attributes === undefined ? {} : { attributes: writtenAttributes(attributes) }),
+  };
+}
+
+/** A user's record with other attributes, or none. */
+function withAttributes(user: User, attributes: User["attributes"]): User {
+  const { attributes: _, ...rest } = user;
+  return attributes === undefined ? rest : { ...rest, attributes };
+}
+
+/** A user of an authorization server of whom nothing but attributes is known. */
+function newRecord({ username, attributes }: User): User {
+  const none = { email: undefined, passwordHash: undefined, disabled: false, tokensValidAfter: 0 };
+  return withAttributes({ username, ...none }, attributes);
+}
+
+/** Users with a password are added and removed by other commands. */
+function isUnknown({ users }: Snapshot, { username }: User): boolean {
+  return !users.has(username) && !isExternalUsername(username);
+}
+
+/** Grants, boundaries and attributes as wanted; all else of the users as it is. */
+function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords): AccessRecords {
+  const wanted = new Map(users.map((user) => [user.username, user]));
+  const kept = Array.from(current.users.values(), (user) =>
+    withAttributes(user, wanted.get(user.username)?.attributes),
+  );
+  const added = users.filter(({ username }) => !current.users.has(username)).map(newRecord);
+  return { users: [...kept, ...added], grants, boundaries };
+}
+
+/** A text cannot be applied; says why, and what does what it asks for. */
+export class NotApplicableError extends Error {}
+
+/** What a text says of users that applying it does not change; undefined if nothing. */
+function objection(current: Snapshot, user: User): string | undefined {
+  const { username, email, passwordHash, disabled, tokensValidAfter } = user;
+  if (isUnknown(current, user)) return `${username} has no record: \`user add\` makes it`;
+  const known = current.users.get(username) ?? newRecord(user);
+  const isSame =
+    (email === undefined || email === known.email) &&
+    (passwordHash === undefined || passwordHash === known.passwordHash) &&
+    (!disabled || known.disabled) &&
+    (tokensValidAfter === 0 || tokensValidAfter === known.tokensValidAfter);
+  if (isSame) return undefined;
+  return `${username}: of a record only attributes are changed here; all else by \`user\``;
+}
+
+/** What has to be said against a text before it is cut short. */
+const MOST_OBJECTIONS = 20;
+
+/** @throws NotApplicableError */
+function requireApplicable(current: Snapshot, users: readonly User[]): void {
+  const named = new Set(users.map(({ username }) => username));
+  const missing = current.users.keys().filter((name) => !named.has(name));
+  const objections = [
+    ...users.flatMap((user) => objection(current, user) ?? []),
+    ...missing.map((name) => `${name} is missing: \`user remove\` takes a record away`),
+  ];
+  if (objections.length === 0) return;
+  const more = objections.length - MOST_OBJECTIONS;
+  const shown = objections.slice(0, MOST_OBJECTIONS);
+  throw new NotApplicableError([...shown, ...(more > 0 ? [`and ${more} more`] : [])].join("\n"));
+}
+
+/**
+ * Puts grants, boundaries and attributes of an edited export in force, unless others have changed
+ * something since.
+ *
+ * @param version what the export was made of
+ * @throws from the plan: Refusal `version_conflict`, NotApplicableError
+ */
+export function planApply(records: AccessRecords, version: string): ReplacementPlan {
+  return (current) => {
+    if (version !== current.version) {
+      const detail = `made of version ${version}; the newest is ${current.version}`;
+      throw new Refusal("version_conflict", { detail });
+    }
+    requireApplicable(current, records.users);
+    return replacementBy(current, merge(current, records));
+  };
+}
+
+/** Local users of an earlier state that have no record any more, and get none by going back. */
+export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
+  return [...earlier.users.values().filter((user) => isUnknown(current, user))].map(
+    ({ username }) => username,
+  );
+}
+
+/** Puts grants, boundaries and attributes of an earlier state in force. */
+export function planRollback(earlier: Snapshot): ReplacementPlan {
+  return (current) => {
+    const gone = new Set(usersGone(current, earlier));
+    const held = allRecords(earlier).filter(({ user }) => !gone.has(user?.username ?? ""));
+    const users = held.flatMap(({ user }) => user ?? []);
+    const grants = held.flatMap(({ grants }) => grants);
+    return replacementBy(
+      current,
+      merge(current, { users, grants, boundaries: earlier.boundaries }),
+    );
+  };
+}
