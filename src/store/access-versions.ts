@@ -73,11 +73,6 @@ function newRecord({ username, attributes }: User): User {
   return withAttributes({ username, ...none }, attributes);
 }
 
-/** Users with a password are added and removed by other commands. */
-function isUnknown({ users }: Snapshot, { username }: User): boolean {
-  return !users.has(username) && !isExternalUsername(username);
-}
-
 /** Grants, boundaries and attributes as wanted; all else of the users as it is. */
 function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords): AccessRecords {
   const wanted = new Map(users.map((user) => [user.username, user]));
@@ -94,8 +89,11 @@ export class NotApplicableError extends Error {}
 /** What a text says of users that applying it does not change; undefined if nothing. */
 function objection(current: Snapshot, user: User): string | undefined {
   const { username, email, passwordHash, disabled, tokensValidAfter } = user;
-  if (isUnknown(current, user)) return `${username} has no record: \`user add\` makes it`;
-  const known = current.users.get(username) ?? newRecord(user);
+  const record = current.users.get(username);
+  // Users with a password are added and removed by other commands.
+  if (record === undefined && !isExternalUsername(username))
+    return `${username} has no record: \`user add\` makes it`;
+  const known = record ?? newRecord(user);
   const isSame =
     (email === undefined || email === known.email) &&
     (passwordHash === undefined || passwordHash === known.passwordHash) &&
@@ -140,11 +138,9 @@ export function planApply(records: AccessRecords, version: string): ReplacementP
   };
 }
 
-/** Local users of an earlier state that have no record any more, and get none by going back. */
+/** Users of an earlier state that have no record any more, and get none by going back. */
 export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
-  return [...earlier.users.values().filter((user) => isUnknown(current, user))].map(
-    ({ username }) => username,
-  );
+  return [...earlier.users.keys().filter((name) => !current.users.has(name))];
 }
 
 /** Puts grants, boundaries and attributes of an earlier state in force. */
