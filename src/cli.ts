@@ -10,7 +10,7 @@ import { withHouseStyle } from "./commands/options.ts";
 import { reportFailure, USAGE } from "./commands/output.ts";
 import { hashPasswordCommand } from "./commands/password.ts";
 import { serveCommand } from "./commands/serve.ts";
-import { storeCommand } from "./commands/store.ts";
+import { storeCommand } from "./commands/store-commands.ts";
 import { tokenCommand } from "./commands/token.ts";
 import { userCommand } from "./commands/user.ts";
 import { version } from "./product.ts";

@@ -1,6 +1,6 @@
-import type { Change } from "./change.ts";
 import type { AccessProblem } from "./diagnostics.ts";
 import type { AccessDiff } from "./diff.ts";
+import type { Change } from "./record-change.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**

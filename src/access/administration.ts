@@ -10,9 +10,9 @@ import {
   requireSelfOrAdministrator,
   requireUnlimitedToken,
 } from "./administration-rights.ts";
-import type { Change } from "./change.ts";
 import { isExternalUsername } from "./identifiers.ts";
 import { LayeredMap } from "./layered-map.ts";
+import type { Change } from "./record-change.ts";
 import { EVERY_DATABASE, type Role } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 import { entriesAt, entriesIn, isSamePlace, saysMore, standingGrant } from "./user-grants.ts";

@@ -1,6 +1,6 @@
 import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
-import { applyChanges, type Change, usernameOf } from "./change.ts";
 import type { Boundary, Grant } from "./grant.ts";
+import { applyChanges, type Change, usernameOf } from "./record-change.ts";
 import type { AccessRecord } from "./record-tables.ts";
 import { type AccessRecords, RecordsError } from "./records.ts";
 import type { Snapshot, User } from "./snapshot.ts";

@@ -1,6 +1,6 @@
 import type { ChangeOptions, Plan } from "./access-rules.ts";
-import { type Change, Draft, isDrafted, usernameOf } from "./change.ts";
 import type { ParsedAccess } from "./parse.ts";
+import { type Change, Draft, isDrafted, usernameOf } from "./record-change.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** Somebody who waits for a change to be made. */

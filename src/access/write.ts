@@ -8,7 +8,6 @@ import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
 import { requireRemainingOwners } from "./administration.ts";
-import type { Change } from "./change.ts";
 import { editAndVerify, editText } from "./edit.ts";
 import {
   AccessFileError,
@@ -18,6 +17,7 @@ import {
   readAccessBytes,
   readAgain,
 } from "./parse.ts";
+import type { Change } from "./record-change.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { UneditableError } from "./text-editor.ts";
 import { type Batch, gatherBatch, type Writer } from "./write-batch.ts";

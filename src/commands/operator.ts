@@ -1,7 +1,7 @@
 /** What commands do to the state of a gateway, which need not run, as its operator. */
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
-import type { Change } from "../access/change.ts";
 import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
+import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";

@@ -1,6 +1,6 @@
-import type { Change } from "../access/change.ts";
 import { limitsInWords } from "../access/entry-words.ts";
 import { manageableBy } from "../access/manageable.ts";
+import type { Change } from "../access/record-change.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import { entriesIn } from "../access/user-grants.ts";

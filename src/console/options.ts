@@ -1,8 +1,8 @@
 import type { IncomingMessage } from "node:http";
 import type { AccessRules } from "../access/access-rules.ts";
-import type { Change } from "../access/change.ts";
 import type { Decision } from "../access/decision.ts";
 import type { EntryPoint } from "../access/grant.ts";
+import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { ListenAddress } from "../config/addresses.ts";
 import type { LoginContext } from "../identity/login.ts";

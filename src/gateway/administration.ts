@@ -1,4 +1,4 @@
-import type { Change } from "../access/change.ts";
+import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import { type Caller, identify } from "../identity/authenticate.ts";

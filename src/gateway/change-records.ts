@@ -1,6 +1,7 @@
 /** Changes of users, grants and boundaries as the audit tells them. */
-import type { Change } from "../access/change.ts";
+
 import type { AccessDiff } from "../access/diff.ts";
+import type { Change } from "../access/record-change.ts";
 import type { Grant } from "../access/snapshot.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 

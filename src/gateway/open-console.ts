@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import type { Change } from "../access/change.ts";
+import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";

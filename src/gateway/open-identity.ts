@@ -1,6 +1,6 @@
 import { openAccessFile } from "../access/access-file.ts";
 import type { AccessRules, Plan } from "../access/access-rules.ts";
-import { type Change, usernameOf } from "../access/change.ts";
+import { type Change, usernameOf } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";

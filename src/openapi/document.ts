@@ -8,8 +8,8 @@ import { routeTable } from "../gateway/routes.ts";
 import { version } from "../product.ts";
 import type { Schema } from "../query/kind.ts";
 import { querySchema } from "../query/query-schema.ts";
-import { operations } from "./operations.ts";
 import { json, responses } from "./responses.ts";
+import { operations } from "./routes.ts";
 import {
   object,
   pendingFields,

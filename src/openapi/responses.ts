@@ -4,7 +4,7 @@ import type { Endpoint } from "../gateway/route.ts";
 import type { Schema } from "../query/kind.ts";
 import { queryRefusals } from "../query/refusal.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
-import { type Operation, operations } from "./operations.ts";
+import { type Operation, operations } from "./routes.ts";
 import { ref } from "./schemas.ts";
 
 type Codes = Readonly<Record<number, readonly string[]>>;

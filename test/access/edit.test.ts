@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { parse } from "smol-toml";
 import t from "tap";
-import type { Change } from "../../src/access/change.ts";
 import { editText } from "../../src/access/edit.ts";
 import { parseRecords } from "../../src/access/parse.ts";
+import type { Change } from "../../src/access/record-change.ts";
 
 function edit(text: string, ...changes: Change[]): string {
   return editText(text, parseRecords(text, "access.toml"), changes);

@@ -1,6 +1,7 @@
 /** Which lines of an access file belong to the records that a change means. */
-import { type Change, usernameOf } from "../../src/access/change.ts";
+
 import { parseRecords } from "../../src/access/parse.ts";
+import { type Change, usernameOf } from "../../src/access/record-change.ts";
 import type { AccessRecords } from "../../src/access/records.ts";
 import { outline } from "../../src/toml/outline.ts";
 

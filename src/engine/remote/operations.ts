@@ -12,7 +12,7 @@ import {
   type PlaceInQuery,
   previewedIn,
   previewTexts,
-} from "../sql/operations.ts";
+} from "../sql/answers.ts";
 import type { Changed } from "../sql/target.ts";
 import { requireSameRows } from "../sql/touched-rows.ts";
 import type { Dialect } from "./dialect.ts";

@@ -7,7 +7,7 @@ import { EngineRefusal } from "../refusal.ts";
 import type { RowStream } from "../row-output.ts";
 import { Spool } from "../spool.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
-import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/operations.ts";
+import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/answers.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
 import type { Dialect, Mode } from "./dialect.ts";

@@ -4,7 +4,7 @@ import type { OperationFields } from "../../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBody } from "../parse.ts";
 import type { Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedIn } from "../sql/operations.ts";
+import { isOfTables, isReading, previewedIn } from "../sql/answers.ts";
 import type { SchemaPlace } from "../store.ts";
 import { describeTable, listTables } from "./catalog.ts";
 import type { Databases, Session } from "./databases.ts";

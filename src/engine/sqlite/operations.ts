@@ -3,7 +3,6 @@ import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { RowOutput } from "../row-output.ts";
 import type { Spool } from "../spool.ts";
-import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import {
   changeTexts,
   countChanged,
@@ -13,7 +12,8 @@ import {
   type PlaceInQuery,
   previewedIn,
   previewTexts,
-} from "../sql/operations.ts";
+} from "../sql/answers.ts";
+import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import { preview } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
 import { digestTouched, requireSameRows } from "../sql/touched-rows.ts";
