@@ -71,7 +71,7 @@ function remedyFor(
     return `Use Select, Insert, Update or Delete instead of ${operation}`;
   }
   if (operation === "Preview" && !isEngine) return "Leave out Preview before this database";
-  if (detail === undefined) return "Send a query of the grammar";
+  if (!detail?.isWhole) return "Send a query of the grammar";
   return detail.hasExtraFields ? "Leave out the fields that the configuration adds" : undefined;
 }
 

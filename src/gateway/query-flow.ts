@@ -16,7 +16,7 @@ import { requireApproval } from "./approval-flow.ts";
 import { requireStillGood } from "./authentication.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { type Judged, judge, type NeededApproval } from "./judge.ts";
+import { isNarrowed, type Judged, judge, type NeededApproval } from "./judge.ts";
 import { countQuery } from "./request-limits.ts";
 
 /** A request that may go up, and how. */
@@ -54,9 +54,9 @@ function headed(
   return { fields: fieldLines(own) + fieldLines(added), trace };
 }
 
-/** Reads a query in detail: for the audit, and for whoever is narrowed. @throws QueryRefused */
-export function readQuery(gateway: Gateway, body: Buffer): Query {
-  return scan(body, gateway.queries.grammar, true);
+/** Reads a query: in detail for whoever is narrowed, else as far as the audit tells it. @throws QueryRefused */
+export function readQuery(gateway: Gateway, exchange: Exchange, body: Buffer): Query {
+  return scan(body, gateway.queries.grammar, isNarrowed(gateway, exchange) || "shape");
 }
 
 /**
@@ -67,10 +67,12 @@ export function readQuery(gateway: Gateway, body: Buffer): Query {
  */
 export function readLongQuery(
   gateway: Gateway,
+  exchange: Exchange,
   body: Buffer,
   isWanted: () => boolean,
 ): Promise<Query | undefined> {
-  return scanInSlices(body, gateway.queries.grammar, isWanted, true);
+  const collects = isNarrowed(gateway, exchange) || "shape";
+  return scanInSlices(body, gateway.queries.grammar, isWanted, collects);
 }
 
 /** Makes the request of what was judged, with the filters that it lacks. @throws as `withFilters` does */
@@ -211,7 +213,9 @@ export async function ask(
   try {
     const isLong = body.length >= LONG_BODY;
     const isWanted = () => !options.signal.aborted;
-    const query = isLong ? await readLongQuery(gateway, body, isWanted) : readQuery(gateway, body);
+    const query = isLong
+      ? await readLongQuery(gateway, exchange, body, isWanted)
+      : readQuery(gateway, exchange, body);
     if (query === undefined || !isWanted()) throw givenUp();
     await countQuery(gateway, exchange, query);
     const own = { "content-type": "application/json", ...credentialOf(gateway) };

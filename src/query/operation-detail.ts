@@ -19,6 +19,8 @@ export interface OperationDetail extends ByteRange {
   readonly operation: string;
   /** The columns that it names, by position; aliases of aggregates are none. */
   readonly uses: ColumnUses;
+  /** False if it names more columns than `uses` has, since the scan was asked for its shape alone. */
+  readonly isWhole: boolean;
   /** The value of its `where`, which may be null; undefined if that is left out. */
   readonly where: ByteRange | undefined;
   /** True if it has a field that the configuration adds. */
@@ -60,6 +62,10 @@ class ReadOperation implements OperationDetail {
     return this.#uses;
   }
 
+  get isWhole(): boolean {
+    return !this.#draft.isCut;
+  }
+
   get end(): number {
     return endOf(this.#reader, this.start);
   }
@@ -92,8 +98,8 @@ export function detailOf(
   return new ReadOperation(name, draft, reader, start);
 }
 
-function usesOf({ named = [], summary }: OperationDraft): ColumnUses {
-  const uses = new Map<Position, Set<string>>();
+function usesOf({ named = [], others = new Map(), summary }: OperationDraft): ColumnUses {
+  const uses = new Map<Position, Set<string>>(others);
   for (const { position, column } of named) {
     const known = uses.get(position);
     if (known === undefined) uses.set(position, new Set([column.toString()]));

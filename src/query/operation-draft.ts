@@ -16,6 +16,12 @@ const MOST_COMPARISONS = 128;
 // An operation has a few tables at most, so among one name more one is foreign.
 const NAMES_THAT_DECIDE = MOST_JOINS + 2;
 
+/** Columns of an operation that are kept as they come; a shape needs no more. */
+const MOST_NAMED = 4096;
+
+/** What is noted of columns: nothing, as many as the shape of a query needs, or all. */
+export type Collects = false | "shape" | true;
+
 /** Where in an operation a column stands. */
 export type Position =
   | "columns"
@@ -79,6 +85,10 @@ export class OperationDraft {
   position: Position = "columns";
   /** The columns named so far; undefined unless somebody wants to know. */
   readonly named: NamedColumn[] | undefined;
+  /** Further ones, each once; undefined if they are not wanted. */
+  readonly others: Map<Position, Set<string>> | undefined;
+  /** True if there were further ones, and they are not wanted. */
+  isCut = false;
   /** The comparisons so far, as far as they are kept; undefined likewise. */
   readonly compared: NamedColumn[] | undefined;
   /** Set by `group_by`, `aggregate` and `having`. */
@@ -107,10 +117,11 @@ export class OperationDraft {
   #columnStart = 0;
   #columnEnd = 0;
 
-  constructor(body: RowsOfBody, collects: boolean) {
+  constructor(body: RowsOfBody, collects: Collects) {
     this.#body = body;
-    this.named = collects ? [] : undefined;
-    this.compared = collects ? [] : undefined;
+    this.named = collects === false ? undefined : [];
+    this.compared = collects === false ? undefined : [];
+    this.others = collects === true ? new Map() : undefined;
   }
 
   /** Shared by all operations of a body, since their rows tend to be alike. */
@@ -132,7 +143,16 @@ export class OperationDraft {
 
   /** Notes that a column is named here; only if somebody wants to know. */
   use(column: { toString(): string }): void {
-    this.named?.push({ position: this.position, column });
+    if (this.named === undefined) return;
+    if (this.named.length < MOST_NAMED) this.named.push({ position: this.position, column });
+    else if (this.others === undefined) this.isCut = true;
+    else this.#useOther(column.toString(), this.others);
+  }
+
+  #useOther(column: string, others: Map<Position, Set<string>>): void {
+    const known = others.get(this.position);
+    if (known === undefined) others.set(this.position, new Set([column]));
+    else known.add(column);
   }
 
   /** Notes how the column that was named last is compared; only if somebody wants to know. */

@@ -13,7 +13,7 @@ import {
 } from "./grammar.ts";
 import { fullAlone } from "./kind.ts";
 import { detailOf } from "./operation-detail.ts";
-import { OperationDraft } from "./operation-draft.ts";
+import { type Collects, OperationDraft } from "./operation-draft.ts";
 import { isOperationName, permissionsOf } from "./operations.ts";
 import type { Access, Query } from "./query.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
@@ -25,13 +25,13 @@ import { readElements } from "./values.ts";
 export class QueryReader {
   readonly #reader: BodyReader;
   readonly #grammar: Grammar;
-  readonly #collects: boolean;
+  readonly #collects: Collects;
   readonly #accesses: Access[] = [];
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
 
   /** `collects`: whether each access is to tell what it says in detail. */
-  constructor(reader: BodyReader, grammar: Grammar, collects: boolean) {
+  constructor(reader: BodyReader, grammar: Grammar, collects: Collects) {
     this.#reader = reader;
     this.#grammar = grammar;
     this.#collects = collects;

@@ -4,6 +4,7 @@ import { runCooperatively, type Steps, whileWanted } from "../cooperative-schedu
 import { requireEnd, requireUtf8 } from "../json/document.ts";
 import { BodyReader } from "./body-reader.ts";
 import type { Grammar } from "./grammar.ts";
+import type { Collects } from "./operation-draft.ts";
 import type { Query } from "./query.ts";
 import { QueryReader } from "./query-reader.ts";
 
@@ -21,7 +22,7 @@ const STEP_BYTES = 32 * 1024;
  * @throws QueryRefused for every body that is not of the grammar, and for every one that two JSON
  * parsers could read differently
  */
-export function scan(body: Buffer, grammar: Grammar, collects = false): Query {
+export function scan(body: Buffer, grammar: Grammar, collects: Collects = false): Query {
   const reader = new BodyReader(body, grammar.level === "full");
   try {
     requireUtf8(body);
@@ -39,7 +40,7 @@ export function* scanInSteps(
   body: Buffer,
   grammar: Grammar,
   bytesPerStep = STEP_BYTES,
-  collects = false,
+  collects: Collects = false,
 ): Steps<Query> {
   const reader = new BodyReader(body, grammar.level === "full");
   try {
@@ -67,7 +68,7 @@ export function scanInSlices(
   body: Buffer,
   grammar: Grammar,
   isWanted: () => boolean = () => true,
-  collects = false,
+  collects: Collects = false,
 ): Promise<Query | undefined> {
   return runCooperatively(whileWanted(scanInSteps(body, grammar, STEP_BYTES, collects), isWanted));
 }

@@ -51,7 +51,9 @@ t.test("an app finds its way in, and does what it was allowed", async (t) => {
   const client = await connect(t, gateway, notebook);
 
   const { tools } = await client.listTools();
-  const reading = ["describe_table", "list_databases", "list_tables", "select"];
+  const reading = [
+    ...["batch", "count", "describe_table", "list_databases", "list_tables", "select", "whoami"],
+  ];
   t.strictSame(tools.map(({ name }) => name).toSorted(), reading);
   const databases = await client.callTool({ name: "list_databases", arguments: {} });
   t.strictSame(databases.structuredContent, { databases: ["main"] });

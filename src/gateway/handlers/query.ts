@@ -43,7 +43,7 @@ function judgeAndForward(
 
 async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const isWanted = () => !exchange.response.destroyed;
-  const query = await readLongQuery(gateway, body, isWanted);
+  const query = await readLongQuery(gateway, exchange, body, isWanted);
   if (query === undefined || !isWanted()) return;
   requireStillGood(gateway, exchange);
   await countQuery(gateway, exchange, query);
@@ -52,7 +52,7 @@ async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): P
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
   if (body.length >= LONG_BODY) return handleLong(gateway, exchange, body);
-  const query = readQuery(gateway, body);
+  const query = readQuery(gateway, exchange, body);
   const counting = countQuery(gateway, exchange, query);
   if (counting === undefined) return judgeAndForward(gateway, exchange, body, query);
   return counting.then(() => judgeAndForward(gateway, exchange, body, query));
