@@ -1,7 +1,7 @@
 /** The keys by which entries and boundaries of the access file say more than a role. */
 
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";
-import type { PermissionClass } from "../query/permissions.ts";
+import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import type { Writable } from "../toml/values.ts";
 import { attributeReference, isLiteral, isWhole } from "./attributes.ts";
 import {
@@ -93,16 +93,9 @@ const count = asIf(
 );
 
 /** The rights that queries need. */
-export const approvable = [
-  "SELECT",
-  "INSERT",
-  "UPDATE",
-  "DELETE",
-  "CREATE",
-  "DROP",
-  "CREATE DATABASE",
-  "DROP DATABASE",
-] as const satisfies readonly PermissionClass[];
+export const approvable: readonly PermissionClass[] = permissionClasses.filter(
+  (permission) => permission !== "GRANT",
+);
 
 /** Epoch milliseconds of a TOML time that says its offset, or of one as RFC 3339 writes it. */
 function readTime(value: unknown): number | undefined {

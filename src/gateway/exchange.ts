@@ -99,8 +99,6 @@ class Verdict {
   isNarrowed = false;
   /** The id of the approval that it asked for, or is run by. */
   approval: string | undefined;
-  /** How much it counted in the rate limits of its caller. */
-  counted = 0;
   /** What the engine behind has told of rows. */
   counts: RowCounts | undefined;
   /** What the request has changed of users, grants and revocations. */

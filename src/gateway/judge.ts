@@ -140,9 +140,8 @@ export function judge({ access, queries }: Gateway, exchange: Exchange, query: Q
     identity: identityOf(username, query, decisions),
     limits,
     approval: isAsked ? { rules, basis } : undefined,
-    seesSchema: query.accesses.every(
-      ({ detail, database }) =>
-        detail === undefined || seesSchema(access.snapshot, username, database),
+    seesSchema: query.accesses.every(({ database }) =>
+      seesSchema(access.snapshot, username, database),
     ),
   };
 }

@@ -5,13 +5,8 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { originOf } from "./judge.ts";
 
-async function countIn(
-  { shared }: Gateway,
-  exchange: Exchange,
-  windows: readonly RateWindow[],
-): Promise<void> {
+async function countIn({ shared }: Gateway, windows: readonly RateWindow[]): Promise<void> {
   const waits = await Promise.all(windows.map((window) => shared.countRequests(window)));
-  exchange.verdict.counted += Math.max(...windows.map(({ points }) => points));
   const retryAfter = Math.max(...waits);
   if (retryAfter > 0) throw new Refusal("rate_limited", { retryAfter });
 }
@@ -33,17 +28,18 @@ export function countQuery(
   exchange: Exchange,
   { accesses }: Query,
 ): Promise<void> | undefined {
+  if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
   // The call of a tool was counted, where no database is meant.
   const known = exchange.authenticated.principal === undefined ? 0 : 1;
   const windows = windowsOf(gateway, exchange, databases)
     .map((window) => ({ ...window, points: window.points - (window.isOfDatabase ? 0 : known) }))
     .filter(({ points }) => points > 0);
-  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+  return windows.length === 0 ? undefined : countIn(gateway, windows);
 }
 
 /** Counts the call of a tool; undefined if nothing limits it. @throws Refusal `rate_limited` */
 export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
   const windows = windowsOf(gateway, exchange);
-  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+  return windows.length === 0 ? undefined : countIn(gateway, windows);
 }
