@@ -2,14 +2,14 @@
 export const style = `
 :root {
   color-scheme: light dark;
-  --ground: #f3f4f6; --sheet: #ffffff; --ink: #1b1f24; --quiet: #52596b; --line: #8a91a1;
-  --accent: #1d4ed8; --on-accent: #ffffff; --hairline: #d9dce3;
-  --warn-ground: #fff4d6; --warn-line: #a16207; --error-ground: #fdeaea; --error-line: #b42318;
+  --ground: #f5f6f8; --sheet: #ffffff; --ink: #171a21; --quiet: #525a6b; --line: #868d9d;
+  --accent: #1d4ed8; --on-accent: #ffffff; --hairline: #e1e4ea; --good: #15803d;
+  --warn-ground: #fff6dd; --warn-line: #a16207; --error-ground: #fdeeee; --error-line: #b42318;
 }
 @media (prefers-color-scheme: dark) {
   :root {
-    --ground: #111318; --sheet: #1a1d24; --ink: #eceef2; --quiet: #aab1c0; --line: #7b8496;
-    --accent: #9db8ff; --on-accent: #0c1530; --hairline: #333845;
+    --ground: #101217; --sheet: #191c23; --ink: #e9ebf0; --quiet: #a6adbc; --line: #747d8f;
+    --accent: #9db8ff; --on-accent: #0c1530; --hairline: #2d323d; --good: #4ade80;
     --warn-ground: #362b10; --warn-line: #e3b341; --error-ground: #3a1a1a; --error-line: #ff8f85;
   }
 }
@@ -30,7 +30,7 @@ main {
   main { padding: 2rem; border: 1px solid var(--hairline); border-radius: .75rem; }
 }
 footer { padding-bottom: 2rem; font-size: .875rem; color: var(--quiet); }
-h1 { margin: 0 0 .75rem; font-size: 1.5rem; line-height: 1.25; text-wrap: balance; }
+h1 { margin: 0 0 .75rem; font-size: 1.5rem; line-height: 1.25; letter-spacing: -.01em; text-wrap: balance; }
 h2 { margin: 1.5rem 0 .5rem; font-size: 1rem; }
 p { margin: 0 0 .75rem; }
 h1, h2, p, dd, li, strong, button { overflow-wrap: anywhere; }
@@ -52,7 +52,7 @@ dd { margin: 0; font-weight: 600; }
 label, legend { font-weight: 600; }
 .field { margin-top: 1rem; }
 .field label { display: block; margin-bottom: .25rem; }
-input:not([type=radio]), select {
+input:not([type=radio], [type=checkbox]), select {
   width: 100%; min-height: 2.75rem; padding: .5rem .75rem; font: inherit; color: inherit;
   background: var(--sheet); border: 1px solid var(--line); border-radius: .375rem;
 }

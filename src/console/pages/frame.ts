@@ -41,11 +41,13 @@ function link(name: PlaceName, current: PlaceName | undefined): Html {
   return html`<a href="${places[name].path}"${mark}>${places[name].name}</a>`;
 }
 
+const brand = html`<span class="brand"><img src="/icon.svg" alt="" width="20" height="20">Gatehouse</span>`;
+
 function header(reader: Reader, place: PlaceName | undefined): Html {
   return html`<header>
 <a class="skip" href="#content">Skip to the content</a>
 <div class="bar">
-<span class="brand">Gatehouse</span>
+${brand}
 <nav aria-label="Console">${offered(reader).map((name) => link(name, place))}</nav>
 <form method="post" action="/sign-out" class="who">
 ${hidden("csrf", reader.csrf)}
@@ -61,7 +63,7 @@ export function hidden(name: string, value: string): Html {
   return html`<input type="hidden" name="${name}" value="${value}">`;
 }
 
-const bareHeader = html`<header><span class="brand">Gatehouse</span> console</header>`;
+const bareHeader = html`<header>${brand}</header>`;
 
 /** The whole document. @param reader undefined if nobody is signed in */
 export function renderConsolePage(
@@ -93,19 +95,31 @@ export function alert(text: string | Html): Html {
   return html`<div class="note error" role="alert" id="error"><p>${text}</p></div>`;
 }
 
+/** The heading of a page, with what can be done there beside it. */
+export function heading(title: string | Html, actions: Html = nothing): Html {
+  const beside = actions === nothing ? nothing : html`<p class="actions">${actions}</p>`;
+  return html`<div class="head"><h1>${title}</h1>${beside}</div>`;
+}
+
+/** A column of a table: its name, and what stands in it where that is not any text. */
+type Column = string | readonly [name: string, kind: "number" | "moment"];
+
+/** A row's cells, one a column. */
+type Row = readonly (Html | string)[];
+
 /** A table that becomes a list of cards where there is no room for columns. */
-export function table(
-  label: string,
-  head: readonly string[],
-  rows: readonly (readonly (Html | string)[])[],
-): Html {
-  const heads = head.map((name) => html`<th scope="col" role="columnheader">${name}</th>`);
-  const cells = (row: readonly (Html | string)[]) =>
-    row.map(
-      (cell, at) => html`<td role="cell" data-label="${head[at] ?? ""}"><div>${cell}</div></td>`,
+export function table(label: string, columns: readonly Column[], rows: readonly Row[]): Html {
+  const heads = columns.map((column) => {
+    const [name, kind = ""] = typeof column === "string" ? [column] : column;
+    return { name, style: kind === "" ? nothing : html` class="${kind}"` };
+  });
+  const cells = (row: Row) =>
+    heads.map(
+      ({ name, style }, at) =>
+        html`<td role="cell"${style} data-label="${name}"><div>${row[at] ?? ""}</div></td>`,
     );
   return html`<table role="table" aria-label="${label}">
-<thead role="rowgroup"><tr role="row">${heads}</tr></thead>
+<thead role="rowgroup"><tr role="row">${heads.map(({ name, style }) => html`<th scope="col" role="columnheader"${style}>${name}</th>`)}</tr></thead>
 <tbody role="rowgroup">${rows.map((row) => html`<tr role="row">${cells(row)}</tr>`)}</tbody>
 </table>`;
 }
