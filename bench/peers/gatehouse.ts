@@ -76,6 +76,6 @@ enabled = false
   return {
     ...{ name, port, program: running, metricsPort },
     scheme: certificate === undefined ? "http" : "https",
-    ...{ algorithm: "ES256", largestBody: 10 * MEGABYTE },
+    ...{ algorithm: "ES256", checks: "token and query", largestBody: 10 * MEGABYTE },
   };
 }

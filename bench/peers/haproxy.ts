@@ -76,5 +76,6 @@ backend database
   const name = algorithm === undefined ? "HAProxy, no check" : `HAProxy, ${algorithm}`;
   // What does not fit its buffer it cannot look into.
   const largestBody = algorithm === undefined ? Number.POSITIVE_INFINITY : BUFFER_BYTES / 2;
-  return { name, port, program, algorithm, largestBody };
+  const checks = algorithm === undefined ? "nothing" : "token and query";
+  return { name, port, program, algorithm, checks, largestBody };
 }

@@ -17,6 +17,7 @@ export interface Effort {
 /** What a system costs in a scenario. */
 export interface Cost {
   readonly name: string;
+  readonly checks: System["checks"];
   /** Microseconds of user and system time a request. */
   readonly cpu: Summary;
   /** Requests a second, in a closed loop. */
@@ -59,7 +60,7 @@ export async function measure(
   world: World,
   { rounds, seconds }: Effort,
 ): Promise<Cost[]> {
-  const taken = systems.map(({ name }) => ({ name, samples: [] as Sample[] }));
+  const taken = systems.map(({ name, checks }) => ({ name, checks, samples: [] as Sample[] }));
   for (let round = 1; round <= rounds; round++) {
     for (const [at, system] of systems.entries()) {
       await sampleOf(system, scenario, world, leadInSeconds(round));
@@ -67,8 +68,8 @@ export async function measure(
     }
     console.error(`${scenario.name}: round ${round} of ${rounds}`);
   }
-  return taken.map(({ name, samples }) => ({
-    name,
+  return taken.map(({ name, checks, samples }) => ({
+    ...{ name, checks },
     cpu: summarize(samples.map(({ cpu }) => cpu)),
     rate: summarize(samples.map(({ rate }) => rate)),
   }));

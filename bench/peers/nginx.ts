@@ -35,5 +35,10 @@ export async function startNginx(world: World, upstreamPort: number): Promise<Sy
   );
   const program = new Program("nginx", ["-e", "stderr", "-c", file], GATEWAY_CORE);
   await program.listening(port);
-  return { name: "nginx, njs", port, program, algorithm: "ES256", largestBody: MEGABYTE * 2 };
+  const seen = {
+    algorithm: "ES256",
+    checks: "token and query",
+    largestBody: MEGABYTE * 2,
+  } as const;
+  return { name: "nginx, njs", port, program, ...seen };
 }

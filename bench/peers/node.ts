@@ -23,5 +23,6 @@ export async function startNode(
   const program = new Program(process.execPath, flags, GATEWAY_CORE, environment);
   const port = Number(await program.printed(/^(\d+)$/m));
   const algorithm = kind === "bare" ? undefined : "ES256";
-  return { name: names[kind], port, program, algorithm, largestBody: 10 * MEGABYTE };
+  const checks = algorithm === undefined ? "nothing" : "token and query";
+  return { name: names[kind], port, program, algorithm, checks, largestBody: 10 * MEGABYTE };
 }

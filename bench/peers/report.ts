@@ -6,14 +6,21 @@ import type { Cost } from "./measure.ts";
 /** The costs of the systems as a table, each beside the first one's. */
 export function costTable(costs: readonly Cost[]): string {
   const own = costs[0]?.cpu.median ?? Number.NaN;
-  const rows = costs.map(({ name, cpu, rate }) => [
-    name,
+  const rows = costs.map(({ name, checks, cpu, rate }) => [
+    ...[name, checks],
     cpu.median.toFixed(1),
     `${cpu.least.toFixed(1)} to ${cpu.most.toFixed(1)}`,
     (own / cpu.median).toFixed(2),
     rate.median.toFixed(0),
   ]);
-  const head = ["", "µs of CPU a request", "range", "Gatehouse takes", "requests a second"];
+  const head = [
+    "",
+    "checks",
+    "µs of CPU a request",
+    "range",
+    "Gatehouse takes",
+    "requests a second",
+  ];
   return markdownTable(head, rows);
 }
 

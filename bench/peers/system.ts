@@ -10,6 +10,8 @@ export interface System {
   readonly program: Pick<Program, "cpuSeconds" | "stop">;
   /** Which signature its tokens carry; undefined for a forward that looks at none. */
   readonly algorithm: Algorithm | undefined;
+  /** What it looks at before it forwards. */
+  readonly checks: "nothing" | "token" | "token and query";
   /** Bytes of the largest body that it can look into. */
   readonly largestBody: number;
 }

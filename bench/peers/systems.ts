@@ -1,4 +1,6 @@
 import { startGatehouse } from "./gatehouse.ts";
+import { goPeers, startGo } from "./go-peers.ts";
+import { hasGo } from "./go-program.ts";
 import { startHaproxy } from "./haproxy.ts";
 import { startNginx } from "./nginx.ts";
 import { startNode } from "./node.ts";
@@ -32,5 +34,7 @@ export async function startSystems(
   await add(startHaproxy(world, port, undefined));
   await add(startNginx(world, port));
   await add(startNode("express", world, port));
+  if (!hasGo()) console.error("without Go, peers in Go are left out");
+  else for (const peer of goPeers) await add(startGo(peer, world, port));
   return systems;
 }

@@ -68,6 +68,10 @@ export class World {
     const { d: _, ...open } = jwk;
     const publicKey = createPublicKey({ key: open, format: "jwk" });
     this.#write("ES256.pem", String(publicKey.export({ type: "spki", format: "pem" })));
+    this.#write(
+      "ES256.jwks",
+      JSON.stringify({ keys: [{ ...open, kid, alg: "ES256", use: "sig" }] }),
+    );
   }
 
   /** A login token as the gateway issues it; `lifetime` in seconds. */
@@ -75,7 +79,9 @@ export class World {
     const signer = this.#signers.get(algorithm);
     if (signer === undefined) throw new Error(`no key for ${algorithm}`);
     const issuedAt = Math.floor(Date.now() / 1000);
-    return new SignJWT({ database: "*", cred: this.#credential, role: "ReadWrite" })
+    // `vm_access` is what vmauth asks of every token.
+    const claims = { database: "*", cred: this.#credential, role: "ReadWrite", vm_access: {} };
+    return new SignJWT(claims)
       .setProtectedHeader({ alg: algorithm, kid: signer.kid, typ: "JWT" })
       .setSubject(username)
       .setIssuer("gatehouse")
