@@ -37,9 +37,15 @@ function heldAt(
 }
 
 /** @throws Refusal `entry_narrowed` if a role alone would take the place of more than that */
-function grantChanges(snapshot: Snapshot, grant: Grant, held: readonly Grant[]): Change[] {
+function grantChanges(
+  snapshot: Snapshot,
+  grant: Grant,
+  held: readonly Grant[],
+  isWhole: boolean,
+): Change[] {
   requireSameCase(snapshot, grant.database);
-  if (!saysMore(grant) && held.some(saysMore)) throw new Refusal("entry_narrowed");
+  const isRoleAlone = !isWhole && !saysMore(grant);
+  if (isRoleAlone && held.some(saysMore)) throw new Refusal("entry_narrowed");
   const replaced = held.find((known) => isSamePlace(known, grant));
   const others = held.filter((known) => known !== replaced);
   const removals = others.map((known): Change => ({ kind: "remove-grant", grant: known }));
@@ -70,7 +76,9 @@ export function planAddUser(
     requireGrantable(snapshot, actor, held);
   }
   const granted =
-    given === undefined ? [] : grantChanges(snapshot, given, heldAt(snapshot, given, undefined));
+    given === undefined
+      ? []
+      : grantChanges(snapshot, given, heldAt(snapshot, given, undefined), false);
   return [{ kind: "add-user", user }, ...granted];
 }
 
@@ -132,11 +140,18 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
   return [{ kind: "remove-user", username }];
 }
 
+/** How an entry is given. */
+export interface GrantOptions {
+  /** Of an entry that expires and one that does not, the other one is left as it is. */
+  readonly isBeside?: boolean;
+  /** Whoever gives it has seen all of what is held, so that a role alone may take its place. */
+  readonly isWhole?: boolean;
+}
+
 /**
  * Gives an entry, in the place of what is held there: on a database, or on the one table or pattern
  * that it names.
  *
- * @param isBeside leaves the lasting entry for the place as it is, beside one that expires
  * @throws Refusal `user_not_found` for a name without a record that is not external,
  *   `entry_lists_tables`, `entry_narrowed`, or a 403 code
  */
@@ -144,14 +159,14 @@ export function planGrant(
   snapshot: Snapshot,
   actor: Actor,
   grant: Grant,
-  isBeside = false,
+  { isBeside = false, isWhole = false }: GrantOptions = {},
 ): Change[] {
   const held = heldAt(snapshot, grant, grant.tables?.[0]).filter(
     (known) => !isBeside || isSamePlace(known, grant),
   );
   requireMayGrant(snapshot, actor, grant, held);
   if (!isExternalUsername(grant.username)) requireUser(snapshot, grant.username);
-  return grantChanges(snapshot, grant, held);
+  return grantChanges(snapshot, grant, held, isWhole);
 }
 
 /**

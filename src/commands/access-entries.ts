@@ -114,7 +114,7 @@ export async function grantAccess(
     throw new UsageError("--beside leaves the lasting entry: say by --expires when this one ends");
   }
   const grant = readEntry({ username, ...place }, keysOf(role, options));
-  const plan: Plan = (current) => planGrant(current, "operator", grant, isBeside);
+  const plan: Plan = (current) => planGrant(current, "operator", grant, { isBeside });
   await changeAccess(loaded, { username, database: where }, plan, options);
   const limits = limitsInWords(grant);
   print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);

@@ -14,8 +14,8 @@ import { hashPassword } from "../identity/password.ts";
 import { Refusal } from "../refusal.ts";
 import { requireManageable } from "./access-list.ts";
 import { type AskedChange, type Failure, failureOf, makeChange, seenOf } from "./changes.ts";
-import { pathOf } from "./pages/access.ts";
 import { type Action, actions, actPage, newUserPage } from "./pages/access-account.ts";
+import { pathOf } from "./pages/entries.ts";
 import type { Fields } from "./pages/forms.ts";
 import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 

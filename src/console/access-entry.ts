@@ -8,8 +8,8 @@ import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesAt } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, makeChange, seenOf } from "./changes.ts";
-import { pathOf } from "./pages/access.ts";
 import { endPage, entryPage } from "./pages/access-entry.ts";
+import { pathOf } from "./pages/entries.ts";
 import type { Fields } from "./pages/forms.ts";
 import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
@@ -79,7 +79,7 @@ function fieldsOf(place: Fields, held: Grant | undefined): Fields {
   return fields;
 }
 
-function placeIn(c: ConsoleRequest): Fields {
+function placeIn(c: ConsoleRequest): Map<string, string> {
   const names = ["user", "database", "table"];
   return new Map(names.map((name) => [name, c.req.query(name) ?? ""]));
 }
@@ -108,8 +108,12 @@ export function showEntry(console: Console, c: ConsoleRequest): Response {
   const { snapshot, actor } = visitorOf(console, c);
   const place = placeIn(c);
   const { isVisible } = manageableBy(snapshot, actor);
-  const [held] = isVisible(place.get("database") ?? "") ? heldAt(snapshot, place) : [];
-  return show(console, c, entryPage, fieldsOf(place, held));
+  const isTemporary = c.req.query("temporary") !== undefined;
+  const held = isVisible(place.get("database") ?? "") ? heldAt(snapshot, place) : [];
+  // Beside an entry for good there may be one for a time.
+  const meant = held.find(({ expires }) => (expires !== undefined) === isTemporary) ?? held[0];
+  if (held.length > 1) place.set("beside", "yes");
+  return show(console, c, entryPage, fieldsOf(place, meant));
 }
 
 /** `POST /access/entry`: gives the entry, in the place of what is held there. */
@@ -119,7 +123,7 @@ export async function putEntry(console: Console, c: ConsoleRequest): Promise<Res
   try {
     const grant = entryOf(form);
     const plan = (current: Snapshot, actor: { username: string; tokenDatabase: string }) =>
-      planGrant(current, actor, grant);
+      planGrant(current, actor, grant, { isWhole: true, isBeside: form.get("beside") === "yes" });
     await makeChange(console, c, { username, plan });
   } catch (error) {
     return show(console, c, entryPage, form, failureOf(error));

@@ -1,12 +1,14 @@
+import { decidingEntry } from "../access/deciding-entry.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
 import { manageableBy } from "../access/manageable.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import { firstNames, grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { firstNames, type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
 import { visibleEntries } from "./changes.ts";
-import { accessPage, userPage } from "./pages/access.ts";
+import { accessPage } from "./pages/access.ts";
+import { userPage } from "./pages/access-user.ts";
 import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Users on one page. */
@@ -14,19 +16,40 @@ const PAGE = 50;
 
 interface Asked {
   readonly user: string;
+  /** Empty for every one. */
   readonly database: string;
+  /** Undefined for all of the database. */
+  readonly table: string | undefined;
   readonly after: string | undefined;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+/** The entries of a user that are asked for: of one table the one that decides. */
+function entriesAsked(
+  { snapshot, actor }: Visitor,
+  username: string,
+  { database, table, now }: Asked,
+): readonly Grant[] {
+  const { isVisible } = manageableBy(snapshot, actor);
+  if (table !== undefined) {
+    const found = decidingEntry(snapshot, username, database, table, now);
+    return found !== undefined && isVisible(found.grant.database) ? [found.grant] : [];
+  }
+  const entries = visibleEntries(snapshot, actor, username);
+  if (database === "") return entries;
+  return entries.filter((one) => [database, EVERY_DATABASE].includes(one.database));
 }
 
 /** The names on a page, and one more if there is another page. */
-async function namesOf({ snapshot, actor }: Visitor, { user, database, after }: Asked) {
+async function namesOf(visitor: Visitor, asked: Asked): Promise<string[]> {
+  const { snapshot, actor } = visitor;
+  const { user, database, after } = asked;
   const { isManageable, isVisible } = manageableBy(snapshot, actor);
   const part = user.toLowerCase();
-  const fits = (username: string): boolean => {
-    const grants = grantsOf(snapshot, username);
-    const reaches = database === "" || grants.has(database) || grants.has(EVERY_DATABASE);
-    return reaches && username.toLowerCase().includes(part);
-  };
+  const fits = (username: string): boolean =>
+    username.toLowerCase().includes(part) &&
+    (database === "" || entriesAsked(visitor, username, asked).length > 0);
   const known = await runCooperatively(
     firstNames(snapshot.users, PAGE + 1, after, (one) => isManageable(one) && fits(one.username)),
   );
@@ -43,29 +66,27 @@ async function namesOf({ snapshot, actor }: Visitor, { user, database, after }: 
 /** `GET /access`: users, and by which entry each may do what. */
 export async function showAccess(console: Console, c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(console, c);
-  const { snapshot, actor } = visitor;
-  const asked = {
-    user: c.req.query("user") ?? "",
-    database: c.req.query("database") ?? "",
-    after: c.req.query("after"),
-  };
+  const { snapshot } = visitor;
+  const [user, place] = ["user", "place"].map((name) => (c.req.query(name) ?? "").trim());
+  const [database = "", ...rest] = (place ?? "").split(".");
+  const table = rest.length === 0 ? undefined : rest.join(".");
+  const after = c.req.query("after");
+  const asked = { user: user ?? "", database, table, after, now: Date.now() };
   const names = await namesOf(visitor, asked);
   const shown = names.slice(0, PAGE);
   const page = accessPage({
     ...asked,
-    users: shown.map((username) => {
-      const entries = visibleEntries(snapshot, actor, username);
-      const user = snapshot.users.get(username);
-      return { username, user, entries: entries.filter((one) => isMeant(one.database, asked)) };
-    }),
+    place: place ?? "",
+    users: shown.map((username) => ({
+      username,
+      user: snapshot.users.get(username),
+      entries: entriesAsked(visitor, username, asked),
+    })),
     next: names.length > PAGE ? shown.at(-1) : undefined,
+    isLater: after !== undefined,
     accessVersion: snapshot.version,
   });
   return sendPage(c, visitor, page);
-}
-
-function isMeant(database: string, asked: Asked): boolean {
-  return asked.database === "" || database === asked.database || database === EVERY_DATABASE;
 }
 
 /** @throws Refusal `user_not_found` unless the visitor may manage the user */

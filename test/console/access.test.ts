@@ -3,23 +3,14 @@ import t from "tap";
 import { ADMIN_PASSWORD, type TestGateway } from "../kit/gateway.ts";
 import { launch } from "../oauth/chromium.ts";
 import {
-  type ConsoleClient,
   lookAt,
   screens,
+  seenOn,
   signedIn,
   signInBrowser,
   startConsole,
+  unescaped,
 } from "./kit.ts";
-
-function unescaped(text: string): string {
-  return text.replaceAll("&quot;", '"').replaceAll("&#39;", "'").replaceAll("&amp;", "&");
-}
-
-/** What a form carries of what its reader saw. */
-async function seenOn(client: ConsoleClient, route: string): Promise<string> {
-  const { text } = await client.get(route);
-  return unescaped(/name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "");
-}
 
 const grantForm = "/access/entry?user=alice&database=main";
 const wanted = { user: "alice", database: "main", table: "", role: "ReadOnly" };
@@ -42,7 +33,7 @@ t.test("an operator grants, narrows and ends with a browser", async (t) => {
     await page.getByRole("heading", { name: "Grants" }).waitFor();
     await lookAt(t, page, `user-${name}`);
     await page.getByRole("link", { name: "Grant", exact: true }).click();
-    await page.getByLabel("Database").fill("main");
+    await page.getByLabel("Database", { exact: true }).fill("main");
     await page.getByLabel("Table").fill("tickets");
     await page.getByText("Narrow it").click();
     await page.getByLabel("Rows", { exact: true }).fill("tenant = acme\nsize < 5");

@@ -126,6 +126,17 @@ export async function signedIn(
   return client;
 }
 
+/** What a page says, without the escapes of HTML. */
+export function unescaped(text: string): string {
+  return text.replaceAll("&quot;", '"').replaceAll("&#39;", "'").replaceAll("&amp;", "&");
+}
+
+/** What a form carries of what its reader saw. */
+export async function seenOn(client: ConsoleClient, route: string): Promise<string> {
+  const { text } = await client.get(route);
+  return unescaped(/name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "");
+}
+
 /** How a page is looked at. */
 export const screens: readonly (BrowserContextOptions & { readonly name: string })[] = [
   { name: "desktop", viewport: { width: 1280, height: 900 }, colorScheme: "light" },

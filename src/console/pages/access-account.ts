@@ -1,5 +1,6 @@
 import { roles } from "../../access/roles.ts";
 import { html, nothing } from "../../pages/html.ts";
+import { pathOf } from "./entries.ts";
 import {
   type ChangingForm,
   changingForm,
@@ -57,16 +58,18 @@ export function actPage(view: ActView): ConsolePage {
     isRequired: true,
     autocomplete: "new-password",
   });
+  const back = pathOf("/access/user", { user: username });
   const form = html`${hidden("user", username)}${hidden("action", action)}
 <p><bdi>${username}</bdi> has now:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>
 ${action === "password" ? password : nothing}`;
   return {
     title: `${title} ${username}`,
     place: "access",
-    content: html`<h1>${title} <bdi>${username}</bdi></h1>
+    content: html`<p class="path"><a href="/access">Access</a> / <a href="${back}"><bdi>${username}</bdi></a></p>
+<h1>${title} <bdi>${username}</bdi></h1>
 ${failureNote(failure)}
 <p>${sentence}</p>
-${changingForm(view, "/access/act", form, html`<button class="${isSafe ? "primary" : "danger"}">${button}</button>`)}`,
+${changingForm({ ...view, back }, "/access/act", form, html`<button class="${isSafe ? "primary" : "danger"}">${button}</button>`)}`,
   };
 }
 
@@ -88,7 +91,8 @@ ${field(fields, { name: "new_password", label: "First password", hint: "At least
   return {
     title: "Add a user",
     place: "access",
-    content: html`<h1>Add a user</h1>
+    content: html`<p class="path"><a href="/access">Access</a></p>
+<h1>Add a user</h1>
 ${failureNote(failure)}
 ${changingForm(view, "/access/new", form, html`<button class="primary">Add this user</button>`)}`,
   };

@@ -54,11 +54,11 @@ export function checkPage({ fields, csrf, explanation, failure }: CheckView): Co
   return {
     title: "Would a query pass?",
     place: "access",
-    content: html`<p><a href="/access">Access</a></p>
+    content: html`<p class="path"><a href="/access">Access</a></p>
 <h1>Would a query pass?</h1>
 ${failureNote(failure)}
 <p>Nothing is sent to a database. The query is decided on as the gateway would decide on it now.</p>
-<form method="post" action="/access/check" class="sheet">
+<form method="post" action="/access/check" class="sheet narrow">
 ${hidden("csrf", csrf)}
 <div class="group">
 ${field(fields, { name: "user", label: "User", isRequired: true })}

@@ -46,12 +46,20 @@ export function choice(
   return html`<div class="field"><label for="${name}">${label}</label><select id="${name}" name="${name}">${options}</select></div>`;
 }
 
+/** A box that is ticked or not. */
+export function box(fields: Fields, { name, label }: FieldOptions): Html {
+  const checked = fields.get(name) === "yes" ? html` checked` : nothing;
+  return html`<label class="choice"><input type="checkbox" name="${name}" value="yes"${checked}>${label}</label>`;
+}
+
 /** What a form that changes something carries besides its fields. */
 export interface ChangingForm {
   readonly csrf: string;
   /** What its reader saw of the user, line by line. */
   readonly seen: readonly string[];
   readonly failure: Failure | undefined;
+  /** Where whoever changes their mind goes. */
+  readonly back?: string;
 }
 
 /** What went wrong the last time, and what somebody else has changed. */
@@ -71,7 +79,7 @@ export function failureNote(failure: Failure | undefined): Html {
 
 /** A form that asks for the reader's own password, and is sent once. */
 export function changingForm(
-  { csrf, seen }: ChangingForm,
+  { csrf, seen, back = "/access" }: ChangingForm,
   action: string,
   fields: Html,
   button: Html,
@@ -81,6 +89,6 @@ ${hidden("csrf", csrf)}${hidden("seen", seen.join("\n"))}
 ${fields}
 <div class="field"><label for="own-password">Your own password, again</label>
 <input id="own-password" name="password" type="password" autocomplete="current-password" required></div>
-<div class="actions">${button} <a class="button" href="/access">Cancel</a></div>
+<div class="actions">${button} <a class="button" href="${back}">Cancel</a></div>
 </form>`;
 }
