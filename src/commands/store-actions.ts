@@ -73,9 +73,9 @@ export async function status(options: CommonOptions & { json?: true }): Promise<
   print(`version     ${version}; users and grants as of ${accessVersion}`);
   print(`form        ${form}; this version reads up to ${readableForm}`);
   print(`migrations  ${migrations} of ${knownMigrations}`);
-  const head = ["REPLICA", "SINCE", "APPLIED", "LAG", "LEASE"];
-  printList(found.replicas, {}, head, ({ name, since, applied, rest }) => [
-    ...[name, since.toISOString(), String(applied), String(version - applied)],
+  const head = ["REPLICA", "SINCE", "FORM", "APPLIED", "LAG", "LEASE"];
+  printList(found.replicas, {}, head, ({ name, since, form, applied, rest }) => [
+    ...[name, since.toISOString(), String(form), String(applied), String(version - applied)],
     rest > 0 ? `${rest.toFixed(1)} s` : "run out",
   ]);
 }

@@ -14,6 +14,22 @@ export type StoredChange =
   /** The keys of a ring are others: they lie in a table of their own, so that none stays here. */
   | { readonly kind: "keys"; readonly ring: string };
 
+/**
+ * The least form of the log that reads each kind of change. A kind that is new, or says more than
+ * before, has a higher one, which is written once each replica that runs can read it.
+ */
+const forms: Readonly<Record<StoredChange["kind"], number>> = {
+  ...{ access: 1, revocation: 1, keys: 1 },
+};
+
+/** The newest form of the log that this version reads. */
+export const FORM: number = Math.max(...Object.values(forms));
+
+/** The least form that reads a change. */
+export function formOf({ kind }: StoredChange): number {
+  return forms[kind];
+}
+
 /** One version of what is shared. */
 export interface LogEntry {
   readonly version: number;

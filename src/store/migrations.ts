@@ -1,9 +1,6 @@
 /** The tables of the store, as steps that are taken once each, in order. */
 import type { Database, Query } from "./database.ts";
 
-/** The form of the log that this version writes, and the newest that it reads. */
-export const FORM = 1;
-
 /** Steps are added at the end and never changed: replicas of one version back go on meanwhile. */
 const migrations: readonly string[] = [
   `

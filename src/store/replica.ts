@@ -4,8 +4,7 @@ import * as z from "zod";
 import type { StoreMetrics } from "../observe/component-metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Database } from "./database.ts";
-import { parseEntry } from "./log.ts";
-import { FORM } from "./migrations.ts";
+import { FORM, parseEntry } from "./log.ts";
 import { requireReadable, SharedState } from "./state.ts";
 
 /** Milliseconds between two polls, if no notification comes. */

@@ -8,8 +8,7 @@ import { runCooperatively } from "../cooperative-scheduling.ts";
 import { lineShape } from "../identity/revocation-lines.ts";
 import { indexSteps, type RevocationIndex } from "../identity/revocations.ts";
 import type { Database } from "./database.ts";
-import { type Head, type LogEntry, readHead } from "./log.ts";
-import { FORM } from "./migrations.ts";
+import { FORM, type Head, type LogEntry, readHead } from "./log.ts";
 import { parseBoundaries, parseRecords, StoreContentError } from "./records.ts";
 
 /** A change of users, grants or boundaries that is in force from now on. */

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import type { Database } from "./database.ts";
-import { readHead } from "./log.ts";
-import { FORM, MIGRATIONS, readMigrations } from "./migrations.ts";
+import { FORM, readHead } from "./log.ts";
+import { MIGRATIONS, readMigrations } from "./migrations.ts";
 
 const leaseShape = z.object({
   name: z.string(),

@@ -5,6 +5,8 @@ import { Refusal } from "../refusal.ts";
 import { CHANNEL, type Database, type Query } from "./database.ts";
 import { writeExact } from "./exact-json.ts";
 import {
+  FORM,
+  formOf,
   type Head,
   type LogEntry,
   parseEntry,
@@ -13,7 +15,6 @@ import {
   type StoredChange,
   writtenChange,
 } from "./log.ts";
-import { FORM } from "./migrations.ts";
 import { requireReadable, type SharedState } from "./state.ts";
 
 /** What a writer wants in the log. */
@@ -97,7 +98,7 @@ export class StoreWriter {
       requireReadable(head);
       await this.#state.apply(await readEntries(query, this.#state.position.version));
       requireSameHistory(head, this.#state);
-      const longestLease = await requireKnownForm(query);
+      const { longestLease, form } = await readLeases(query);
       const entries: LogEntry[] = [];
       const turn: Turn = {
         query,
@@ -105,6 +106,7 @@ export class StoreWriter {
           return head.version + entries.length + 1;
         },
         append: async (draft) => {
+          if (formOf(draft.change) > form) throw new Refusal("store_form_unknown");
           const entry = await insert(query, turn.version, draft, author);
           this.#state.own.add(entry.id);
           entries.push(entry);
@@ -134,18 +136,20 @@ export class StoreWriter {
   }
 }
 
-/**
- * Keeps an entry from being written that a replica which decides cannot read.
- *
- * @returns milliseconds that the longest lease was taken for
- * @throws Refusal `store_form_unknown`
- */
-async function requireKnownForm(query: Query): Promise<number> {
-  const sql = `select min(form) as form, max(extract(epoch from expires - sent)) as length
+/** What those that decide have in common. */
+interface Leases {
+  /** The newest form that all of them read; a change beyond it must not be written. */
+  readonly form: number;
+  /** Milliseconds that the longest was taken for. */
+  readonly longestLease: number;
+}
+
+async function readLeases(query: Query): Promise<Leases> {
+  const sql = `select coalesce(min(form), $1) as form,
+      coalesce(max(extract(epoch from expires - sent)), 0) as length
     from gatehouse.leases where expires > clock_timestamp()`;
-  const [{ form, length } = {}] = await query(sql);
-  if (form !== null && Number(form) < FORM) throw new Refusal("store_form_unknown");
-  return Number(length ?? 0) * 1000;
+  const [row] = await query(sql, [FORM]);
+  return { form: Number(row?.form), longestLease: Number(row?.length) * 1000 };
 }
 
 /** The rows of revocations that are over are taken out once in so many versions. */
@@ -162,18 +166,19 @@ async function insert(
   author: Author,
 ): Promise<LogEntry> {
   const data = writeExact(writtenChange(change));
+  const form = formOf(change);
   const [row] = await query(
     `insert into gatehouse.log (version, id, form, author, kind, data, ends)
       values ($1, gen_random_uuid(), $2, $3, $4, $5, to_timestamp($6))
       returning version, id, form, at, author, kind, data`,
-    [version, FORM, JSON.stringify(author), change.kind, data, ends ?? null],
+    [version, form, JSON.stringify(author), change.kind, data, ends ?? null],
   );
   // What cannot be read again must not be written.
   const entry = parseEntry(row);
   await query(
     `update gatehouse.head set version = $1, id = $2, form = greatest(form, $3),
       access_version = case when $4 then $1 else access_version end`,
-    [version, entry.id, FORM, change.kind === "access"],
+    [version, entry.id, form, change.kind === "access"],
   );
   if (version % PRUNE_EVERY === 0) await query(pruneSql, [version - 1]);
   await query("select pg_notify($1, $2)", [CHANNEL, String(version)]);
