@@ -54,6 +54,28 @@ ${content}
 `;
 }
 
+function bindHaproxy(text: string, { pair, tlsPort, plainPort }: Places): string {
+  return fill(text, {
+    "bind :80": `bind 127.0.0.1:${plainPort}`,
+    "bind :443": `bind 127.0.0.1:${tlsPort}`,
+    [`/etc/haproxy/${PUBLIC_HOST}.pem`]: pair,
+  });
+}
+
+const haproxy: FrontKind = {
+  program: "haproxy",
+  file: "haproxy.cfg",
+  needs: [
+    "http-request set-header X-Forwarded-For %[src]",
+    "http-request set-header X-Forwarded-Proto https",
+    "http-request set-header X-Forwarded-Host %[req.hdr(host)]",
+    "http-request set-header X-Request-Id %[unique-id]",
+    "timeout server 1h",
+  ],
+  adapt: (text, places) => fill(bindHaproxy(text, places), { "127.0.0.1:8080": places.gateway }),
+  run: (file) => ["-db", "-f", file],
+};
+
 export const fronts: readonly FrontKind[] = [
   {
     program: "nginx",
@@ -99,26 +121,20 @@ export const fronts: readonly FrontKind[] = [
     },
     run: (file) => ["run", "--config", file, "--adapter", "caddyfile"],
   },
-  {
-    program: "haproxy",
-    file: "haproxy.cfg",
-    needs: [
-      "http-request set-header X-Forwarded-For %[src]",
-      "http-request set-header X-Forwarded-Proto https",
-      "http-request set-header X-Forwarded-Host %[req.hdr(host)]",
-      "http-request set-header X-Request-Id %[unique-id]",
-      "timeout server 1h",
-    ],
-    adapt: (text, { pair, tlsPort, plainPort, gateway }) =>
-      fill(text, {
-        "bind :80": `bind 127.0.0.1:${plainPort}`,
-        "bind :443": `bind 127.0.0.1:${tlsPort}`,
-        [`/etc/haproxy/${PUBLIC_HOST}.pem`]: pair,
-        "127.0.0.1:8080": gateway,
-      }),
-    run: (file) => ["-db", "-f", file],
-  },
+  haproxy,
 ];
+
+/** HAProxy before replicas at these places, `host:port` each. */
+export function replicasFront([one = "", two = "", three = ""]: readonly string[]): FrontKind {
+  return {
+    ...haproxy,
+    file: "replicas/haproxy.cfg",
+    adapt: (text, places) =>
+      fill(bindHaproxy(text, places), {
+        ...{ "172.30.80.11:8080": one, "172.30.80.12:8080": two, "172.30.80.13:8080": three },
+      }),
+  };
+}
 
 /** A front that runs. */
 export interface RunningFront {
@@ -169,7 +185,7 @@ export async function startFront(
 ): Promise<RunningFront> {
   const directory = temporaryHome(t);
   const [places, ca] = await makePlaces(directory, gatewayUrl);
-  const file = path.join(directory, kind.file);
+  const file = path.join(directory, path.basename(kind.file));
   writeFileSync(file, kind.adapt(deployed(kind.file), places));
   const child = spawnFront(t, program, kind.run(file, places), directory);
   let output = "";

@@ -53,7 +53,7 @@ t.test("the cases for databases have the guide's examples as they are (npm run d
 
 t.test("every example of gateway.toml names its schema, and is accepted", (t) => {
   const deployed = readdirSync(new URL("deploy/examples", root)).map((name) => `examples/${name}`);
-  const names = ["gateway.toml.example", "deploy/gateway.toml", "deploy/replica.toml"];
+  const names = ["gateway.toml.example", "deploy/gateway.toml", "deploy/replicas/gateway.toml"];
   for (const name of [...names, ...deployed.map((name) => `deploy/${name}`)]) {
     const place = new URL(name, root);
     const text = readFileSync(place, "utf8");

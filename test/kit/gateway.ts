@@ -31,6 +31,8 @@ export interface RunOptions {
   port?: number;
   /** What it may use, as flags of `ulimit`. */
   limits?: string;
+  /** A copy of the project to run; by default this one. */
+  root?: string;
 }
 
 /** A service directory of a test's own, removed when the test is over. */
@@ -121,6 +123,7 @@ export async function startGateway(t: Test, options: RunOptions = {}): Promise<T
     ["serve", "--port", String(options.port ?? 0)],
     env,
     options.limits,
+    options.root,
   );
   t.teardown(() => service.stop("SIGKILL"));
   const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));

@@ -1,17 +1,20 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { PATIENCE_MS } from "./eventually.ts";
 import { type NodeStart, nodeCommand } from "./node.ts";
 
-const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
+/** The project that tests run. */
+export const projectRoot = fileURLToPath(new URL("../..", import.meta.url));
 
-/** The command line of `gatehouse <flags>`. */
+/** The command line of `gatehouse <flags>`; by default of this project, or of a copy of it. */
 export function gatehouseCommand(
   flags: readonly string[],
   options: NodeStart = {},
+  root = projectRoot,
 ): [program: string, flags: string[]] {
-  return nodeCommand([program, ...flags], options);
+  return nodeCommand([path.join(root, "bin/gatehouse.js"), ...flags], options);
 }
 
 /** What a command printed, and how it ended. */
@@ -40,6 +43,8 @@ export interface CommandOptions {
   cwd?: string;
   /** A program with flags that runs the command in its turn, such as `prlimit`. */
   through?: readonly string[];
+  /** A copy of the project, whose command it is. */
+  root?: string;
 }
 
 /** Runs `gatehouse <flags>` to its end. */
@@ -48,8 +53,8 @@ export async function runCommand(
   flags: string[],
   options: CommandOptions = {},
 ): Promise<CommandResult> {
-  const { env = {}, through } = options;
-  const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through });
+  const { env = {}, through, root } = options;
+  const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through }, root);
   const child = spawn(...command, {
     cwd: options.cwd ?? home,
     env: cleanEnvironment(home, env),
@@ -73,11 +78,20 @@ export class Service {
   output = "";
   readonly #waiting = new Set<() => void>();
 
-  /** @param limits what the process may use, as flags of `ulimit`; by default as much as this one */
-  constructor(home: string, flags: string[], env: NodeJS.ProcessEnv = {}, limits?: string) {
+  /**
+   * @param limits what the process may use, as flags of `ulimit`; by default as much as this one
+   * @param root a copy of the project, whose command it is
+   */
+  constructor(
+    home: string,
+    flags: string[],
+    env: NodeJS.ProcessEnv = {},
+    limits?: string,
+    root?: string,
+  ) {
     const limit = ["sh", "-c", `ulimit ${limits}; exec "$0" "$@"`];
     const through = limits === undefined ? [] : limit;
-    const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through });
+    const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through }, root);
     this.child = spawn(...command, {
       cwd: home,
       env: cleanEnvironment(home, env),

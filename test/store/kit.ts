@@ -7,12 +7,13 @@ import { type PostgresServer, startPostgres } from "../engine/postgres/server.ts
 import { eventually } from "../kit/eventually.ts";
 import {
   ADMIN_PASSWORD,
+  type RunOptions,
   startGateway,
   type TestGateway,
   temporaryHome,
   writeConfiguration,
 } from "../kit/gateway.ts";
-import { type CommandResult, runCommand } from "../kit/process.ts";
+import { type CommandResult, projectRoot, runCommand } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 
 /** Keys of `[store]` beside its URL. */
@@ -59,14 +60,14 @@ export class TestStore {
   }
 
   /** Runs a command on the host on which the store was made. */
-  async run(flags: string[], input?: string): Promise<CommandResult> {
+  async run(flags: string[], input = "", root = projectRoot): Promise<CommandResult> {
     const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
-    return runCommand(this.home, flags, { env, ...(input === undefined ? {} : { input }) });
+    return runCommand(this.home, flags, { env, input, root });
   }
 
   /** Runs a command that must succeed, and returns what it printed. */
-  async good(flags: string[], input?: string): Promise<string> {
-    const { code, stdout, stderr } = await this.run(flags, input);
+  async good(flags: string[], input?: string, root?: string): Promise<string> {
+    const { code, stdout, stderr } = await this.run(flags, input, root);
     if (code !== 0) throw new Error(`gatehouse ${flags.join(" ")}: ${stderr}`);
     return stdout;
   }
@@ -84,9 +85,14 @@ export class TestStore {
   }
 
   /** Starts a replica. @param url where it finds the store; by default where it is */
-  async replica(url = this.url, home = this.makeHome(), more = ""): Promise<TestGateway> {
+  async replica(
+    url = this.url,
+    home = this.makeHome(),
+    more = "",
+    options: Pick<RunOptions, "port" | "root"> = {},
+  ): Promise<TestGateway> {
     const config = storeConfig(url, this.#settings) + more;
-    return startGateway(this.#t, { home, upstream: this.#upstream, config });
+    return startGateway(this.#t, { ...options, home, upstream: this.#upstream, config });
   }
 
   /** Statements of the test's own in the store's database. */

@@ -1,0 +1,137 @@
+/** Three replicas behind the HAProxy of `deploy/replicas`, and a load that counts what fails. */
+import { Agent, request } from "node:https";
+import { text } from "node:stream/consumers";
+import type { Test } from "tap";
+import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import type { TestGateway } from "../kit/gateway.ts";
+import { projectRoot } from "../kit/process.ts";
+import { makeStore, select, type TestStore } from "../store/kit.ts";
+import { PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fronts.ts";
+
+/** Connections by which the load asks. */
+const CONNECTIONS = 8;
+
+/** What a client of the front was answered; status 0 if nothing. */
+export interface FrontAnswer {
+  readonly status: number;
+  readonly body: string;
+}
+
+/** A client that keeps its connections to the front, and asks one request at a time on each. */
+export class FrontClient {
+  readonly #agent: Agent;
+  readonly #port: number;
+  token = "";
+
+  constructor({ ca, tlsPort }: RunningFront) {
+    this.#agent = new Agent({ keepAlive: true, ca, servername: PUBLIC_HOST });
+    this.#port = tlsPort;
+  }
+
+  /** Sends JSON; never throws. */
+  async send(method: string, path: string, content: unknown): Promise<FrontAnswer> {
+    const sent = request({
+      ...{ host: "127.0.0.1", port: this.#port, agent: this.#agent, path, method },
+      headers: {
+        ...{ host: PUBLIC_HOST, "content-type": "application/json" },
+        authorization: `Bearer ${this.token}`,
+      },
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+    const { promise, resolve } = Promise.withResolvers<FrontAnswer>();
+    const fail = (error: Error) => resolve({ status: 0, body: error.message });
+    sent.once("error", fail).once("response", (response) => {
+      const status = response.statusCode ?? 0;
+      text(response).then((body) => resolve({ status, body }), fail);
+    });
+    sent.end(JSON.stringify(content));
+    return promise;
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+/** Asks on several connections until it is stopped. */
+export class SteadyLoad {
+  readonly #client: FrontClient;
+  readonly #asking: Promise<void>[];
+  #isOver = false;
+  count = 0;
+  readonly failed: FrontAnswer[] = [];
+
+  constructor(client: FrontClient) {
+    this.#client = client;
+    this.#asking = Array.from({ length: CONNECTIONS }, () => this.#ask());
+  }
+
+  async #ask(): Promise<void> {
+    while (!this.#isOver) {
+      const answer = await this.#client.send("POST", "/query", select);
+      this.count += 1;
+      if (answer.status !== 200) this.failed.push(answer);
+    }
+  }
+
+  /** Waits until so many more have been answered. */
+  async goOn(more = 100): Promise<void> {
+    const before = this.count;
+    await eventually("the load goes on", () => this.count > before + more);
+  }
+
+  async stop(): Promise<void> {
+    this.#isOver = true;
+    await Promise.all(this.#asking);
+  }
+}
+
+/** Three replicas over one store, on ports that they keep. */
+export class Fleet {
+  readonly store: TestStore;
+  readonly client: FrontClient;
+  readonly replicas: TestGateway[];
+  readonly #ports: readonly number[];
+
+  private constructor(
+    store: TestStore,
+    replicas: TestGateway[],
+    ports: readonly number[],
+    client: FrontClient,
+  ) {
+    this.store = store;
+    this.replicas = replicas;
+    this.#ports = ports;
+    this.client = client;
+  }
+
+  /** @param program where HAProxy is */
+  static async start(t: Test, program: string): Promise<Fleet> {
+    const store = await makeStore(t);
+    const ports = [await freePort(), await freePort(), await freePort()];
+    const replicas = await Promise.all(
+      ports.map((port) => store.replica(undefined, undefined, "", { port })),
+    );
+    const hosts = ports.map((port) => `127.0.0.1:${port}`);
+    const front = await startFront(t, replicasFront(hosts), program, replicas[0]?.url ?? "");
+    const client = new FrontClient(front);
+    t.teardown(() => client.close());
+    client.token = (await replicas[0]?.login()) ?? "";
+    await eventually("the front has found a replica", async () => {
+      return (await client.send("GET", "/readyz", undefined)).status === 200;
+    });
+    return new Fleet(store, replicas, ports, client);
+  }
+
+  /** Ends a replica as a supervisor does, and starts it anew, as another version if so wanted. */
+  async restart(index: number, root = projectRoot): Promise<TestGateway> {
+    const [old, port] = [this.replicas[index], this.#ports[index]];
+    if (old === undefined || port === undefined) throw new Error("no such replica");
+    const code = await old.service.stop("SIGTERM");
+    if (code !== 0) throw new Error(`it ended with ${code}:\n${old.service.output}`);
+    const replica = await this.store.replica(undefined, old.home, "", { port, root });
+    this.replicas[index] = replica;
+    return replica;
+  }
+}
