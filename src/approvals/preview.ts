@@ -5,6 +5,7 @@ import { decideQuery } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Grammar } from "../query/grammar.ts";
+import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
@@ -13,6 +14,8 @@ import type { Approval } from "./approval.ts";
 /** A Preview as it is sent to the engine. */
 export interface PreviewQuery {
   readonly body: Buffer;
+  /** What it asks for. */
+  readonly query: Query;
   readonly limits: readonly (QueryLimit | { readonly touched: "tell" })[];
 }
 
@@ -20,6 +23,9 @@ export interface PreviewQuery {
 export interface NoPreview {
   readonly reason: string;
 }
+
+/** Rows before and after that a Preview has at the most. */
+const SHOWN_ROWS = 100;
 
 const previewable: ReadonlySet<string> = new Set(["Insert", "Update", "Delete", "Upsert"]);
 
@@ -43,9 +49,29 @@ export function previewQuery(
     if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
     const additions = filterAdditions(query, decisions);
     const filtered = additions.length === 0 ? preview : splice(preview, additions);
-    return { body: filtered, limits: [...limits, { touched: "tell" }] };
+    return { body: filtered, query, limits: [...limits, { touched: "tell" }] };
   } catch (error) {
     if (error instanceof QueryRefused) return { reason: error.message };
     throw error;
   }
+}
+
+/** Why an approver may not be shown the rows of these tables; undefined if it may read all of them. */
+export function whyUnseen(
+  snapshot: Snapshot,
+  grammar: Grammar,
+  approver: string,
+  { operations }: Pick<Approval, "operations">,
+): string | undefined {
+  const subject = { username: approver, tokenDatabase: EVERY_DATABASE };
+  const context = { via: "query", client: undefined, now: Date.now(), isEngine: true } as const;
+  const hidden = operations
+    .flatMap(({ database, tables }) => tables.map((table) => ({ database, table })))
+    .find(({ database, table }) => {
+      const select = { database, from: table, columns: ["*"], limit: SHOWN_ROWS };
+      const query = scan(Buffer.from(JSON.stringify({ Select: select })), grammar, true);
+      const { allowed, decisions } = decideQuery(snapshot, subject, query, context);
+      return !allowed || filterAdditions(query, decisions).length > 0;
+    });
+  return hidden && `you may not read all of ${hidden.database}.${hidden.table}`;
 }

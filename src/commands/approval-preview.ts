@@ -1,24 +1,15 @@
 import { request } from "node:http";
 import { buffer } from "node:stream/consumers";
-import { z } from "zod";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Approval } from "../approvals/approval.ts";
 import { type NoPreview, type PreviewQuery, previewQuery } from "../approvals/preview.ts";
+import { readShownRows, type ShownRows } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { hasOwnEngine } from "../gateway/own-engine.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { engineSockets } from "../upstream/engine-process.ts";
 import { HealthCheck } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
-
-/** Rows as a Preview tells them, each as its JSON text. */
-export interface ShownRows {
-  readonly affected: number;
-  readonly before: readonly string[];
-  readonly after: readonly string[];
-  /** The digest of all of them. */
-  readonly digest: string;
-}
 
 /** Milliseconds that the engine may take. */
 const TIMEOUT_MS = 60_000;
@@ -61,20 +52,6 @@ async function send(
   return promise;
 }
 
-/** For `JSON.parse`: numbers stay as they were written. */
-export function keepNumbers(_key: string, value: unknown, context?: { readonly source?: string }) {
-  return typeof value === "number" ? JSON.rawJSON(context?.source ?? String(value)) : value;
-}
-
-const rows = z.array(z.unknown().transform((row) => JSON.stringify(row)));
-const shownShape = z.object({
-  affected: z.unknown().transform((count) => Number(JSON.stringify(count))),
-  before: rows,
-  after: rows,
-  digest: z.string(),
-});
-const refusedShape = z.object({ message: z.string() });
-
 /** Asks the engine behind for the Preview of what waits. */
 export async function readPreview(
   loaded: LoadedConfiguration,
@@ -90,9 +67,7 @@ export async function readPreview(
   if (socketPath === undefined) return { reason: "no gatehouse engine answers behind the gateway" };
   try {
     const { status, text } = await send(socketPath, upstream.authorization, preview);
-    const answer: unknown = JSON.parse(text, keepNumbers);
-    if (status === 200) return shownShape.parse(answer);
-    return { reason: `the database refuses it: ${refusedShape.parse(answer).message}` };
+    return readShownRows(status, text);
   } catch (error) {
     return { reason: `the engine does not answer: ${error instanceof Error ? error.message : ""}` };
   }

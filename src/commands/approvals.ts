@@ -3,8 +3,10 @@ import { Command } from "commander";
 import type { Approval, ApprovalStore, Author } from "../approvals/approval.ts";
 import { findApprovalsIn } from "../approvals/approval-file.ts";
 import type { NoPreview } from "../approvals/preview.ts";
+import { keepNumbers, type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
+import { approversOf, summaryOf } from "../approvals/words.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { keepNumbers, readPreview, type ShownRows } from "./approval-preview.ts";
+import { readPreview } from "./approval-preview.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { plainly, print, printJson, printList } from "./output.ts";
@@ -66,16 +68,6 @@ function written(approval: Approval): object {
   };
 }
 
-/** What is asked for, as `Delete main.orders`. */
-function summary({ operations, operationCount }: Approval): string {
-  const [first] = operations;
-  if (first === undefined) return "-";
-  const { operation, database, tables } = first;
-  const place = tables.length === 0 ? database : tables.map((one) => `${database}.${one}`).join();
-  const others = operationCount - 1;
-  return `${operation} ${place}${others === 0 ? "" : ` and ${others} more`}`;
-}
-
 async function list(options: JsonOption & { readonly all?: true }): Promise<void> {
   const known = await withStore(loadFor(options), [], (store) => store.list());
   const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
@@ -85,32 +77,23 @@ async function list(options: JsonOption & { readonly all?: true }): Promise<void
   printList(shown, {}, head, (approval) => {
     const { id, state, username, via, client, expires } = approval;
     const way = client === undefined ? via : `${via} ${plainly(client)}`;
-    return [id, state, username, way, summary(approval), time(expires)];
+    return [id, state, username, way, summaryOf(approval), time(expires)];
   });
-}
-
-/** Text that holds JSON, with what a terminal would not show as it is in its escaped form. */
-function visible(json: string): string {
-  return json.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (character) =>
-    Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
-      .map((code) => `\\u${code.toString(16).padStart(4, "0")}`)
-      .join(""),
-  );
 }
 
 function describe(approval: Approval): string[] {
   const { id, state, username, via, client, asked, expires, rules, author, decided } = approval;
-  const by = rules.map(({ entry, boundary, database, permissions, approvers }) => {
+  const by = rules.map((one) => {
+    const { entry, boundary, permissions } = one;
     const rule = entry === undefined ? `the boundary ${boundary}` : `the entry for ${entry}`;
-    const who = approvers === undefined ? `who may grant on ${database}` : approvers.join(", ");
-    return `  rule       ${permissions.join(" ")} by ${plainly(rule).replace(/^"|"$/g, "")}; approvers: ${who}`;
+    return `  rule       ${permissions.join(" ")} by ${plainly(rule).replace(/^"|"$/g, "")}; approvers: ${approversOf(one)}`;
   });
   const way = client === undefined ? via : `${via}, client ${plainly(client)}`;
   return [
     `Approval ${id}`,
     `  state      ${state}, until ${time(expires)}`,
     `  asked by   ${username} (${way}) at ${time(asked)}`,
-    `  asks for   ${summary(approval)}`,
+    `  asks for   ${summaryOf(approval)}`,
     ...by,
     ...(author === undefined || decided === undefined
       ? []
@@ -120,10 +103,10 @@ function describe(approval: Approval): string[] {
 }
 
 function describeRows(preview: ShownRows | NoPreview): string[] {
-  if ("reason" in preview) return [`No Preview: ${visible(preview.reason)}.`];
+  if ("reason" in preview) return [`No Preview: ${visibleJson(preview.reason)}.`];
   const { affected, before, after } = preview;
   const rows = (title: string, texts: readonly string[]) =>
-    texts.length === 0 ? [] : [`${title}:`, ...texts.map((row) => `  ${visible(row)}`)];
+    texts.length === 0 ? [] : [`${title}:`, ...texts.map((row) => `  ${visibleJson(row)}`)];
   const isMore = affected > Math.max(before.length, after.length);
   return [
     `Preview: ${affected === 1 ? "1 row" : `${affected} rows`}${isMore ? ", of which the first are shown" : ""}. Effects on other tables are not shown.`,
@@ -154,7 +137,7 @@ async function show(id: string, options: JsonOption): Promise<void> {
     }
     print(describe(approval).join("\n"));
     if (query === undefined || preview === undefined) return print("The query is deleted.");
-    print(["", "Query:", visible(query), "", ...describeRows(preview)].join("\n"));
+    print(["", "Query:", visibleJson(query), "", ...describeRows(preview)].join("\n"));
   });
 }
 
@@ -173,9 +156,9 @@ async function decide(
     if (!isDone) throw new Error(`${known.id} is ${approval.state} already`);
     if (options.json) return printJson(written(approval));
     const { username, expires, touched } = approval;
-    if (state === "denied") return print(`Denied: ${summary(approval)} by ${username}.`);
+    if (state === "denied") return print(`Denied: ${summaryOf(approval)} by ${username}.`);
     const rows = touched === undefined ? "" : ", on the rows that you were shown";
-    print(`Approved: ${summary(approval)} by ${username}${rows}, once, until ${time(expires)}.`);
+    print(`Approved: ${summaryOf(approval)} by ${username}${rows}, once, until ${time(expires)}.`);
   });
 }
 

@@ -53,7 +53,7 @@ function readLines(text: string | undefined): string[] {
 }
 
 /** @throws Refusal unless the form has the password of whoever is signed in */
-async function requirePassword({ options }: Console, c: ConsoleRequest): Promise<void> {
+export async function requirePassword({ options }: Console, c: ConsoleRequest): Promise<void> {
   const { session, form } = c.var;
   const origin = options.originOf(c.env.incoming);
   try {

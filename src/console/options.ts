@@ -4,6 +4,9 @@ import type { Decision } from "../access/decision.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import type { Approval, ApprovalStore } from "../approvals/approval.ts";
+import type { NoPreview } from "../approvals/preview.ts";
+import type { ShownRows } from "../approvals/shown-rows.ts";
 import type { ListenAddress } from "../config/addresses.ts";
 import type { LoginContext } from "../identity/login.ts";
 import type { PasswordRule } from "../identity/password.ts";
@@ -49,6 +52,20 @@ export interface Explanation {
   readonly body?: Buffer;
 }
 
+/** What somebody has to approve, and what it would do. */
+export interface ApprovalDesk {
+  /**
+   * Works on the approvals; undefined if none was ever asked for.
+   *
+   * @throws Refusal `approvals_failed`, and what `work` throws
+   */
+  use<Result>(work: (store: ApprovalStore) => Promise<Result>): Promise<Result | undefined>;
+  /** Milliseconds for which one that is given is good. */
+  readonly wait: number;
+  /** The rows that a query which waits would touch, for an approver. */
+  rowsFor(approver: string, approval: Approval, body: Buffer): Promise<ShownRows | NoPreview>;
+}
+
 /** What the console is given by the gateway that it belongs to. */
 export interface ConsoleOptions {
   readonly listen: ListenAddress;
@@ -79,6 +96,7 @@ export interface ConsoleOptions {
   ) => Promise<Snapshot>;
   /** Has the audit tell what somebody has changed besides. */
   readonly noteChange: (username: string, change: AuditedChange) => void;
+  readonly approvals: ApprovalDesk;
   /** What the embedded authorization server remembers; undefined if there is none. */
   readonly applications: StateStore | undefined;
   /** The clients that the operator has named in the configuration. */

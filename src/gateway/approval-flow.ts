@@ -39,18 +39,19 @@ function bindingOf(exchange: Exchange, { body, needed }: Needing): ApprovalBindi
   return { username, via, client, bodyHash: sha256(body), basisHash: sha256(needed.basis) };
 }
 
-/** What tells the caller that an approval is pending, and what to do once it is given. */
-function pending({ id, expires }: Approval): Refusal {
+/** What tells the caller that an approval is pending, where it is decided, and what to do once it is given. */
+function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
   const until = new Date(expires).toISOString();
+  const page = consoleUrl === undefined ? {} : { url: `${consoleUrl}/approvals/${id}` };
   const message = `Somebody has to approve this until ${until}; then send the same bytes again with X-Gatehouse-Approval: ${id}`;
   return new Refusal("approval_required", {
     message,
-    members: { approval: { id, expires: until } },
+    members: { approval: { id, ...page, expires: until } },
   });
 }
 
 async function ask(
-  { configuration }: Gateway,
+  gateway: Gateway,
   exchange: Exchange,
   needing: Needing,
   store: ApprovalStore,
@@ -67,10 +68,10 @@ async function ask(
     rules: needed.rules,
     requestId: exchange.requestId,
   };
-  const asked = await store.ask(request, configuration.approvals.wait * 1000);
+  const asked = await store.ask(request, gateway.configuration.approvals.wait * 1000);
   if (asked !== undefined) {
     exchange.verdict.approval = asked.id;
-    return pending(asked);
+    return pending(gateway, asked);
   }
   const message = `${MOST_PENDING} approvals of the caller wait to be decided, which is the most`;
   return new Refusal("too_many_approvals", { message });
@@ -125,7 +126,7 @@ async function use(
     await store.makeVoid(id, problem);
     throw new Refusal("approval_void");
   }
-  if (state === "pending") throw pending(approval);
+  if (state === "pending") throw pending(gateway, approval);
   exchange.verdict.approval = id;
   if (await store.consume(id, exchange.requestId)) return approval;
   throw refusalFor((await store.find(id)) ?? { state: "used", reason: undefined });

@@ -9,6 +9,7 @@ import type { LoginOrigin } from "../identity/throttle.ts";
 import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
 import { version } from "../product.ts";
+import { approvalDesk } from "./approval-desk.ts";
 import { describeChanges } from "./change-records.ts";
 import type { Gateway } from "./gateway.ts";
 import { outcomeOf } from "./query-outcome.ts";
@@ -97,6 +98,7 @@ export async function openConsoleOf(
     noteChange(name, one) {
       gateway.changes.write({ kind: "console", name }, [one]);
     },
+    approvals: approvalDesk(gateway),
     applications: await openApplications(gateway, loaded, opened),
     clients: mcp.clients,
     onEvent: (name, fields, level) => gateway.audit.event(name, fields, level),

@@ -32,7 +32,7 @@ export interface UpwardRequest {
 }
 
 /** How `gatehouse engine` is told what a query may do at the most. */
-const LIMITS_HEADER = "x-gatehouse-limits";
+export const LIMITS_HEADER = "x-gatehouse-limits";
 /** How it is told to name nothing of the schema in errors that the query does not name. */
 const NARROWED_HEADER = "x-gatehouse-narrowed";
 
@@ -194,7 +194,7 @@ async function hold(
 }
 
 /** The upstream's own credential, if it has one: the caller's is none of a request that is made here. */
-function credentialOf({ headers: { authorization } }: Gateway): Record<string, string> {
+export function credentialOf({ headers: { authorization } }: Gateway): Record<string, string> {
   return authorization === undefined ? {} : { authorization };
 }
 

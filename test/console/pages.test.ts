@@ -33,6 +33,7 @@ t.test("every page can be used on a phone, in the dark, and by keyboard alone", 
     await signInBrowser(alice, url, "alice", "alice password");
     await alice.getByRole("heading", { name: "Sessions" }).waitFor();
     t.strictSame(await alice.getByRole("navigation").getByRole("link").allTextContents(), [
+      "Approvals",
       "Sessions",
     ]);
     await lookAt(t, alice, `own-sessions-${name}`);

@@ -3,6 +3,7 @@ import { type Html, html, nothing } from "../../pages/html.ts";
 /** The places of the console, in the order in which they are offered. */
 export const places = {
   access: { path: "/access", name: "Access" },
+  approvals: { path: "/approvals", name: "Approvals" },
   sessions: { path: "/sessions", name: "Sessions" },
   state: { path: "/state", name: "State" },
 } as const;
@@ -31,6 +32,7 @@ export interface Reader {
 function offered({ isAdministrator, isManager }: Reader): PlaceName[] {
   return [
     ...(isManager ? (["access"] as const) : []),
+    "approvals",
     "sessions",
     ...(isAdministrator ? (["state"] as const) : []),
   ];
@@ -102,7 +104,7 @@ export function heading(title: string | Html, actions: Html = nothing): Html {
 }
 
 /** A column of a table: its name, and what stands in it where that is not any text. */
-type Column = string | readonly [name: string, kind: "number" | "moment"];
+export type Column = string | readonly [name: string, kind: "number" | "moment"];
 
 /** A row's cells, one a column. */
 type Row = readonly (Html | string)[];

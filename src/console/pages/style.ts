@@ -100,6 +100,17 @@ button.danger { border-color: var(--error-line); color: var(--error-line); }
 .note.done { border-left-color: var(--good); background: var(--sheet); }
 summary { display: list-item; min-height: 1.75rem; cursor: pointer; font-weight: 600; }
 form details { margin-top: 1.25rem; padding-top: 1rem; border-top: 1px solid var(--hairline); }
+.scroll { overflow-x: auto; margin-bottom: .75rem; }
+.scroll table { margin: 0; width: auto; }
+.scroll th, .scroll td { padding-block: .25rem; }
+.scroll .hint { display: inline; }
+ul.plain { list-style: none; padding: 0; }
+.choices { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); gap: 1rem; }
+.choices .sheet { margin: 0; }
+.choices h3 { margin-top: 0; }
+del { color: var(--quiet); }
+ins { font-weight: 600; text-decoration: none; }
+ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
 @media (max-width: 44rem) {
   .console main { padding: 1.25rem 1rem 3rem; }
   .bar { padding: .5rem 1rem 0; gap: 0 .75rem; }

@@ -104,10 +104,11 @@ function failureText(error: unknown): string {
 /** What has to be approved first, in words for a model and as data; that is no failure. */
 function pending({ code, members }: Refusal): CallToolResult {
   const { approval } = members ?? {};
-  const { id, expires } = typeof approval === "object" ? approval : {};
+  const { id, url, expires } = typeof approval === "object" ? approval : {};
+  const place = url === undefined ? "" : ` at ${url}`;
   const text = [
     `Not done yet: somebody has to approve this call until ${expires}.`,
-    `Tell the user that approval ${id} waits to be decided.`,
+    `Tell the user that approval ${id} waits to be decided${place}.`,
     "Once it is given, call this tool again with the very same arguments and one more,",
     `"approval": "${id}". Without that nothing is done.`,
   ].join(" ");

@@ -1,0 +1,148 @@
+import { maySeeGrants } from "../access/administration-rights.ts";
+import type { Approval, ApprovalDecision, Author } from "../approvals/approval.ts";
+import { mayApprove } from "../approvals/approvers.ts";
+import { identify } from "../identity/authenticate.ts";
+import { Refusal } from "../refusal.ts";
+import { type Failure, failureOf, requirePassword } from "./changes.ts";
+import { type ApprovalView, approvalPage, type Standing } from "./pages/approval.ts";
+import { approvalsPage, outcomeOf } from "./pages/approvals.ts";
+import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+
+/** Approvals of one kind on a page. */
+const SHOWN = 100;
+const LONGEST_REASON = 500;
+
+function authorOf({ actor }: Visitor): Author {
+  return { kind: "console", name: actor.username };
+}
+
+/** What a visitor has to do with an approval; undefined for what is none of its business. */
+function standingOf(visitor: Visitor, approval: Approval): Standing | undefined {
+  const { snapshot, actor, isAdministrator, isManager } = visitor;
+  if (approval.username === actor.username) return "asker";
+  if (mayApprove(snapshot, authorOf(visitor), approval)) return "approver";
+  const manages = () =>
+    isManager && approval.rules.every(({ database }) => maySeeGrants(snapshot, actor, database));
+  return isAdministrator || manages() ? "onlooker" : undefined;
+}
+
+/** `GET /approvals`: what waits for somebody's decision, and what was decided lately. */
+export async function showApprovals(console: Console, c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(console, c);
+  const all = (await console.options.approvals.use((store) => store.list())) ?? [];
+  const known = all.flatMap((approval) => {
+    const standing = standingOf(visitor, approval);
+    return standing === undefined ? [] : [{ approval, standing }];
+  });
+  const of = (isMeant: (state: string, standing: Standing) => boolean) =>
+    known.filter((one) => isMeant(one.approval.state, one.standing)).map((one) => one.approval);
+  const waiting = of((state, standing) => state === "pending" && standing === "approver");
+  const others = of((state, standing) => state === "pending" && standing !== "approver");
+  const decided = of((state) => state !== "pending");
+  const page = approvalsPage({
+    waiting: waiting.slice(0, SHOWN),
+    others: others.slice(0, SHOWN),
+    decided: decided.slice(0, SHOWN),
+    more: [waiting, others, decided].reduce(
+      (sum, { length }) => sum + Math.max(0, length - SHOWN),
+      0,
+    ),
+    now: Date.now(),
+  });
+  return sendPage(c, visitor, page);
+}
+
+/** The approval that a page is about. @throws Refusal `not_found`, also if the visitor may not see it */
+async function find(
+  { options }: Console,
+  visitor: Visitor,
+  id: string,
+): Promise<{ approval: Approval; body: Buffer | undefined; standing: Standing }> {
+  const found = await options.approvals.use(async (store) => {
+    const approval = await store.find(id);
+    return approval && { approval, body: await store.readBody(id) };
+  });
+  const standing = found && standingOf(visitor, found.approval);
+  if (found === undefined || standing === undefined) throw new Refusal("not_found");
+  return { ...found, standing };
+}
+
+async function show(console: Console, c: ConsoleRequest, failure?: Failure): Promise<Response> {
+  const visitor = visitorOf(console, c);
+  const { approval, body, standing } = await find(console, visitor, c.req.param("id") ?? "");
+  const isAsked = standing === "approver" && body !== undefined;
+  const view: ApprovalView = {
+    ...{ approval, standing, failure, csrf: visitor.csrf, now: Date.now() },
+    query: body?.toString("utf8"),
+    rows: isAsked
+      ? await console.options.approvals.rowsFor(visitor.actor.username, approval, body)
+      : undefined,
+    shownBefore: failure && c.var.form.get("touched"),
+  };
+  return sendPage(c, visitor, approvalPage(view), failure?.status);
+}
+
+/** `GET /approvals/<id>`: what is asked for, and what it would do. */
+export function showApproval(console: Console, c: ConsoleRequest): Promise<Response> {
+  return show(console, c);
+}
+
+/** What a form decides. @throws Refusal `bad_request` */
+function decisionOf({ form }: ConsoleRequest["var"]): ApprovalDecision["state"] {
+  const decision = form.get("decision");
+  if (decision === "approve") return "approved";
+  if (decision === "deny") return "denied";
+  throw new Refusal("bad_request");
+}
+
+/** What the asker is told; on one line. @throws Refusal `bad_request` */
+function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
+  const reason = (form.get("reason") ?? "").replace(/\p{C}+/gu, " ").trim();
+  if (reason.length > LONGEST_REASON) {
+    const message = `A reason has at most ${LONGEST_REASON} characters`;
+    throw new Refusal("bad_request", { message });
+  }
+  return reason === "" ? undefined : reason;
+}
+
+/** @throws Refusal `role_insufficient` unless whoever is signed in may decide on it now */
+function requireApprover(console: Console, c: ConsoleRequest, approval: Approval): Author {
+  const visitor = visitorOf(console, c);
+  identify(visitor.snapshot, console.options.revocations, visitor.session);
+  if (standingOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
+  return authorOf(visitor);
+}
+
+/** What somebody else has decided meanwhile. */
+function tooLate(approval: Approval): Failure {
+  const { author, decided } = approval;
+  const who = author === undefined ? "" : ` by ${author.name}`;
+  const when =
+    decided === undefined ? "" : ` at ${new Date(decided).toISOString().slice(11, 19)} UTC`;
+  const message = `Too late: this is ${outcomeOf(approval).toLowerCase()}${who}${when}. Your decision changes nothing.`;
+  return { status: 409, message };
+}
+
+/** `POST /approvals/<id>`: approves it, for which the password is asked again, or denies it. */
+export async function decideApproval(console: Console, c: ConsoleRequest): Promise<Response> {
+  const id = c.req.param("id") ?? "";
+  const { approvals } = console.options;
+  const { approval } = await find(console, visitorOf(console, c), id);
+  requireApprover(console, c, approval);
+  const state = decisionOf(c.var);
+  try {
+    const reason = reasonOf(c.var);
+    if (state === "approved") await requirePassword(console, c);
+    const author = requireApprover(console, c, approval);
+    const touched = c.var.form.get("touched") ?? "";
+    const late = await approvals.use(async (store) => {
+      if (state === "approved" && touched !== "") await store.noteShown(id, author, touched);
+      const isDone = await store.decide(id, { state, author, reason, wait: approvals.wait });
+      return isDone ? undefined : ((await store.find(id)) ?? approval);
+    });
+    if (late !== undefined) return await show(console, c, tooLate(late));
+  } catch (error) {
+    return show(console, c, failureOf(error));
+  }
+  return c.redirect(`/approvals/${id}`, 303);
+}

@@ -1,0 +1,109 @@
+import type { Approval, ApprovalState } from "../../approvals/approval.ts";
+import { summaryOf } from "../../approvals/words.ts";
+import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
+import { type ConsolePage, heading, table } from "./frame.ts";
+
+/** What the page of approvals shows; the newest first. */
+export interface ApprovalsView {
+  /** Those that its reader may decide on. */
+  readonly waiting: readonly Approval[];
+  /** Those that wait for somebody else. */
+  readonly others: readonly Approval[];
+  readonly decided: readonly Approval[];
+  /** How many there are besides. */
+  readonly more: number;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+const outcomes: Readonly<Record<ApprovalState, string>> = {
+  pending: "Waiting",
+  approved: "Approved",
+  denied: "Denied",
+  expired: "Expired",
+  used: "Approved and used",
+  void: "Void",
+};
+
+/** What has become of an approval, in a word or two. */
+export function outcomeOf({ state }: Approval): string {
+  return outcomes[state];
+}
+
+/** The same, good or bad, never by colour alone. */
+export function outcomeMark(approval: Approval): Html {
+  const { state } = approval;
+  if (state === "pending") return html`<span class="state">${outcomeOf(approval)}</span>`;
+  const isGood = state === "approved" || state === "used";
+  return html`<span class="state ${isGood ? "good" : "bad"}">${outcomeOf(approval)}</span>`;
+}
+
+/** How long it is until then. */
+export function timeLeft(until: number, now: number): string {
+  const seconds = Math.max(0, Math.ceil((until - now) / 1000));
+  return seconds < 120 ? `in ${seconds} s` : `in ${Math.floor(seconds / 60)} min`;
+}
+
+/** Epoch milliseconds to the minute. */
+export function momentOf(milliseconds: number): string {
+  return dateOf(milliseconds / 1000);
+}
+
+/** How it has come. */
+export function wayOf({ via, client }: Approval): Html {
+  const way = html`<code>${via === "mcp" ? "/mcp" : "/query"}</code>`;
+  return client === undefined ? way : html`${way}, client <bdi>${client}</bdi>`;
+}
+
+function titled(approval: Approval): Html {
+  return html`<a href="/approvals/${approval.id}"><code>${summaryOf(approval)}</code></a>`;
+}
+
+function waitingTable(label: string, list: readonly Approval[], now: number): Html {
+  return table(
+    label,
+    ["What", "Asked by", "Comes by", ["Asked", "moment"], ["Ends", "moment"]],
+    list.map((one) => [
+      titled(one),
+      html`<bdi>${one.username}</bdi>`,
+      wayOf(one),
+      momentOf(one.asked),
+      timeLeft(one.expires, now),
+    ]),
+  );
+}
+
+function decidedTable(list: readonly Approval[]): Html {
+  return table(
+    "Decided in the last day",
+    ["What", "Asked by", "Outcome", "Decided by", ["Asked", "moment"]],
+    list.map((one) => [
+      titled(one),
+      html`<bdi>${one.username}</bdi>`,
+      html`${outcomeMark(one)}${one.reason === undefined ? nothing : html`<span class="hint"><bdi>${one.reason}</bdi></span>`}`,
+      one.author === undefined ? "nobody" : html`<bdi>${one.author.name}</bdi>`,
+      momentOf(one.asked),
+    ]),
+  );
+}
+
+/** The page of approvals. */
+export function approvalsPage(view: ApprovalsView): ConsolePage {
+  const { waiting, others, decided, more, now } = view;
+  return {
+    title: "Approvals",
+    place: "approvals",
+    content: html`${heading("Approvals")}
+<h2>For you to decide</h2>
+${
+  waiting.length === 0
+    ? html`<p class="sheet empty">Nothing waits for you. What an entry or a permission boundary with <code>require_approval</code> holds back is listed here, until somebody has decided or its time is up.</p>`
+    : waitingTable("For you to decide", waiting, now)
+}
+${others.length === 0 ? nothing : html`<h2>For others to decide</h2>${waitingTable("For others to decide", others, now)}`}
+<h2>Decided in the last day</h2>
+${decided.length === 0 ? html`<p class="sheet empty">Nothing was decided in the last day.</p>` : decidedTable(decided)}
+${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not shown: <code>gatehouse approvals list --all</code> has them.</p>`}
+<p class="quiet">What is older is in the audit.</p>`,
+  };
+}

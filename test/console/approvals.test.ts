@@ -1,0 +1,163 @@
+/** Approvals as users of the console see them and decide on them. */
+import t, { type Test } from "tap";
+import { type Careful, idIn, openCareful, orders, removal, step } from "../approvals/kit.ts";
+import { passwordOf } from "../journeys/staff.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { launch } from "../oauth/chromium.ts";
+import { type ConsoleClient, lookAt, screens, signedIn, signInBrowser } from "./kit.ts";
+
+const update = {
+  Update: { ...orders, set: { state: "gone" }, where: { column: "id", cmp: ">", value: 12 } },
+};
+const removeOne = (value: number) => ({
+  Delete: { ...orders, where: { column: "id", cmp: "=", value } },
+});
+
+/** A gateway with a console, whose `bot` has to ask before it deletes or updates. */
+async function open(t: Test, more = ""): Promise<Careful & { url: string }> {
+  const port = await freePort();
+  const entry = `[[acl]]\nusername = "bot"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE", "UPDATE"]\n${more}\n`;
+  const config = `[console]\nlisten = "127.0.0.1:${port}"\n`;
+  const careful = await openCareful(t, { more: entry, config });
+  return { ...careful, url: `http://127.0.0.1:${port}` };
+}
+
+const as = (t: Test, url: string, name: string) => signedIn(t, url, name, passwordOf(name));
+
+/** The digest of the rows that a page shows. */
+async function touchedOn(client: ConsoleClient, id: string): Promise<string> {
+  const { text } = await client.get(`/approvals/${id}`);
+  return /name="touched" value="(\w+)"/.exec(text)?.[1] ?? "";
+}
+
+/** Resolves when a session is over. */
+const untilGone = (client: ConsoleClient, page: string) =>
+  eventually("the session is over", async () => (await client.get(page)).status === 303);
+
+const approve = (name: string, touched = "") => ({
+  ...{ decision: "approve", password: passwordOf(name) },
+  ...(touched === "" ? {} : { touched }),
+});
+
+t.test("an approver sees the rows with a browser, and decides by keyboard", async (t) => {
+  const { ask, bot, url, count } = await open(t);
+  const browser = await launch(t);
+  for (const [at, { name, ...screen }] of screens.entries()) {
+    const context = await browser.newContext(screen);
+    const page = await context.newPage();
+    await signInBrowser(page, url, "dave", passwordOf("dave"));
+    await page.goto(`${url}/approvals`);
+    if (at === 0) await page.getByText("Nothing waits for you.").waitFor();
+    await lookAt(t, page, `approvals-none-${name}`);
+    const all = await ask(bot, removal);
+    t.match(all.body.approval, { url: `${url}/approvals/${idIn(all)}` });
+    const changed = idIn(await ask(bot, update));
+    const id = idIn(await ask(bot, removeOne(at)));
+    await page.reload();
+    await lookAt(t, page, `approvals-${name}`);
+    await page.getByRole("link", { name: "Update main.orders" }).first().click();
+    await page.getByText("2 rows would be updated").waitFor();
+    await page.locator("del", { hasText: "new" }).first().waitFor();
+    await lookAt(t, page, `approval-update-${name}`);
+    await page.getByLabel("Reason").fill("not before the audit");
+    await page.keyboard.press("Enter");
+    await page.getByText("not before the audit").waitFor();
+    await lookAt(t, page, `approval-denied-${name}`);
+    t.match(await ask(bot, update, changed), {
+      status: 403,
+      body: { code: "approval_denied", message: /: not before the audit$/ },
+    });
+    await page.goto(`${url}/approvals/${id}`);
+    await page.getByText("1 row would be deleted").waitFor();
+    await page.getByLabel("Your own password").fill("wrong horse");
+    await page.keyboard.press("Enter");
+    await page.getByRole("alert").getByText("That is not your password").waitFor();
+    await page.getByLabel("Your own password").fill(passwordOf("dave"));
+    await page.keyboard.press("Enter");
+    await page.getByText("for the rows that were shown").waitFor();
+    const rows = await count();
+    t.match(await ask(bot, removeOne(at), id), { status: 200, body: { affected: 1 } });
+    t.equal(await count(), rows - 1);
+    await page.goto(`${url}/approvals/${idIn(all)}`);
+    await lookAt(t, page, `approval-${name}`);
+    await context.close();
+  }
+});
+
+t.test("of two operators the second is told what was decided, and by whom", async (t) => {
+  const narrowed =
+    '[[acl]]\nusername = "wim"\ndatabase = "main"\ntables = ["orders"]\nrole = "ReadOnly"\ncolumns = ["id"]\n';
+  const { ask, bot, url, gateway } = await open(t, `approvers = ["dave", "wim"]\n${narrowed}`);
+  const [dave, wim] = [await as(t, url, "dave"), await as(t, url, "wim")];
+  const id = idIn(await ask(bot, removal));
+  const [seen, other] = [await touchedOn(dave, id), await touchedOn(wim, id)];
+  t.equal(other, "", "who may not read all of the table is shown no rows");
+  t.match(seen, /^[0-9a-f]{64}$/);
+  t.match((await wim.get(`/approvals/${id}`)).text, "you may not read all of main.orders");
+  const denied = await dave.post(`/approvals/${id}`, { decision: "deny", reason: "not\ntoday" });
+  t.equal(denied.status, 303);
+  const late = await wim.post(`/approvals/${id}`, approve("wim"));
+  t.equal(late.status, 409);
+  t.match(late.text, /Too late: this is denied by dave at \d\d:\d\d:\d\d UTC/);
+  t.match(late.text, "not today");
+  t.match(await ask(bot, removal, id), { body: { code: "approval_denied" } });
+  t.match(await step(gateway, id, "approval_denied"), {
+    author: { kind: "console", name: "dave" },
+    reason: "not today",
+  });
+});
+
+t.test("nobody decides on what it has asked for, or without the right", async (t) => {
+  const { ask, bot, url, gateway } = await open(t, 'approvers = ["dave", "bot"]');
+  const id = idIn(await ask(bot, removal));
+  const page = `/approvals/${id}`;
+  const asker = await as(t, url, "bot");
+  t.match((await asker.get("/approvals")).text, "For others to decide");
+  const own = await asker.get(page);
+  t.match(own.text, /You have asked for this, so somebody else decides/);
+  t.notMatch(own.text, /name="decision"|Rows/);
+  t.equal((await asker.post(page, approve("bot"))).status, 403);
+  t.equal((await asker.post(page, { decision: "deny" })).status, 403);
+  const root = await as(t, url, "root");
+  t.match((await root.get(page)).text, /You do not decide on this: <bdi>dave, bot/);
+  t.equal((await root.post(page, approve("root"))).status, 403, "an administrator looks on");
+  const wim = await as(t, url, "wim");
+  t.notMatch((await wim.get("/approvals")).text, id);
+  t.equal((await wim.get(page)).status, 404);
+  t.equal((await wim.post(page, approve("wim"))).status, 404);
+  for (const path of ["/approvals/x", `/approvals/${id.replace(/^./, "z")}`, "/approvals/%00"]) {
+    t.equal((await root.get(path)).status, 404, path);
+  }
+  const dave = await as(t, url, "dave");
+  for (const form of [{}, { decision: "" }, { decision: "approved" }]) {
+    t.equal((await dave.post(page, form)).status, 400);
+  }
+  for (const password of ["", "wrong horse", passwordOf("bot")]) {
+    t.equal((await dave.post(page, { decision: "approve", password })).status, 401);
+  }
+  const long = await dave.post(page, { decision: "deny", reason: "x".repeat(501) });
+  t.match(long, { status: 400, text: "A reason has at most 500 characters" });
+  await gateway.edit((text) =>
+    text.replace('username = "dave"', 'username = "dave"\ndisabled = true'),
+  );
+  await untilGone(dave, page);
+  t.match(await ask(bot, removal, id), { status: 202 }, "it still waits");
+});
+
+t.test("what a stranger can write is text, and what cannot be seen is spelt out", async (t) => {
+  const { ask, bot, root, url } = await open(t);
+  const state = "<img src=x onerror=alert(1)>\u202e</pre>";
+  await ask(root, { Insert: { ...orders, values: [{ id: 77, state }] } });
+  const id = idIn(
+    await ask(bot, { Delete: { ...orders, where: { column: "state", cmp: "=", value: state } } }),
+  );
+  const dave = await as(t, url, "dave");
+  const { text } = await dave.get(`/approvals/${id}`);
+  t.match(text, "1 row would be deleted");
+  t.notMatch(text, /<img src=x|\u202e/);
+  t.equal(text.split("&lt;img src=x onerror=alert(1)&gt;\\u202e&lt;/pre&gt;").length, 3);
+  await dave.post(`/approvals/${id}`, { decision: "deny", reason: state });
+  t.notMatch((await dave.get("/approvals")).text, /<img src=x/);
+  t.notMatch((await dave.get(`/approvals/${id}`)).text, /<img src=x/);
+});
