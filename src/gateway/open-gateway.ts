@@ -10,12 +10,13 @@ import type { Log } from "../observe/log.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { openTracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
+import type { StoreReplica } from "../store/open.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { BodyBudget } from "./body-collector.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openApprovals } from "./open-approvals.ts";
 import { openAccess, openChanges, openIdentity } from "./open-identity.ts";
-import { openSharedStore } from "./open-store.ts";
+import { openSharedCounts, openSharedStore } from "./open-store.ts";
 import { openEngine, openUpstream } from "./open-upstream.ts";
 import { openGrammar } from "./query-grammar.ts";
 import { openSchema } from "./schema.ts";
@@ -37,14 +38,15 @@ export interface MemberOptions extends StartOptions {
 }
 
 /** Opens what there is once, unless other processes share it. */
-function openShared(
+async function openShared(
   loaded: LoadedConfiguration,
   { member, log }: MemberOptions,
-  metrics: Metrics,
+  { metrics, store }: { metrics: Metrics; store: StoreReplica | undefined },
   opened: AsyncDisposableStack,
-): Shared {
+): Promise<Shared> {
   if (member !== undefined) return member.shared;
-  const shared = createShared(loaded, log, opened);
+  const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
+  const shared = createShared(loaded, log, opened, counts);
   metrics.showHashing(shared.hashing.metrics);
   return shared;
 }
@@ -146,7 +148,7 @@ export async function openGateway(
   const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
   const store = await openSharedStore(configuration, { log, metrics }, opened);
   const access = await openAccess(loaded, { log, audit, metrics }, { member, store }, opened);
-  const shared = openShared(loaded, options, metrics, opened);
+  const shared = await openShared(loaded, options, { metrics, store }, opened);
   const changes = openChanges(loaded, { access, audit, log, member }, opened);
   const base = { access, changes, shared, store, log, metrics, member };
   const identity = await openIdentity(loaded, base, opened);

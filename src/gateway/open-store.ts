@@ -1,7 +1,8 @@
 import type { Configuration } from "../config/schema.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
-import type { StoreReplica } from "../store/open.ts";
+import type { Store, StoreReplica } from "../store/open.ts";
+import type { Counts } from "./shared.ts";
 
 /**
  * Opens what several replicas share, and puts its closing on the stack; undefined where files hold
@@ -34,4 +35,23 @@ export async function openSharedStore(
   );
   metrics.showStore(shared.replica);
   return shared;
+}
+
+/**
+ * Opens what all replicas count together, and puts its closing on the stack; undefined where each
+ * counts for itself.
+ *
+ * @param known the store, if it is open already
+ * @throws as `openSharedStore`
+ */
+export async function openSharedCounts(
+  configuration: Configuration,
+  known: Store | undefined,
+  opened: AsyncDisposableStack,
+): Promise<Counts | undefined> {
+  if (configuration.store.url === undefined) return undefined;
+  const { openCounts, openStore } = await import("../store/open.ts");
+  const store = known ?? (await openStore(configuration));
+  if (known === undefined) opened.defer(() => store.close());
+  return openCounts(store, opened);
 }

@@ -6,7 +6,7 @@ import { configuredCosts } from "../identity/hash.ts";
 import { RecentLogins } from "../identity/hash-queue.ts";
 import { type Hashing, type HashingHere, openHashing } from "../identity/hashing.ts";
 import { createLoginThrottle } from "../identity/login-throttle.ts";
-import type { LoginThrottle, ThrottleBounds } from "../identity/throttle.ts";
+import type { LoginThrottle, OpenFailureCounts, ThrottleBounds } from "../identity/throttle.ts";
 import { SessionFile, type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
@@ -29,6 +29,12 @@ export interface Shared {
   readonly countRequests: CountRequests;
   /** Takes over bounds that have changed; those that another process keeps are that one's to change. */
   configure(configuration: Configuration): void;
+}
+
+/** Where failed logins and requests are counted. */
+export interface Counts {
+  readonly openFailureCounts: OpenFailureCounts;
+  readonly countRequests: CountRequests;
 }
 
 /** What of it can be held in one process alone. */
@@ -71,11 +77,16 @@ function openSessions(
   }
 }
 
-/** Makes all of it in this process; puts its closing on the stack. */
+/**
+ * Makes all of it in this process; puts its closing on the stack.
+ *
+ * @param counts by default in memory
+ */
 export function createShared(
   loaded: LoadedConfiguration,
   log: Log,
   opened: AsyncDisposableStack,
+  counts?: Counts,
 ): SharedHere {
   const { configuration } = loaded;
   const recent = new RecentLogins();
@@ -85,7 +96,11 @@ export function createShared(
     recent,
   );
   opened.defer(() => hashing.close());
-  const throttle = createLoginThrottle(throttleBounds(configuration), recent);
+  const throttle = createLoginThrottle(
+    throttleBounds(configuration),
+    recent,
+    counts?.openFailureCounts,
+  );
   return {
     throttle,
     hashing,
@@ -95,7 +110,7 @@ export function createShared(
       openSessions("mcp_tasks", loaded, log, opened),
     ),
     streams: new OpenStreams(),
-    countRequests: createRequestCounts(),
+    countRequests: counts?.countRequests ?? createRequestCounts(),
     configure: (next) => throttle.change(throttleBounds(next)),
   };
 }

@@ -35,6 +35,14 @@ const migrations: readonly string[] = [
     select 0, id, 1, '{"kind":"store","name":""}', 'start', '{}' from gatehouse.head;
   insert into gatehouse.boundaries values (true, 0, '[]');
   `,
+  `
+  create table gatehouse.counters (
+    name text collate "C" not null, key text collate "C" not null, count int not null,
+    ends timestamptz not null, changed timestamptz not null, primary key (name, key)
+  );
+  create index counters_changed on gatehouse.counters (changed);
+  create index counters_ends on gatehouse.counters (ends);
+  `,
 ];
 
 /** How many migrations there are. */

@@ -1,6 +1,7 @@
 import { userInfo } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules, Author } from "../access/access-rules.ts";
+import type { RateWindow } from "../access/rate-limits.ts";
 import type { Configuration } from "../config/schema.ts";
 import { storeName } from "../config/urls.ts";
 import type { KeyStore } from "../identity/key-store.ts";
@@ -8,12 +9,14 @@ import type { LiveRevocations, RevocationStore } from "../identity/revocations.t
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
+import { SharedCounters } from "./counters.ts";
 import { type Database, openDatabase } from "./database.ts";
 import { keysInStore } from "./key-table.ts";
 import { MIGRATIONS, readMigrations } from "./migrations.ts";
 import { Replica } from "./replica.ts";
 import { openRevocationStore, revocationsInStore } from "./revocation-store.ts";
 import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
+import { countRequestIn, failureCountsOf } from "./shared-counts.ts";
 import { SharedState } from "./state.ts";
 import { StoreWriter } from "./writer.ts";
 
@@ -110,6 +113,7 @@ export async function withStore<Result>(
 
 /** What a gateway holds of the store. */
 export interface StoreReplica {
+  readonly store: Store;
   readonly replica: Replica;
   readonly access: AccessRules;
   readonly revocations: LiveRevocations;
@@ -133,6 +137,7 @@ export async function openReplica(
   const author: Author = { kind: "store", name: replica.name };
   const shared: StoreAccess = { state, writer: writerOf(store, state, replica), replica, author };
   return {
+    store,
     replica,
     access: openAccessStore(shared),
     revocations: openRevocationStore(shared),
@@ -145,6 +150,16 @@ export interface StoreOperator extends StoreAccess {
   readonly access: AccessRules;
   readonly revocations: RevocationStore;
   readonly keys: KeyStore;
+}
+
+/** Counts failed logins and requests over all replicas; puts the end of it on the stack. */
+export async function openCounts({ database }: Store, opened: AsyncDisposableStack) {
+  const counters = await SharedCounters.open(database);
+  opened.defer(() => counters.close());
+  return {
+    openFailureCounts: (name: string, seconds: number) => failureCountsOf(counters, name, seconds),
+    countRequests: async (window: RateWindow) => countRequestIn(counters, window),
+  };
 }
 
 function systemUser(): string {

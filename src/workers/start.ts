@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
+import { openSharedCounts } from "../gateway/open-store.ts";
 import { openEngine } from "../gateway/open-upstream.ts";
 import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway } from "../gateway/start.ts";
@@ -86,7 +87,8 @@ async function open(
   let { configuration } = loaded;
   const { server, metrics } = configuration;
   await requireFreeAddresses(configuration);
-  const shared = createShared(loaded, log, opened);
+  const counts = await openSharedCounts(configuration, undefined, opened);
+  const shared = createShared(loaded, log, opened, counts);
   const behindWorkers = opened.use(new AsyncDisposableStack());
   let engine: Promise<UpstreamTarget> | undefined;
   const port = new SharedPort(server);

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { copyFileSync } from "node:fs";
+import { copyFileSync, writeFileSync } from "node:fs";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import path from "node:path";
 import type { Test } from "tap";
@@ -89,10 +89,23 @@ export class TestStore {
     url = this.url,
     home = this.makeHome(),
     more = "",
-    options: Pick<RunOptions, "port" | "root"> = {},
+    options: Pick<RunOptions, "port" | "root" | "auth"> = {},
   ): Promise<TestGateway> {
     const config = storeConfig(url, this.#settings) + more;
     return startGateway(this.#t, { ...options, home, upstream: this.#upstream, config });
+  }
+
+  /** Several replicas. @param auth keys of `[auth]` */
+  replicas(count: number, auth = ""): Promise<TestGateway[]> {
+    const start = () => this.replica(this.url, this.makeHome(), "", { auth });
+    return Promise.all(Array.from({ length: count }, start));
+  }
+
+  /** Adds to grants and boundaries, as in the access file. */
+  async addAccess(text: string): Promise<void> {
+    const file = path.join(this.home, "applied.toml");
+    writeFileSync(file, `${await this.good(["access", "export"])}\n${text}`);
+    await this.good(["access", "apply", file]);
   }
 
   /** Statements of the test's own in the store's database. */

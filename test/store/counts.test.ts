@@ -1,0 +1,141 @@
+import t from "tap";
+import { sharedServer } from "../engine/postgres/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import type { TestGateway } from "../kit/gateway.ts";
+import { makeStore, select, type TestStore, Wire } from "./kit.ts";
+
+const LIMIT = 5;
+const auth = `max_failures_per_user_and_address = ${LIMIT}`;
+const REPLICAS = 3;
+
+/** Guesses a password once; true if the guess was judged. */
+async function guess(gateway: TestGateway, username: string): Promise<boolean> {
+  const { status } = await gateway.send("POST", "/login", { username, password: "a wrong one" });
+  if (status !== 401 && status !== 429) throw new Error(`a guess was answered by ${status}`);
+  return status === 401;
+}
+
+/** What the store has counted under names that hold a text. */
+async function counted(store: TestStore, text: string): Promise<number> {
+  const [row] = await store.sql(
+    `select coalesce(sum(count), 0)::int as sum from gatehouse.counters where key like '%${text}%'`,
+  );
+  return Number(row?.sum);
+}
+
+t.test("failed logins are counted over all replicas", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  for (const name of ["alice", "bob", "carol"]) {
+    await store.good(["user", "add", name, "--password-stdin"], `${name} password\n`);
+  }
+  const replicas = await store.replicas(REPLICAS, auth);
+  const [one, two] = replicas;
+  if (one === undefined || two === undefined) throw new Error("no replicas");
+
+  await t.test("one guess after the other, at each replica in turn", async (t) => {
+    let judged = 0;
+    for (let round = 0; round < 4 * LIMIT; round++) {
+      for (const replica of replicas) if (await guess(replica, "alice")) judged++;
+    }
+    t.ok(judged >= LIMIT, `${judged} guesses were judged`);
+    t.ok(judged <= LIMIT + REPLICAS - 1, `${judged} guesses were judged`);
+    await eventually("the store has them", async () => (await counted(store, " alice")) === judged);
+    for (const replica of replicas) {
+      const right = { username: "alice", password: "alice password" };
+      const { status, headers } = await replica.send("POST", "/login", right);
+      t.equal(status, 429, "the right password comes too late as well");
+      const wait = Number(headers.get("retry-after"));
+      t.ok(wait > 800 && wait <= 900, `${wait} seconds`);
+    }
+  });
+
+  await t.test("many guesses at one moment", async (t) => {
+    const guesses = replicas.flatMap((replica) =>
+      Array.from({ length: 4 * LIMIT }, () => guess(replica, "bob")),
+    );
+    const judged = (await Promise.all(guesses)).filter(Boolean).length;
+    t.ok(judged >= LIMIT, `${judged} guesses were judged`);
+    t.ok(judged <= LIMIT + (REPLICAS - 1) * LIMIT, `${judged} guesses were judged`);
+    await eventually("every replica knows", async () => {
+      const answers = await Promise.all(replicas.map((replica) => guess(replica, "bob")));
+      return !answers.includes(true);
+    });
+  });
+
+  await t.test("a good login forgets the failures everywhere", async (t) => {
+    for (let n = 1; n < LIMIT; n++) t.equal(await guess(one, "carol"), true);
+    await eventually("the store has them", async () => (await counted(store, " carol")) === 4);
+    await two.login("carol", "carol password");
+    await eventually("they are forgotten", async () => (await counted(store, " carol")) === 0);
+    for (let n = 1; n < LIMIT; n++) t.equal(await guess(two, "carol"), true);
+    await two.login("carol", "carol password");
+  });
+
+  await t.test("a replica that starts knows what was counted", async (t) => {
+    const again = await store.replica(store.url, store.makeHome(), "", { auth });
+    t.equal(await guess(again, "alice"), false);
+  });
+
+  await t.test("the processes of a replica count together with the others", async (t) => {
+    const workers = "[server]\nworkers = 2\n";
+    const several = await store.replica(store.url, store.makeHome(), workers, { auth });
+    t.equal(await guess(several, "alice"), false);
+    t.equal(await guess(several, "erin"), true);
+    await eventually("the store has it", async () => (await counted(store, " erin")) === 1);
+  });
+
+  await t.test("no password and no token stands there, and what is over goes", async (t) => {
+    const rows = await store.sql("select name, key from gatehouse.counters order by 1, 2");
+    const names = new Set(rows.map(({ name, key }) => `${name}: ${key}`));
+    for (const name of names)
+      t.match(name, /^(address: 127\.0\.0\.1|user and address: 127\.0\.0\.1 \w+)$/);
+    await store.sql("update gatehouse.counters set ends = clock_timestamp() - interval '1 s'");
+    t.equal(
+      await guess(await store.replica(store.url, store.makeHome(), "", { auth }), "alice"),
+      true,
+    );
+  });
+});
+
+t.test("the rate limit of a boundary is counted over all replicas", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  await store.good(["user", "add", "rita", "--password-stdin"], "rita password\n");
+  await store.good(["access", "grant", "rita", "main", "ReadOnly"]);
+  await store.addAccess('[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "10/hour"');
+  const replicas = await store.replicas(REPLICAS);
+  const [one] = replicas;
+  if (one === undefined) throw new Error("no replicas");
+  const token = await one.login("rita", "rita password");
+  const statuses: number[] = [];
+  for (let round = 0; round < 10; round++) {
+    for (const replica of replicas) statuses.push((await replica.query(select, token)).status);
+  }
+  const passed = statuses.filter((status) => status === 200).length;
+  t.ok(passed >= 10, `${passed} passed`);
+  t.ok(passed <= 10 * REPLICAS, `${passed} passed`);
+  await eventually("all refuse", async () => {
+    const answers = await Promise.all(replicas.map((replica) => replica.query(select, token)));
+    return answers.every(({ status, body }) => status === 429 && body.code === "rate_limited");
+  });
+  for (const replica of await store.replicas(1)) {
+    const { status, headers } = await replica.query(select, token);
+    t.equal(status, 429, "also at one that starts now");
+    t.ok(Number(headers.get("retry-after")) > 3500);
+  }
+});
+
+t.test("a replica that is cut off goes on counting, and tells the others later", async (t) => {
+  const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
+  await store.good(["user", "add", "alice", "--password-stdin"], "alice password\n");
+  const wire = await Wire.to(t, store.server.port);
+  const behind = store.url.replace(`:${store.server.port}`, `:${wire.port}`);
+  const far = await store.replica(behind, store.makeHome(), "", { auth });
+  const near = await store.replica(store.url, store.makeHome(), "", { auth });
+  wire.cut();
+  for (let n = 0; n < LIMIT; n++) t.equal(await guess(far, "alice"), true);
+  t.equal(await guess(far, "alice"), false);
+  t.equal(await guess(near, "alice"), true, "nobody else knows");
+  wire.mend();
+  await eventually("all know", async () => (await counted(store, " alice")) === LIMIT + 1);
+  await eventually("the other refuses", async () => !(await guess(near, "alice")));
+});
