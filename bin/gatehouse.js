@@ -8,11 +8,14 @@ if (Number(process.versions.node.split(".")[0]) < needed) {
   );
   process.exitCode = 1;
 } else {
-  import("node:fs").then(({ existsSync }) => {
-    // A clone runs its sources; the published package carries them compiled.
-    const sources = new URL("../src/cli.ts", import.meta.url);
-    return import(
-      existsSync(sources) ? sources.href : new URL("../dist/cli.js", import.meta.url).href
-    );
-  });
+  Promise.all([import("node:fs"), import("./compile-cache.js")]).then(
+    ([{ existsSync }, { keepCompiledModules }]) => {
+      keepCompiledModules();
+      // A clone runs its sources; the published package carries them compiled.
+      const sources = new URL("../src/cli.ts", import.meta.url);
+      return import(
+        existsSync(sources) ? sources.href : new URL("../dist/cli.js", import.meta.url).href
+      );
+    },
+  );
 }
