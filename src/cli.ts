@@ -1,19 +1,30 @@
 import { Command, CommanderError } from "commander";
-import { accessCommand } from "./commands/access.ts";
-import { approvalsCommand } from "./commands/approvals.ts";
-import { auditCommand } from "./commands/audit.ts";
-import { configCommand } from "./commands/config.ts";
-import { engineCommand } from "./commands/engine.ts";
-import { keyCommand } from "./commands/key.ts";
-import { mcpCommand } from "./commands/mcp.ts";
 import { withHouseStyle } from "./commands/options.ts";
 import { reportFailure, USAGE } from "./commands/output.ts";
-import { hashPasswordCommand } from "./commands/password.ts";
-import { serveCommand } from "./commands/serve.ts";
-import { storeCommand } from "./commands/store-commands.ts";
-import { tokenCommand } from "./commands/token.ts";
-import { userCommand } from "./commands/user.ts";
 import { version } from "./product.ts";
+
+/** Every command, in the order of the help; only what is run is loaded. */
+const commands: ReadonlyMap<string, () => Promise<Command>> = new Map([
+  ["serve", async () => (await import("./commands/serve.ts")).serveCommand()],
+  ["user", async () => (await import("./commands/user.ts")).userCommand()],
+  ["access", async () => (await import("./commands/access.ts")).accessCommand()],
+  ["approvals", async () => (await import("./commands/approvals.ts")).approvalsCommand()],
+  ["token", async () => (await import("./commands/token.ts")).tokenCommand()],
+  ["key", async () => (await import("./commands/key.ts")).keyCommand()],
+  ["hash-password", async () => (await import("./commands/password.ts")).hashPasswordCommand()],
+  ["audit", async () => (await import("./commands/audit.ts")).auditCommand()],
+  ["config", async () => (await import("./commands/config.ts")).configCommand()],
+  ["store", async () => (await import("./commands/store-commands.ts")).storeCommand()],
+  ["engine", async () => (await import("./commands/engine.ts")).engineCommand()],
+  ["mcp", async () => (await import("./commands/mcp.ts")).mcpCommand()],
+]);
+
+/** The command that is named first; all of them for help and for what is misspelt. */
+function namedCommands(name: string | undefined): Promise<Command[]> {
+  const named = commands.get(name ?? "");
+  const wanted = named === undefined ? [...commands.values()] : [named];
+  return Promise.all(wanted.map((load) => load()));
+}
 
 /** The `gatehouse` command: names the commands, nothing more. */
 const program = withHouseStyle(new Command("gatehouse"))
@@ -21,19 +32,8 @@ const program = withHouseStyle(new Command("gatehouse"))
     "An authentication and authorization gateway for databases that speak JSON over HTTP",
   )
   .version(version)
-  .enablePositionalOptions()
-  .addCommand(serveCommand())
-  .addCommand(userCommand())
-  .addCommand(accessCommand())
-  .addCommand(approvalsCommand())
-  .addCommand(tokenCommand())
-  .addCommand(keyCommand())
-  .addCommand(hashPasswordCommand())
-  .addCommand(auditCommand())
-  .addCommand(configCommand())
-  .addCommand(storeCommand())
-  .addCommand(engineCommand())
-  .addCommand(mcpCommand());
+  .enablePositionalOptions();
+for (const command of await namedCommands(process.argv[2])) program.addCommand(command);
 
 function throwOnUsageError(command: Command): void {
   command.exitOverride();

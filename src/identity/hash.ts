@@ -1,4 +1,3 @@
-import { argon2id, hash } from "argon2";
 import { formatPasswordHash, type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -72,8 +71,10 @@ export interface HashOrder {
 export type Derive = (order: HashOrder) => Promise<Uint8Array>;
 
 /** Derives in this process, on a thread of its pool: for commands, which have nothing else to do. */
-export const deriveHere: Derive = ({ password, salt, costs, length }) =>
-  hash(password, {
+export const deriveHere: Derive = async ({ password, salt, costs, length }) => {
+  // Loaded here, since a gateway has a process of its own for it.
+  const { argon2id, hash } = await import("argon2");
+  return hash(password, {
     type: argon2id,
     raw: true,
     salt: Buffer.from(salt),
@@ -82,3 +83,4 @@ export const deriveHere: Derive = ({ password, salt, costs, length }) =>
     timeCost: costs.time,
     parallelism: costs.parallelism,
   });
+};

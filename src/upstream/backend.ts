@@ -3,7 +3,7 @@ import type { Cancellation } from "./fair-limiter.ts";
 import { HealthCheck } from "./health-check.ts";
 import type { Candidate } from "./load-balancer.ts";
 import { QueryLink, type QueryLinkOptions, type QueryMetrics } from "./query-link.ts";
-import { createReverseProxy, type ReverseProxy } from "./reverse-proxy.ts";
+import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
 import { targetName, type UpstreamTarget } from "./target.ts";
 
 /** Failed connections in a row after which a backend is ejected. */
@@ -31,24 +31,25 @@ export class Backend implements Candidate, TargetMetrics {
   /** As the configuration names it: for the log and the metrics. */
   readonly name: string;
   readonly link: QueryLink;
-  readonly streams: ReverseProxy;
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
   readonly #isSingle: boolean;
   readonly #healthCheck: HealthCheck;
+  readonly #target: UpstreamTarget;
   readonly #options: BackendOptions;
   readonly #waiting = new Set<() => void>();
   #failures = 0;
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
+  #streams: Promise<ReverseProxy> | undefined;
 
   /** One of several is checked from now on. */
   constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
     const { healthPath: path, authorization, metrics } = options;
     this.name = targetName(target);
     this.link = new QueryLink({ ...options, target }, metrics);
-    this.streams = createReverseProxy({ ...options, target });
     this.#healthCheck = new HealthCheck({ target, path, authorization });
+    this.#target = target;
     this.#options = options;
     this.#isSingle = isSingle;
     if (!isSingle) void this.#check();
@@ -63,6 +64,18 @@ export class Backend implements Candidate, TargetMetrics {
   /** Connections that carry a query. */
   get busy(): number {
     return this.link.limiter.busy;
+  }
+
+  /** Carries a stream to it. @throws Refusal as a reverse proxy does */
+  async forward(stream: StreamForward): Promise<void> {
+    this.#streams ??= this.#openStreams();
+    await (await this.#streams).forward(stream);
+  }
+
+  async #openStreams(): Promise<ReverseProxy> {
+    // Loaded by the first stream: most gateways carry queries alone.
+    const { createReverseProxy } = await import("./reverse-proxy.ts");
+    return createReverseProxy({ ...this.#options, target: this.#target });
   }
 
   /** True if it is live, and passes a health check. */
@@ -117,6 +130,6 @@ export class Backend implements Candidate, TargetMetrics {
     this.#isClosed = true;
     clearTimeout(this.#timer);
     this.link.close();
-    this.streams.close();
+    void this.#streams?.then((streams) => streams.close());
   }
 }

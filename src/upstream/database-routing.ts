@@ -28,7 +28,7 @@ function streamsTo(balancer: LoadBalancer<Backend>): StreamForwarder {
     async forward(stream) {
       const backend = balancer.first() ?? balancer.leastRecentlyFailed(none);
       try {
-        await backend?.streams.forward(stream);
+        await backend?.forward(stream);
       } catch (error) {
         const isFailure = error instanceof Refusal && error.code === "upstream_unreachable";
         if (isFailure) backend?.noteFailure();

@@ -1,8 +1,8 @@
 import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
+import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
-import { foldCase } from "../sql/fragment.ts";
 import type { MysqlSession } from "./session.ts";
 
 /** The databases of the server's own. */

@@ -1,9 +1,9 @@
 import { sql } from "kysely";
 import { DatabaseError } from "pg";
 import { isPlainName } from "../../query/names.ts";
+import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
-import { foldCase } from "../sql/fragment.ts";
 import type { ServerAddress } from "./address.ts";
 import { PostgresConnection } from "./connection.ts";
 import type { PostgresSession, Row } from "./session.ts";

@@ -7,8 +7,3 @@ export type Fragment = RawBuilder<unknown>;
 export function likeBackslash(column: Fragment, pattern: string): Fragment {
   return sql`${column} like ${pattern.replaceAll("\\", "\\\\")}`;
 }
-
-/** Text with the case of its ASCII letters folded, and of no others. */
-export function foldCase(text: string): string {
-  return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
-}
