@@ -26,8 +26,8 @@ import type { Shared } from "./shared.ts";
 /** The protected resource `/mcp`, once the gateway knows its own URL. */
 export interface McpEndpoint {
   readonly sources: PrincipalSources;
-  /** The embedded authorization server; undefined where external ones are configured. */
-  readonly authorizationServer: AuthorizationServer | undefined;
+  /** Opens the embedded authorization server once; undefined where external ones are configured. */
+  readonly authorizationServer: (() => Promise<AuthorizationServer>) | undefined;
   /** The issuers that the resource's metadata names. */
   readonly issuers: readonly string[];
   /** Answers an authenticated request. @param body undefined for GET and DELETE */

@@ -1,13 +1,12 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
-import { createEmbeddedMcp } from "../mcp/embedded.ts";
 import type { Principal } from "../mcp/principal.ts";
-import { createMcpProxy } from "../mcp/proxy/proxy.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
+import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { AuditLevel } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
@@ -52,13 +51,26 @@ function askedBy(schema: SchemaSource<Exchange>): SchemaSource<Caller> {
 
 type Handle = (exchange: Exchange, body: Buffer | undefined, principal: Principal) => Promise<void>;
 
+/** What is made when it is first asked for: much of the code of a gateway is loaded for it. */
+function whenAsked<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => {
+    made ??= make().catch((error: unknown) => {
+      made = undefined;
+      throw error;
+    });
+    return made;
+  };
+}
+
 /** The server behind `/mcp`: a foreign one, or the embedded one over the database. */
-function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
+async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promise<Handle> {
   const { mcp, upstream, auth } = gateway.configuration;
   const connectTimeout = upstream.connect_timeout * 1000;
   const responseTimeout = upstream.response_timeout * 1000;
 
   if (mcp.upstream !== undefined) {
+    const { createMcpProxy } = await import("../mcp/proxy/proxy.ts");
     const proxy = createMcpProxy({
       target: mcp.upstream,
       policy: () => gateway.configuration.mcp.tools,
@@ -84,6 +96,7 @@ function openServer(gateway: Gateway, opened: AsyncDisposableStack): Handle {
     };
   }
 
+  const { createEmbeddedMcp } = await import("../mcp/embedded.ts");
   const embedded = createEmbeddedMcp<Caller>({
     get grammar() {
       return gateway.queries.grammar;
@@ -138,15 +151,18 @@ async function loadAuthorizationServer(
   }
 }
 
+/** Opens what the authorization server keeps; the server itself is made when it is asked for. */
 async function openOwnAuthorizationServer(
   gateway: Gateway,
   serviceDirectory: string,
   originOf: (request: Exchange["request"]) => LoginOrigin,
   opened: AsyncDisposableStack,
-): Promise<AuthorizationServer> {
+): Promise<() => Promise<AuthorizationServer>> {
   const { access, activity, audit, configuration, log, login, revocations, publicUrl } = gateway;
   const state = await openStateIn(stateDirectoryOf(serviceDirectory));
   opened.defer(() => state.store.close());
+  // What it cannot do without ends the start, and no request.
+  await openSigningKeys(state.keys);
   const options: AuthorizationServerOptions = {
     issuer: publicUrl,
     resource: resourceOf(gateway),
@@ -169,7 +185,7 @@ async function openOwnAuthorizationServer(
     },
     log,
   };
-  return loadAuthorizationServer(options, log);
+  return whenAsked(() => loadAuthorizationServer(options, log));
 }
 
 type EventFields = Readonly<Record<string, unknown>>;
@@ -196,7 +212,7 @@ export async function openMcp(
   const authorizationServer = isOwn
     ? await openOwnAuthorizationServer(gateway, serviceDirectory, originOf, opened)
     : undefined;
-  const serve = openServer(gateway, opened);
+  const server = whenAsked(() => openServer(gateway, opened));
   return {
     sources: {
       tokens: gateway.tokens,
@@ -204,7 +220,10 @@ export async function openMcp(
       authorizationServer:
         authorizationServer === undefined
           ? undefined
-          : { issuer: gateway.publicUrl, verify: (token) => authorizationServer.verify(token) },
+          : {
+              issuer: gateway.publicUrl,
+              verify: async (token) => (await authorizationServer()).verify(token),
+            },
       externalIssuers: createExternalIssuers(
         mcp.authorization_servers,
         () => resourceOf(gateway),
@@ -215,7 +234,9 @@ export async function openMcp(
     },
     authorizationServer,
     issuers: isOwn ? [gateway.publicUrl] : mcp.authorization_servers.map(({ issuer }) => issuer),
-    handle: (exchange, body) =>
-      serve(exchange, body, exchange.authenticated.principal ?? everybody()),
+    async handle(exchange, body) {
+      const serve = await server();
+      await serve(exchange, body, exchange.authenticated.principal ?? everybody());
+    },
   };
 }

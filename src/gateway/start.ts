@@ -86,7 +86,7 @@ async function listen(
   gateway.publicUrl ||= url;
   opened.defer(() => listener.drain(gateway.configuration.server.shutdown_grace * 1000));
   if (mcpSettings.enabled) {
-    // Loaded here, since it is nearly half of all code, and requests for queries can be taken now.
+    // Loaded here, since requests for queries can be taken now.
     const loading = import("./open-mcp.ts");
     // Also if that fails, so that nobody who has asked already is kept waiting.
     mcp.resolve(

@@ -27,8 +27,9 @@ export const authorizationServer: Endpoint = {
   authentication: "public",
   async handle(gateway, exchange) {
     const { request, response, requestId } = exchange;
-    const { authorizationServer: server } = await gateway.mcp();
-    if (server === undefined) throw new Refusal("not_found");
+    const { authorizationServer: open } = await gateway.mcp();
+    if (open === undefined) throw new Refusal("not_found");
+    const server = await open();
     setHeaders(response, gateway.transportHeaders);
     response.setHeader("X-Request-Id", requestId);
     response.setHeader("X-Content-Type-Options", "nosniff");

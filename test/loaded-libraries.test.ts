@@ -1,0 +1,44 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { temporaryHome } from "./kit/gateway.ts";
+import { Service } from "./kit/process.ts";
+
+/** Loaded before the gateway: tells of each library once. */
+const hook = `import { registerHooks } from "node:module";
+const told = new Set();
+registerHooks({ load(url, context, next) {
+  const [, library] = /.*node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(url) ?? [];
+  if (library !== undefined && !told.has(library)) console.log(JSON.stringify({ library }));
+  told.add(library);
+  return next(url, context);
+} });`;
+
+/** What somebody has to ask for, or to configure, before it is loaded. */
+const later = [
+  ...["@modelcontextprotocol/server", "@modelcontextprotocol/client", "oidc-provider", "hono"],
+  ...["http-proxy-3", "kysely", "pg", "mysql2", "undici", "@inquirer/password"],
+  "pino-pretty",
+];
+
+t.test("a start loads no library that nobody has asked for", async (t) => {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), '[upstream]\nurl = "http://127.0.0.1:1"\n');
+  const service = new Service(home, ["serve", "--port", "0"], {
+    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+    NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(hook)}`,
+  });
+  t.teardown(() => service.stop());
+  const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  t.equal((await fetch(`${url}/healthz`)).status, 200);
+  const loaded = new Set(service.log.map(({ library }) => String(library)));
+  t.ok(loaded.has("zod"), "libraries are told");
+  t.strictSame(
+    later.filter((library) => loaded.has(library)),
+    [],
+  );
+
+  const metadata = await fetch(`${url}/.well-known/oauth-authorization-server`);
+  t.equal(metadata.status, 200);
+  await service.logged(({ library }) => library === "oidc-provider");
+});
