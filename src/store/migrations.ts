@@ -69,7 +69,9 @@ export function migrate(database: Database): Promise<number> {
     await query("select pg_advisory_xact_lock($1)", [LOCK]);
     const taken = await migrationsTaken(query);
     if (taken === 0) {
-      await query("create schema if not exists gatehouse");
+      // Where there is one, whoever has made it need not let this role make others.
+      const [found] = await query("select to_regnamespace('gatehouse') is null as is_missing");
+      if (found?.is_missing === true) await query("create schema gatehouse");
       await query(
         `create table gatehouse.migrations
           (number int primary key, at timestamptz not null default clock_timestamp())`,

@@ -114,16 +114,23 @@ export class TestStore {
   }
 }
 
-/** A new store on a server of the test's own, with an administrator. */
+/** A new store on a server of the test's own, in a database of its own, with an administrator. */
 export async function makeStore(
   t: Test,
   settings: StoreSettings = {},
   server?: PostgresServer,
+  database?: string,
 ): Promise<TestStore> {
   const own = server ?? (await startPostgres(t));
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
-  const store = new TestStore(t, own, await own.createDatabase(), settings, upstream.url);
+  const store = new TestStore(
+    t,
+    own,
+    database ?? (await own.createDatabase()),
+    settings,
+    upstream.url,
+  );
   await store.initialize();
   return store;
 }

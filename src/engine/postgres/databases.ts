@@ -14,6 +14,9 @@ const reserved = ["postgres", "template0", "template1"];
 /** The schema that holds the tables of a database, as far as queries can see. */
 const publicSchema = "public";
 
+/** Where replicas of the gateway keep users and keys, should they be in a database that is served. */
+const storeSchema = "gatehouse";
+
 /** PostgreSQL's words for a database that it lets nobody into, and for one in use. */
 const notAccepting = "55000";
 const inUse = "55006";
@@ -113,19 +116,19 @@ export async function dropDatabase(session: PostgresSession, database: string): 
 
 /** The schema of a database's name. @throws EngineRefusal `database_not_found` for one of the server's own */
 export function visibleSchema(database: string): string {
-  if (isServersSchema(database)) throw databaseNotFound(database);
+  if (isKeptSchema(database)) throw databaseNotFound(database);
   return database;
 }
 
 /** The schemas that a query can name, sorted. */
 export async function listSchemas(session: PostgresSession): Promise<string[]> {
   const found = await session.rows(sql`select nspname from pg_catalog.pg_namespace`);
-  return clientNames(found, isServersSchema);
+  return clientNames(found, isKeptSchema);
 }
 
 /** Makes a schema. @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createSchema(session: PostgresSession, database: string): Promise<void> {
-  if (isServersSchema(database)) throw keptName(database);
+  if (isKeptSchema(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(
     sql`select nspname from pg_catalog.pg_namespace
       where pg_catalog.lower(nspname) = pg_catalog.lower(${database})`,
@@ -155,10 +158,12 @@ export async function dropSchema(session: PostgresSession, database: string): Pr
   await session.run(sql`drop schema ${sql.id(schema)}`);
 }
 
-/** The schemas of the server's own. */
-function isServersSchema(name: string): boolean {
+/** What no query reaches in any database: schemas of the server's own, and that of a store. */
+const keptSchemas = ["information_schema", "crdb_internal", storeSchema];
+
+function isKeptSchema(name: string): boolean {
   const folded = foldCase(name);
-  return folded.startsWith("pg_") || ["information_schema", "crdb_internal"].includes(folded);
+  return folded.startsWith("pg_") || keptSchemas.includes(folded);
 }
 
 function isServersDatabase(name: string): boolean {
@@ -174,7 +179,8 @@ function clientNames(found: readonly Row[], isServers: (name: string) => boolean
 }
 
 function keptName(name: string): EngineRefusal {
-  return new EngineRefusal("invalid_name", `PostgreSQL keeps the name ${name} for itself`);
+  const owner = foldCase(name) === storeSchema ? "Gatehouse" : "PostgreSQL";
+  return new EngineRefusal("invalid_name", `${owner} keeps the name ${name} for itself`);
 }
 
 function databaseExists(name: string): EngineRefusal {

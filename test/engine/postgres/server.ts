@@ -36,9 +36,9 @@ export class PostgresServer {
     this.#programs = findPrograms(directory);
   }
 
-  /** The address of a database, as its superuser. */
-  url(database = "postgres"): string {
-    return `postgres://gatehouse@127.0.0.1:${this.port}/${database}`;
+  /** The address of a database, as its superuser or another user. */
+  url(database = "postgres", user = "gatehouse"): string {
+    return `postgres://${user}@127.0.0.1:${this.port}/${database}`;
   }
 
   /** The same by the server's Unix socket. */
@@ -110,8 +110,12 @@ export class PostgresServer {
   }
 
   /** Runs statements of the test's own and returns the rows of the last one. */
-  async sql(statements: string, database = "postgres"): Promise<Record<string, unknown>[]> {
-    const client = new Client({ connectionString: this.url(database) });
+  async sql(
+    statements: string,
+    database = "postgres",
+    user = "gatehouse",
+  ): Promise<Record<string, unknown>[]> {
+    const client = new Client({ connectionString: this.url(database, user) });
     await client.connect();
     try {
       const result = await client.query(statements);
