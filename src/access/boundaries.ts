@@ -28,6 +28,7 @@ export function boundariesFor(
   database: string,
   context: QueryOrigin,
 ): readonly Boundary[] {
+  if (boundaries.length === 0) return boundaries;
   const folded = database.toLowerCase();
   return boundaries.filter(
     (boundary) =>

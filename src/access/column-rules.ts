@@ -3,16 +3,16 @@
 import { quoteName } from "../json/fault.ts";
 import type { OperationDetail } from "../query/operation-detail.ts";
 import type { Position } from "../query/operation-draft.ts";
-import { type DecidingEntry, fittingEntries } from "./deciding-entry.ts";
+import type { DecidingEntry } from "./deciding-entry.ts";
 import type { Objection } from "./decision.ts";
 import type { Grant } from "./grant.ts";
 import { FoldedNames } from "./name-folding.ts";
-import type { UserGrants } from "./user-grants.ts";
 
-/** A table of an operation, with the entry that decides on it. */
+/** A table of an operation, with the entry that decides on it, and all that fit it. */
 export interface DecidedTable {
   readonly table: string;
   readonly entry: DecidingEntry;
+  readonly fitting: readonly DecidingEntry[];
 }
 
 /** The columns that an entry names. */
@@ -50,29 +50,9 @@ function columnsNamedBy(grant: Grant): NamedColumns {
 const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "update"]);
 
 /** True for a table of which not all columns or rows are the caller's: it is named with its columns. */
-export function isPartial({ columns, writableColumns, rowFilter }: Grant): boolean {
+function isPartial({ entry: { grant } }: DecidedTable): boolean {
+  const { columns, writableColumns, rowFilter } = grant;
   return columns !== undefined || writableColumns !== undefined || rowFilter !== undefined;
-}
-
-/** A column as an operation names it. */
-interface NamedColumn {
-  readonly position: Position;
-  /** Undefined for one that is written without a table. */
-  readonly table: string | undefined;
-  readonly column: string;
-}
-
-function* columnsOf({ uses }: OperationDetail): Generator<NamedColumn, undefined> {
-  for (const [position, names] of uses) {
-    for (const name of names) {
-      const dot = name.indexOf(".");
-      yield {
-        position,
-        table: dot === -1 ? undefined : name.slice(0, dot),
-        column: name.slice(dot + 1),
-      };
-    }
-  }
 }
 
 function list(columns: readonly string[] = []): string {
@@ -89,9 +69,9 @@ function judgeStar(tables: readonly DecidedTable[]): Objection | undefined {
 }
 
 function judgeColumn(
-  { position, column }: NamedColumn,
-  { table, entry }: DecidedTable,
-  fitting: readonly DecidingEntry[],
+  position: Position,
+  column: string,
+  { table, entry, fitting }: DecidedTable,
 ): Objection | undefined {
   const written = () => `The column ${quoteName(column)} of ${quoteName(table)}`;
   for (const other of fitting) {
@@ -111,40 +91,46 @@ function judgeColumn(
   return { reason: "column_denied", message, entry };
 }
 
+/** What is wrong with one column, as it is written in an operation, if anything is. */
+function judgeUse(
+  position: Position,
+  written: string,
+  tables: readonly DecidedTable[],
+  own: readonly DecidedTable[],
+): Objection | undefined {
+  if (written === "*") return position === "aggregate" ? undefined : judgeStar(own);
+  const dot = written.indexOf(".");
+  const partial = dot === -1 && own.length > 1 ? own.find(isPartial) : undefined;
+  if (partial !== undefined) {
+    const qualified = quoteName(`${partial.table}.${written}`);
+    const message = `Write the column ${quoteName(written)} with its table, as in ${qualified}, since not all of ${quoteName(partial.table)} may be read`;
+    return { reason: "column_unqualified", message, entry: partial.entry };
+  }
+  const column = written.slice(dot + 1);
+  const table = dot === -1 ? undefined : written.slice(0, dot);
+  for (const one of table === undefined ? own : tables) {
+    if (table !== undefined && one.table !== table) continue;
+    const objection = judgeColumn(position, column, one);
+    if (objection !== undefined) return objection;
+  }
+  return undefined;
+}
+
 /**
  * What is wrong with the columns that an operation names, if anything is.
  *
  * @param tables the operation's own, then those that a new table refers to
- * @param own how many of them are the operation's own
+ * @param count how many of them are the operation's own
  */
 export function judgeColumns(
-  grants: UserGrants,
-  database: string,
-  detail: OperationDetail,
+  { uses }: OperationDetail,
   tables: readonly DecidedTable[],
-  own: number,
-  now: number,
+  count: number,
 ): Objection | undefined {
-  const operated = tables.slice(0, own);
-  const fitting = new Map(
-    tables.map((one) => [one, [...fittingEntries(grants, database, one.table, now)]]),
-  );
-  const partial = own > 1 ? operated.find(({ entry }) => isPartial(entry.grant)) : undefined;
-  for (const named of columnsOf(detail)) {
-    const { table, column, position } = named;
-    if (column === "*" && table === undefined) {
-      const objection = position === "aggregate" ? undefined : judgeStar(operated);
-      if (objection !== undefined) return objection;
-      continue;
-    }
-    if (table === undefined && partial !== undefined) {
-      const written = quoteName(`${partial.table}.${column}`);
-      const message = `Write the column ${quoteName(column)} with its table, as in ${written}, since not all of ${quoteName(partial.table)} may be read`;
-      return { reason: "column_unqualified", message, entry: partial.entry };
-    }
-    const meant = table === undefined ? operated : tables.filter((one) => one.table === table);
-    for (const decided of meant) {
-      const objection = judgeColumn(named, decided, fitting.get(decided) ?? []);
+  const own = tables.length === count ? tables : tables.slice(0, count);
+  for (const [position, columns] of uses) {
+    for (const column of columns) {
+      const objection = judgeUse(position, column, tables, own);
       if (objection !== undefined) return objection;
     }
   }

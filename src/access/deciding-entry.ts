@@ -2,7 +2,7 @@ import type { Grant } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import type { Place } from "./table-patterns.ts";
-import { DatabaseGrants, type UserGrants } from "./user-grants.ts";
+import { DatabaseGrants, type NamedPlace, type UserGrants } from "./user-grants.ts";
 
 /** The one entry that decides on a table, or on what is no table's. */
 export interface DecidingEntry {
@@ -29,33 +29,57 @@ function entryAt(
   return temporary && { grant: temporary, name, isLapsed: true };
 }
 
-function entryIn(
+/**
+ * The places of a user's entries for a database and for `*`, in this order, and of each those that
+ * `choose` takes; one with a single entry for all of it is that place.
+ */
+function* placesFor(
+  grants: UserGrants,
+  database: string,
+  choose: (held: DatabaseGrants) => Iterable<NamedPlace>,
+): Generator<{ readonly place: Place; readonly name: string }, undefined> {
+  for (const at of database === EVERY_DATABASE ? everywhere : [database, EVERY_DATABASE]) {
+    const held = grants.get(at);
+    if (held instanceof DatabaseGrants) {
+      for (const [table, place] of choose(held)) {
+        yield { place, name: table === undefined ? at : `${at}.${table}` };
+      }
+    } else if (held !== undefined) {
+      yield { place: { lasting: held, temporary: undefined }, name: at };
+    }
+  }
+}
+
+const everywhere = [EVERY_DATABASE];
+
+/**
+ * Every entry that fits a table of a database, the one that decides first: of those for this
+ * database, then of those for `*`, the one that names the table, the one whose pattern fits, and the
+ * one for the whole of it. Without a table, the last of the three each.
+ *
+ * @param now epoch milliseconds
+ */
+export function fittingEntries(
   grants: UserGrants,
   database: string,
   table: string | undefined,
   now: number,
-): DecidingEntry | undefined {
-  const held = grants.get(database);
-  if (held === undefined) return undefined;
-  if (!(held instanceof DatabaseGrants)) return { grant: held, name: database, isLapsed: false };
-  const { whole, tables, patterns } = held;
-  if (table !== undefined) {
-    const named = tables.get(table);
-    if (named !== undefined) return entryAt(named, `${database}.${table}`, now);
-    const prefix = patterns.fitting(table);
-    const fitting = prefix === undefined ? undefined : patterns.places.get(prefix);
-    if (fitting !== undefined) return entryAt(fitting, `${database}.${prefix}*`, now);
+): DecidingEntry[] {
+  const entries: DecidingEntry[] = [];
+  for (const { place, name } of placesFor(grants, database, (held) => held.placesOf(table))) {
+    const entry = entryAt(place, name, now);
+    if (entry === undefined) continue;
+    entries.push(entry);
+    // Behind a temporary one; one that has lapsed and has given way fits no more.
+    const { lasting } = place;
+    if (lasting !== undefined && lasting !== entry.grant) {
+      entries.push({ grant: lasting, name, isLapsed: false });
+    }
   }
-  return entryAt(whole, database, now);
+  return entries;
 }
 
-/**
- * The entry that decides for a user on a database and one of its tables: the one that names the
- * table, else the one whose pattern fits, else the one for the whole database, else the same three
- * for `*`. Without a table, the last of the three each.
- *
- * @param now epoch milliseconds
- */
+/** The one of the fitting entries that decides. */
 export function decidingEntry(
   snapshot: Snapshot,
   username: string,
@@ -63,11 +87,7 @@ export function decidingEntry(
   table: string | undefined,
   now: number,
 ): DecidingEntry | undefined {
-  const grants = grantsOf(snapshot, username);
-  return (
-    entryIn(grants, database, table, now) ??
-    (database === EVERY_DATABASE ? undefined : entryIn(grants, EVERY_DATABASE, table, now))
-  );
+  return fittingEntries(grantsOf(snapshot, username), database, table, now)[0];
 }
 
 /** A table or pattern in another case than a table is written in, and its entry. */
@@ -95,41 +115,6 @@ export function otherSpellingOf(
   return undefined;
 }
 
-/** The entries of a place, but for one that has lapsed and given way. */
-function* entriesAt(
-  { lasting, temporary }: Place,
-  name: string,
-  now: number,
-): Generator<DecidingEntry, undefined> {
-  if (lasting !== undefined) yield { grant: lasting, name, isLapsed: false };
-  if (temporary === undefined) return;
-  const isLapsed = isOver(temporary, now);
-  if (!isLapsed || lasting === undefined) yield { grant: temporary, name, isLapsed };
-}
-
-/** Every entry of the user that fits a table, for this database or for `*`, whichever decides. */
-export function* fittingEntries(
-  grants: UserGrants,
-  database: string,
-  table: string,
-  now: number,
-): Generator<DecidingEntry, undefined> {
-  for (const place of new Set([database, EVERY_DATABASE])) {
-    const held = grants.get(place);
-    if (held === undefined) continue;
-    if (!(held instanceof DatabaseGrants)) {
-      yield { grant: held, name: place, isLapsed: false };
-      continue;
-    }
-    const named = held.tables.get(table);
-    if (named !== undefined) yield* entriesAt(named, `${place}.${table}`, now);
-    const prefix = held.patterns.fitting(table);
-    const fitting = prefix === undefined ? undefined : held.patterns.places.get(prefix);
-    if (fitting !== undefined) yield* entriesAt(fitting, `${place}.${prefix}*`, now);
-    yield* entriesAt(held.whole, place, now);
-  }
-}
-
 /**
  * The entries in force through which a user may reach something of a database: those for it, and
  * those for `*` unless one is for the whole of it. What has lapsed and is alone in its place is
@@ -140,18 +125,11 @@ export function* entriesInForce(
   database: string,
   now: number,
 ): Generator<DecidingEntry, undefined> {
-  for (const place of new Set([database, EVERY_DATABASE])) {
-    const held = grants.get(place);
-    if (held === undefined) continue;
-    if (!(held instanceof DatabaseGrants)) {
-      yield { grant: held, name: place, isLapsed: false };
-      return;
-    }
-    for (const [name, at] of held.places()) {
-      const entry = entryAt(at, name === undefined ? place : `${place}.${name}`, now);
-      if (entry !== undefined) yield entry;
-    }
-    if (entryAt(held.whole, place, now) !== undefined) return;
+  for (const { place, name } of placesFor(grants, database, (held) => held.places())) {
+    const entry = entryAt(place, name, now);
+    if (entry !== undefined) yield entry;
+    // Of each the whole comes last.
+    if (entry !== undefined && name === database) return;
   }
 }
 

@@ -1,17 +1,24 @@
 /** Judges one access of a query whose caller may be narrowed. */
 
+import type { OperationDetail } from "../query/operation-detail.ts";
 import type { Operation } from "../query/operation-types.ts";
-import { isOperationName } from "../query/operations.ts";
+import { isOperationName, type OperationName } from "../query/operations.ts";
 import type { Access } from "../query/query.ts";
 import { boundaryName } from "./boundaries.ts";
 import { type DecidedTable, judgeColumns } from "./column-rules.ts";
-import type { ColumnSpelling } from "./conditions.ts";
 import { type DecidingEntry, entriesInForce } from "./deciding-entry.ts";
 import type { DecisionContext, Objection } from "./decision.ts";
-import { type Boundary, isNarrowing } from "./grant.ts";
+import { type Boundary, isNarrowing, type Limits } from "./grant.ts";
 import { extentOf, judgePins, type Limiter, type LimitTally } from "./query-limits.ts";
-import type { GivenRights } from "./rights.ts";
-import { conditionText, isDemanded, judgeRows, judgeUpdate, resolveFilter } from "./row-filter.ts";
+import type { GivenRight, GivenRights } from "./rights.ts";
+import {
+  conditionText,
+  isDemanded,
+  judgeRows,
+  judgeUpdate,
+  type ResolvedCondition,
+  resolveFilter,
+} from "./row-filter.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
 /** An access with all that it is judged by. */
@@ -85,12 +92,10 @@ function judgeKind(judged: JudgedAccess): Objection | undefined {
 }
 
 function judgeAliases(
-  { context }: JudgedAccess,
+  { context, access }: JudgedAccess,
   tables: readonly DecidedTable[],
-  operation: Operation,
 ): Objection | undefined {
-  const isAliased = operation.name === "Select" && operation.fields.aggregate !== undefined;
-  if (!isAliased || context.isEngine) return undefined;
+  if (access.detail?.isAggregate !== true || context.isEngine) return undefined;
   const narrowed = tables.find(({ entry }) => entry.grant.columns !== undefined);
   return narrowed && unnarrowable("Leave out aggregate before this database", narrowed.entry);
 }
@@ -120,48 +125,59 @@ function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
   return optional;
 }
 
-/** Judges an operation by the row filter of one of its tables. */
-function filterTable(
-  { snapshot, username }: JudgedAccess,
+/** What is wrong with what an operation reads or writes of a table, under its row filter, if anything is. */
+function judgeContents(
   operation: Operation,
-  { table, entry }: DecidedTable,
-  spelling: ColumnSpelling,
-): Filters | Objection {
-  const { grant } = entry;
-  if (operation.name === "Upsert" && (grant.rowFilter ?? grant.requireWhere) !== undefined) {
-    return unnarrowable("Use Insert or Update instead of Upsert", entry);
-  }
-  if (grant.rowFilter === undefined) return noFilters;
-  const owner = { username, record: snapshot.users.get(username) };
-  const resolved = resolveFilter(grant.rowFilter, owner);
-  if (isObjection(resolved)) return resolved;
+  table: string,
+  filter: readonly ResolvedCondition[],
+): Objection | undefined {
   switch (operation.name) {
     case "Insert":
-      return judgeRows(operation.fields.values, resolved) ?? noFilters;
+      return judgeRows(operation.fields.values, filter);
+    case "Update":
+      return judgeUpdate(operation.fields, filter);
     case "Select": {
-      if (!optionalTables(operation).has(table)) break;
+      if (!optionalTables(operation).has(table)) return undefined;
       const message = `Join ${table} by INNER, or from its other side: only some of its rows may be read, and an outer join would show the others as absent`;
       return { reason: "join_denied", message };
     }
-    case "Update": {
-      const objection = judgeUpdate(operation.fields, resolved);
-      if (objection !== undefined) return objection;
-      break;
-    }
-    case "Delete":
-      break;
     default:
-      return noFilters;
+      return undefined;
   }
-  const { where } = operation.fields;
-  const missing = resolved.filter((condition) => !isDemanded(condition, where, spelling));
+}
+
+/** Operations whose rows a `where` chooses. */
+const choosing: ReadonlySet<string> = new Set<OperationName>(["Select", "Update", "Delete"]);
+
+/** Judges an operation by the row filter of one of its tables. */
+function filterTable(
+  { snapshot, username }: JudgedAccess,
+  detail: OperationDetail,
+  { table, entry }: DecidedTable,
+  isJoin: boolean,
+): Filters | Objection {
+  const { rowFilter, requireWhere } = entry.grant;
+  if (detail.operation === "Upsert" && (rowFilter ?? requireWhere) !== undefined) {
+    return unnarrowable("Use Insert or Update instead of Upsert", entry);
+  }
+  if (rowFilter === undefined) return noFilters;
+  const filter = resolveFilter(rowFilter, { username, record: snapshot.users.get(username) });
+  if (isObjection(filter)) return filter;
+  // A Select of one table is not parsed: nothing in it is in the way.
+  const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
+  const objection = operation && judgeContents(operation, table, filter);
+  if (objection !== undefined) return objection;
+  if (!choosing.has(detail.operation)) return noFilters;
+  const spelling = { table, isQualified: isJoin };
+  const where = detail.condition();
+  const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
   return {
-    filters: resolved.map((condition) => conditionText(condition, spelling)),
+    filters: filter.map((condition) => conditionText(condition, spelling)),
     additions: missing.map((condition) => conditionText(condition, spelling)),
   };
 }
 
-function limits({ maxRows, maxChanges }: Limiter["limits"]): boolean {
+function isLimiting({ maxRows, maxChanges }: Limits): boolean {
   return maxRows !== undefined || maxChanges !== undefined;
 }
 
@@ -169,29 +185,32 @@ function limits({ maxRows, maxChanges }: Limiter["limits"]): boolean {
 function limitersOf({ rights, boundaries }: JudgedAccess): Limiter[] {
   const limiters: Limiter[] = [];
   for (const { entry } of rights) {
-    const isNew = limiters.every(({ limits }) => limits !== entry.grant);
-    if (isNew && limits(entry.grant)) limiters.push({ limits: entry.grant, by: { entry } });
+    const limits = entry.grant;
+    if (!isLimiting(limits) || limiters.some((known) => known.limits === limits)) continue;
+    limiters.push({ limits, by: { entry } });
   }
-  for (const boundary of boundaries.filter(limits)) {
-    limiters.push({ limits: boundary, by: { boundary: boundaryName(boundary) } });
+  for (const limits of boundaries) {
+    if (isLimiting(limits)) limiters.push({ limits, by: { boundary: boundaryName(limits) } });
   }
   return limiters;
 }
 
 function judgeNumbers(
   judged: JudgedAccess,
-  operation: Operation,
+  detail: OperationDetail,
   { table, entry }: DecidedTable,
 ): Objection | undefined {
   const { access, context, element, tally } = judged;
   const limiters = limitersOf(judged);
+  if (limiters.length === 0 && entry.grant.requireWhere === undefined) return undefined;
+  const operation = detail.fields();
+  if (operation === undefined) return undefined;
   const spelling = { table, isQualified: false };
   const { isEngine } = context;
   if (operation.name === "Update" || operation.name === "Delete") {
     const objection = judgePins(operation, entry, limiters, spelling, isEngine);
     if (objection !== undefined) return objection;
   }
-  if (limiters.length === 0) return undefined;
   const isPreview = access.operation === "Preview";
   const extent = extentOf(operation, isPreview, entry.grant, spelling, isEngine);
   for (const limiter of limiters) {
@@ -204,14 +223,16 @@ function judgeNumbers(
 /** Judges an operation by the row filters of its tables. */
 function judgeRowFilters(
   judged: JudgedAccess,
-  operation: Operation,
+  detail: OperationDetail,
   tables: readonly DecidedTable[],
 ): Filters | Objection {
   const filters: string[] = [];
   const additions: string[] = [];
-  for (const one of new Map(tables.map((table) => [table.table, table])).values()) {
-    const spelling = { table: one.table, isQualified: tables.length > 1 };
-    const filtered = filterTable(judged, operation, one, spelling);
+  const seen = new Set<string>();
+  for (const one of tables) {
+    if (seen.has(one.table)) continue;
+    seen.add(one.table);
+    const filtered = filterTable(judged, detail, one, tables.length > 1);
     if (isObjection(filtered)) return { entry: one.entry, ...filtered };
     filters.push(...filtered.filters);
     additions.push(...filtered.additions);
@@ -221,23 +242,24 @@ function judgeRowFilters(
 
 /** Judges an access of which each right is given, by all that narrows it. */
 export function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
-  const { snapshot, username, access, rights, context } = judged;
-  const grants = grantsOf(snapshot, username);
-  const { detail, database } = access;
+  const { access, rights } = judged;
+  const { detail, tables } = access;
   const kind = judgeKind(judged);
   if (kind !== undefined) return kind;
-  const decided = rights.flatMap(({ table, entry }) =>
-    table === undefined ? [] : [{ table, entry }],
-  );
-  const own = decided.slice(0, access.tables.length);
-  const [first] = own;
-  const operation = detail?.fields();
-  if (detail === undefined || operation === undefined || first === undefined) return noFilters;
+  const decided = rights.filter(isOfTable);
+  const [first] = decided;
+  if (first === undefined || detail === undefined) return noFilters;
+  if (!isOperationName(detail.operation)) return noFilters;
+  const own = decided.slice(0, tables.length);
   const filtered =
-    judgeColumns(grants, database, detail, decided, own.length, context.now) ??
+    judgeColumns(detail, decided, own.length) ??
     judgeShown(judged, own, decided.slice(own.length)) ??
-    judgeAliases(judged, own, operation) ??
-    judgeRowFilters(judged, operation, own);
+    judgeAliases(judged, own) ??
+    judgeRowFilters(judged, detail, own);
   if (isObjection(filtered)) return filtered;
-  return judgeNumbers(judged, operation, first) ?? filtered;
+  return judgeNumbers(judged, detail, first) ?? filtered;
+}
+
+function isOfTable(right: GivenRight): right is GivenRight & DecidedTable {
+  return right.table !== undefined;
 }

@@ -14,14 +14,13 @@ import type { Subject } from "./subject.ts";
 /** What an access needs where: a new table refers to others, which have to be readable alone. */
 function wantedRights({ permissions, tables, detail }: Access): readonly WantedRight[] {
   if (tables.length === 0) return [{ table: undefined, permissions }];
-  const references = [...(detail?.uses.get("references") ?? [])];
-  const own = references.length === 0 ? permissions : permissions.filter((one) => one !== "SELECT");
+  const { referenced = [] } = detail ?? {};
+  if (referenced.length === 0) return tables.map((table) => ({ table, permissions }));
+  const own = permissions.filter((permission) => permission !== "SELECT");
+  const read = ["SELECT"] as const;
   return [
     ...tables.map((table) => ({ table, permissions: own })),
-    ...references.map((column) => ({
-      table: column.slice(0, column.indexOf(".")),
-      permissions: ["SELECT" as const],
-    })),
+    ...referenced.map((table) => ({ table, permissions: read })),
   ];
 }
 
@@ -30,28 +29,37 @@ function digitsOfLarge(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? `${value}n` : value;
 }
 
-function* approvalBy(
-  { requireApproval, approvers }: Limits,
-  permissions: readonly PermissionClass[],
-  rule: Pick<ApprovalRule, "database" | "entry" | "boundary">,
-): Generator<ApprovalRule, undefined> {
-  const needing = permissions.filter((permission) => requireApproval?.includes(permission));
-  if (needing.length === 0) return;
-  yield { ...rule, permissions: needing, ...(approvers === undefined ? {} : { approvers }) };
-}
-
 /** The rules that ask for an approval of what is used. */
-export function* approvalsOf(
+export function approvalsOf(
   database: string,
   { rights, boundaries }: GivenRights,
-): Generator<ApprovalRule, undefined> {
-  for (const { entry, permissions } of rights) {
-    yield* approvalBy(entry.grant, permissions, { database, entry: entry.name });
-  }
-  const used = [...new Set(rights.flatMap(({ permissions }) => permissions))];
+): readonly ApprovalRule[] {
+  const rules: ApprovalRule[] = [];
+  const add = (
+    { requireApproval, approvers }: Limits,
+    used: readonly PermissionClass[],
+    by: Pick<ApprovalRule, "entry" | "boundary">,
+  ) => {
+    if (requireApproval === undefined) return;
+    const permissions = used.filter((permission) => requireApproval.includes(permission));
+    if (permissions.length === 0) return;
+    rules.push({ database, ...by, permissions, ...(approvers === undefined ? {} : { approvers }) });
+  };
+  for (const { entry, permissions } of rights) add(entry.grant, permissions, { entry: entry.name });
   for (const boundary of boundaries) {
-    yield* approvalBy(boundary, used, { database, boundary: boundaryName(boundary) });
+    const used = new Set(rights.flatMap(({ permissions }) => permissions));
+    add(boundary, [...used], { boundary: boundaryName(boundary) });
   }
+  return rules;
+}
+
+/** What was decided by, as text: the entries that decide, their boundaries and row filters. */
+function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]): string {
+  const grounds = given.map(({ rights, boundaries }, at) => [
+    { rights: rights.map(({ fitting: _, ...right }) => right), boundaries },
+    decisions[at]?.filters ?? [],
+  ]);
+  return JSON.stringify(grounds, digitsOfLarge);
 }
 
 /**
@@ -68,22 +76,23 @@ export function decideNarrowedQuery(
   const tally = new LimitTally(context.isEngine);
   const decisions: Decision[] = [];
   const approvals: ApprovalRule[] = [];
-  const grounds: unknown[] = [];
+  const all: GivenRights[] = [];
   const deny = (decision: Decision): QueryDecision => {
     decisions.push(decision);
     return { allowed: false, reason: decision.reason, decisions, limits: [], approvals: [] };
   };
   for (const [element, access] of accesses.entries()) {
-    const { database } = access;
-    const given = judgeRights(snapshot, subject, database, wantedRights(access), context);
+    const given = judgeRights(snapshot, subject, access.database, wantedRights(access), context);
     if ("reason" in given) return deny(given);
-    const judged = { snapshot, username, context, access, element, tally, ...given };
+    const { rights, boundaries } = given;
+    const judged = { snapshot, username, context, access, element, tally, rights, boundaries };
     const narrowed = judgeNarrowed(judged);
-    if ("reason" in narrowed) return deny(denied({ entry: given.rights[0]?.entry, ...narrowed }));
-    approvals.push(...approvalsOf(database, given));
-    const { filters } = narrowed;
-    grounds.push([given, filters]);
-    decisions.push({ ...granted(given), ...(filters.length === 0 ? {} : narrowed) });
+    if ("reason" in narrowed) return deny(denied({ entry: rights[0]?.entry, ...narrowed }));
+    const { filters, additions } = narrowed;
+    const decision = granted(given);
+    decisions.push(filters.length === 0 ? decision : { ...decision, filters, additions });
+    approvals.push(...approvalsOf(access.database, given));
+    all.push(given);
   }
   const isPending = approvals.length > 0 && context.isApproved !== true;
   const reason = decisions.length === 0 ? "no_grant" : isPending ? "approval_required" : "allowed";
@@ -93,6 +102,6 @@ export function decideNarrowedQuery(
     decisions,
     limits: tally.limits(),
     approvals,
-    ...(approvals.length === 0 ? {} : { basis: JSON.stringify(grounds, digitsOfLarge) }),
+    ...(approvals.length === 0 ? {} : { basis: basisOf(all, decisions) }),
   };
 }

@@ -2,13 +2,14 @@
 
 import type { PermissionClass } from "../query/permissions.ts";
 import { boundariesFor, boundaryName } from "./boundaries.ts";
-import { type DecidingEntry, decidingEntry, otherSpellingOf } from "./deciding-entry.ts";
+import { type DecidingEntry, fittingEntries, otherSpellingOf } from "./deciding-entry.ts";
 import type { Decision, Denial, Objection, QueryOrigin } from "./decision.ts";
 import type { Boundary } from "./grant.ts";
 import type { EntryRole } from "./roles.ts";
 import { outranks, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import { judgeName, type Subject } from "./subject.ts";
+import type { UserGrants } from "./user-grants.ts";
 
 /** A decision that says no. */
 export interface DeniedDecision extends Decision {
@@ -21,9 +22,10 @@ export interface WantedRight {
   readonly permissions: readonly PermissionClass[];
 }
 
-/** A right that is given, and the entry that gives it. */
+/** A right that is given, the entry that gives it, and all that fit there. */
 export interface GivenRight extends WantedRight {
   readonly entry: DecidingEntry;
+  readonly fitting: readonly DecidingEntry[];
 }
 
 /** Rights that are given on one database, and the boundaries around them. */
@@ -38,21 +40,18 @@ function insufficient(permission: PermissionClass, where: string, role: EntryRol
 }
 
 /** The entry that decides on a table, in force and in this spelling, or why there is none. */
-function findEntry(
-  snapshot: Snapshot,
-  username: string,
+function requireEntry(
+  grants: UserGrants,
   database: string,
   table: string | undefined,
+  entry: DecidingEntry | undefined,
   now: number,
 ): DecidingEntry | Objection {
-  const grants = grantsOf(snapshot, username);
   const other = table === undefined ? undefined : otherSpellingOf(grants, database, table, now);
   if (other !== undefined) {
-    const { spelling, entry } = other;
-    const message = `The table ${table} differs by case alone from ${spelling}: write it so`;
-    return { reason: "name_case_mismatch", message, entry };
+    const message = `The table ${table} differs by case alone from ${other.spelling}: write it so`;
+    return { reason: "name_case_mismatch", message, entry: other.entry };
   }
-  const entry = decidingEntry(snapshot, username, database, table, now);
   if (entry === undefined) {
     const where = table === undefined ? database : `${database}.${table}`;
     return { reason: "no_grant", message: `There is no grant for ${where}` };
@@ -103,29 +102,35 @@ export function judgeRights(
   context: QueryOrigin & { readonly now: number },
 ): GivenRights | DeniedDecision {
   const { username } = subject;
-  for (const permission of wanted.flatMap(({ permissions }) => permissions)) {
-    const reason = judgeName(snapshot, subject, permission, database);
-    if (reason !== undefined) return { allowed: false, reason, role: undefined, entry: undefined };
+  for (const { permissions } of wanted) {
+    for (const permission of permissions) {
+      const reason = judgeName(snapshot, subject, permission, database);
+      if (reason !== undefined)
+        return { allowed: false, reason, role: undefined, entry: undefined };
+    }
   }
+  const grants = grantsOf(snapshot, username);
   const boundaries = boundariesFor(snapshot, username, database, context);
   const rights: GivenRight[] = [];
   for (const { table, permissions } of wanted) {
-    const entry = findEntry(snapshot, username, database, table, context.now);
+    const fitting = fittingEntries(grants, database, table, context.now);
+    const entry = requireEntry(grants, database, table, fitting[0], context.now);
     if ("reason" in entry) return denied(entry);
     const objection = judgeRoles(permissions, entry, boundaries);
     if (objection !== undefined) return denied(objection);
-    rights.push({ table, permissions, entry });
+    rights.push({ table, permissions, entry, fitting });
   }
   return { rights, boundaries };
 }
 
 /** The decision that says yes, by the narrowest of the roles that count. */
 export function granted({ rights, boundaries }: GivenRights): Decision {
-  const own = rights.map(({ entry }) => entry.grant.role);
-  const most = boundaries.map(({ role }) => role).filter((role) => role !== undefined);
-  const role = [...own, ...most].reduce((narrowest, one) =>
-    outranks(narrowest, one) ? one : narrowest,
-  );
-  const entry = [...new Set(rights.map((right) => right.entry.name))].join(", ");
-  return { allowed: true, reason: "allowed", role, entry };
+  let role = rights[0]?.entry.grant.role ?? "None";
+  let names = rights[0]?.entry.name ?? "";
+  for (const { entry } of rights) {
+    if (outranks(role, entry.grant.role)) role = entry.grant.role;
+  }
+  if (rights.length > 1) names = [...new Set(rights.map(({ entry }) => entry.name))].join(", ");
+  for (const { role: most = role } of boundaries) if (outranks(role, most)) role = most;
+  return { allowed: true, reason: "allowed", role, entry: names };
 }

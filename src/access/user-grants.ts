@@ -13,6 +13,9 @@ import {
 /** Why an entry cannot stand beside the others of its user. */
 export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap";
 
+/** A place and the table or pattern that it is for; undefined for the whole database. */
+export type NamedPlace = readonly [string | undefined, Place];
+
 /** The entries of a user on one database (or `*`) that are not just one for the whole of it. */
 export class DatabaseGrants {
   /** In the order of the file. */
@@ -62,18 +65,31 @@ export class DatabaseGrants {
     return prefix === undefined ? this.tables.get(written) : this.patterns.places.get(prefix);
   }
 
-  /** Every place that is held: the whole without a name, tables and patterns with theirs. */
-  *places(): Generator<[string | undefined, Place], undefined> {
-    yield [undefined, this.whole];
+  /** Every place: tables and patterns with their names, and the whole, which has none, at the end. */
+  *places(): Generator<NamedPlace, undefined> {
     yield* this.tables;
     for (const [prefix, place] of this.patterns.places) yield [`${prefix}*`, place];
+    yield [undefined, this.whole];
+  }
+
+  /** Those that a table is in, the one that decides first; without a table the whole alone. */
+  placesOf(table: string | undefined): readonly NamedPlace[] {
+    const whole: NamedPlace = [undefined, this.whole];
+    if (table === undefined) return [whole];
+    const named = this.tables.get(table);
+    const prefix = this.patterns.fitting(table);
+    const fitting = prefix === undefined ? undefined : this.patterns.places.get(prefix);
+    const places: NamedPlace[] = named === undefined ? [] : [[table, named]];
+    if (fitting !== undefined) places.push([`${prefix}*`, fitting]);
+    places.push(whole);
+    return places;
   }
 
   /** A table or a pattern here that means this one but for case. */
   otherSpelling(table: string): string | undefined {
     const name = this.#folded.otherSpelling(table);
-    if (name !== undefined) return name;
-    const prefix = this.patterns.folded.otherBeginning(table);
+    if (name !== undefined || this.#patterns === noPatterns) return name;
+    const prefix = this.#patterns.folded.otherBeginning(table);
     return prefix === undefined ? undefined : `${prefix}*`;
   }
 }

@@ -15,7 +15,7 @@ import {
 } from "./kind.ts";
 import { object } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
-import { at, noting } from "./select-fields.ts";
+import { at, spanning } from "./select-fields.ts";
 import { list, plainName } from "./values.ts";
 
 const databaseName = plainName((draft: OperationDraft, name) => {
@@ -30,8 +30,9 @@ export const database = required(databaseName, "Name of the database.");
 /** The field `table`. */
 export const table = required(tableName, "Name of the table.");
 /** A `where`. */
-export const where = noting(at("where", condition), (draft, start) => {
+export const where = spanning(at("where", condition), (draft, start, end) => {
   draft.whereStart = start;
+  draft.whereEnd = end;
 });
 const changedRows = required(where, "Which rows; null means every row, and has to be said.");
 const values = required(rows, "Rows, each as its values by column.");
@@ -74,7 +75,10 @@ export function previewed<Of extends Fields<OperationDraft>>(
   fields: Of,
   rules: MakeSchema = () => ({}),
 ) {
-  const kind = object(fields);
+  const kind = spanning(object(fields), (draft, start, end) => {
+    draft.previewedStart = start;
+    draft.previewedEnd = end;
+  });
   return extra<ObjectOf<Of>, OperationDraft>({
     read(reader, draft) {
       if (draft.previewed !== undefined) {
@@ -82,7 +86,6 @@ export function previewed<Of extends Fields<OperationDraft>>(
         throw reader.refusal("several_operations", problem);
       }
       draft.previewed = name;
-      draft.previewedStart = reader.position;
       return kind.read(reader, draft);
     },
     schema: (reference) => ({ ...kind.schema(reference), ...rules(reference) }),

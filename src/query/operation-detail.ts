@@ -4,7 +4,7 @@ import type { BodyReader } from "./body-reader.ts";
 import type { CellValue } from "./cells.ts";
 import type { ColumnUses, OperationDraft, Position } from "./operation-draft.ts";
 import { shapeOf } from "./operation-shape.ts";
-import type { Operation } from "./operation-types.ts";
+import type { Condition, Operation } from "./operation-types.ts";
 import { isOperationName } from "./operations.ts";
 
 /** A part of a body, in byte offsets: `end` is behind its last byte. */
@@ -25,6 +25,10 @@ export interface OperationDetail extends ByteRange {
   readonly where: ByteRange | undefined;
   /** True if it has a field that the configuration adds. */
   readonly hasExtraFields: boolean;
+  /** True for a Select with aggregates. */
+  readonly isAggregate: boolean;
+  /** The tables of its database that a new table refers to. */
+  readonly referenced: readonly string[];
   /**
    * The columns in the order in which they stand, by position, and how they are compared, such as
    * `columns(id, name) where(age >, name LIKE)`; never a value.
@@ -32,6 +36,8 @@ export interface OperationDetail extends ByteRange {
    * @param most bytes that it has at most, three or more: what is cut ends with `...`
    */
   shape(most: number): string;
+  /** Its `where`, parsed as `fields` are; undefined if that is left out. */
+  condition(): Condition | null | undefined;
   /**
    * Its fields, parsed; undefined for a configured operation. Whole numbers that a double cannot
    * hold are bigint, and numbers written with a fraction or an exponent an object with their text,
@@ -40,19 +46,22 @@ export interface OperationDetail extends ByteRange {
   fields(): Operation | undefined;
 }
 
+const none: readonly never[] = [];
+
 /** An operation that was read to its end; what costs more than to remember is found when asked for. */
 class ReadOperation implements OperationDetail {
   readonly operation: string;
   readonly start: number;
-  readonly hasExtraFields: boolean;
+  readonly end: number;
   readonly #draft: OperationDraft;
   readonly #reader: BodyReader;
   #uses: ColumnUses | undefined;
 
   constructor(name: string, draft: OperationDraft, reader: BodyReader, start: number) {
-    this.operation = draft.previewed ?? name;
-    this.start = draft.previewed === undefined ? start : draft.previewedStart;
-    this.hasExtraFields = draft.hasExtraFields;
+    const { previewed, previewedStart, previewedEnd } = draft;
+    this.operation = previewed ?? name;
+    this.start = previewed === undefined ? start : previewedStart;
+    this.end = previewed === undefined ? reader.position : previewedEnd;
     this.#draft = draft;
     this.#reader = reader;
   }
@@ -66,29 +75,45 @@ class ReadOperation implements OperationDetail {
     return !this.#draft.isCut;
   }
 
-  get end(): number {
-    return endOf(this.#reader, this.start);
+  get hasExtraFields(): boolean {
+    return this.#draft.hasExtraFields;
+  }
+
+  get isAggregate(): boolean {
+    return this.#draft.aggregateStart > 0;
+  }
+
+  get referenced(): readonly string[] {
+    return this.#draft.referenced ?? none;
   }
 
   get where(): ByteRange | undefined {
-    const { whereStart: start } = this.#draft;
-    return start === 0 ? undefined : { start, end: endOf(this.#reader, start) };
+    const { whereStart: start, whereEnd: end } = this.#draft;
+    return end === 0 ? undefined : { start, end };
   }
 
   shape(most: number): string {
     return shapeOf(this.#draft, most);
   }
 
+  condition(): Condition | null | undefined {
+    const { where } = this;
+    return where && parseExactly(this.#textOf(where));
+  }
+
   fields(): Operation | undefined {
     const { operation } = this;
-    if (!isOperationName(operation)) return undefined;
-    const text = this.#reader.bytes.toString("utf8", this.start, this.end);
-    const fields = oddNumber.test(text) ? JSON.parse(text, keepExactly) : JSON.parse(text);
-    return { name: operation, fields };
+    return isOperationName(operation)
+      ? { name: operation, fields: parseExactly(this.#textOf(this)) }
+      : undefined;
+  }
+
+  #textOf({ start, end }: ByteRange): string {
+    return this.#reader.bytes.toString("utf8", start, end);
   }
 }
 
-/** What was found out about an operation that was read to its end. */
+/** What was found out about an operation whose end the reader has just reached. */
 export function detailOf(
   name: string,
   draft: OperationDraft,
@@ -98,25 +123,24 @@ export function detailOf(
   return new ReadOperation(name, draft, reader, start);
 }
 
-function usesOf({ named = [], others = new Map(), summary }: OperationDraft): ColumnUses {
+function usesOf({ named = [], others, summary }: OperationDraft): ColumnUses {
   const uses = new Map<Position, Set<string>>(others);
   for (const { position, column } of named) {
     const known = uses.get(position);
     if (known === undefined) uses.set(position, new Set([column.toString()]));
     else known.add(column.toString());
   }
-  for (const position of ["having", "order_by"] as const) {
-    for (const alias of summary?.aliases ?? []) uses.get(position)?.delete(alias);
+  if (summary !== undefined) {
+    for (const position of ["having", "order_by"] as const) {
+      for (const alias of summary.aliases) uses.get(position)?.delete(alias);
+    }
   }
   return uses;
 }
 
-/** Byte offset behind the value at an offset, which was read before. */
-function endOf(reader: BodyReader, start: number): number {
-  return reader.reread(start, () => {
-    reader.skipValue();
-    return reader.position;
-  });
+/** Parses what was read before. */
+function parseExactly(text: string) {
+  return oddNumber.test(text) ? JSON.parse(text, keepExactly) : JSON.parse(text);
 }
 
 /** Matches where a number may stand that a double writes otherwise, or that is not whole. */

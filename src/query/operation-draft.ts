@@ -105,13 +105,15 @@ export class OperationDraft {
   hasOffset = false;
   isDistinct = false;
   changesColumns = false;
-  /** Where `where` begins; 0 if it is left out. */
+  /** Where `where` begins and ends; 0 if it is left out. */
   whereStart = 0;
+  whereEnd = 0;
   /** Whether it has a field that the configuration adds. */
   hasExtraFields = false;
-  /** The operation under a Preview, and where its fields begin; undefined until it is read. */
+  /** The operation under a Preview, and where its fields begin and end; undefined until it is read. */
   previewed: string | undefined;
   previewedStart = 0;
+  previewedEnd = 0;
   readonly #body: RowsOfBody;
   #references: TableReference[] | undefined = undefined;
   #columnStart = 0;
@@ -144,15 +146,20 @@ export class OperationDraft {
   /** Notes that a column is named here; only if somebody wants to know. */
   use(column: { toString(): string }): void {
     if (this.named === undefined) return;
-    if (this.named.length < MOST_NAMED) this.named.push({ position: this.position, column });
-    else if (this.others === undefined) this.isCut = true;
-    else this.#useOther(column.toString(), this.others);
+    if (this.named.length === MOST_NAMED) this.#useFurther(column);
+    // Who wants all of them wants them more than once.
+    else if (this.others === undefined) this.named.push({ position: this.position, column });
+    else this.named.push({ position: this.position, column: column.toString() });
   }
 
-  #useOther(column: string, others: Map<Position, Set<string>>): void {
-    const known = others.get(this.position);
-    if (known === undefined) others.set(this.position, new Set([column]));
-    else known.add(column);
+  #useFurther(column: { toString(): string }): void {
+    if (this.others === undefined) {
+      this.isCut = true;
+      return;
+    }
+    const known = this.others.get(this.position);
+    if (known === undefined) this.others.set(this.position, new Set([column.toString()]));
+    else known.add(column.toString());
   }
 
   /** Notes how the column that was named last is compared; only if somebody wants to know. */

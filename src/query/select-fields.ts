@@ -21,6 +21,23 @@ export function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
   };
 }
 
+/** A kind of which it is noted where its value stands, from its first byte to behind its last. */
+export function spanning<Value>(
+  kind: Kind<Value>,
+  note: (draft: OperationDraft, start: number, end: number) => void,
+): Kind<Value> {
+  return {
+    read(reader, draft) {
+      const start = reader.position;
+      const rest = kind.read(reader, draft);
+      if (rest !== undefined) return andThen(rest, () => note(draft, start, reader.position));
+      note(draft, start, reader.position);
+      return undefined;
+    },
+    schema: kind.schema,
+  };
+}
+
 /** A kind after whose value something is noted of it. */
 export function noting<Value>(
   kind: Kind<Value>,
