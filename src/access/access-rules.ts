@@ -18,9 +18,12 @@ export interface ChangeOptions {
   readonly author?: Author | undefined;
 }
 
-/** Who is behind a change: the caller of the interface, the user of a command, or a replica. */
+/**
+ * Who is behind a change: the caller of the interface, the console's user, the user of a command, or
+ * a replica.
+ */
 export interface Author {
-  readonly kind: "api" | "cli" | "store";
+  readonly kind: "api" | "console" | "cli" | "store";
   readonly name: string;
 }
 

@@ -97,23 +97,15 @@ function changeAt(
   return { username, place, gains, loses, limits, before, after };
 }
 
-/**
- * What differs for whom, place by place: the databases and tables that a user's entries name before
- * or after. What they do not name is as it is for `*`.
- *
- * @param now epoch milliseconds at which both states are asked
- */
-export function* effectDiff(
+/** What differs for some users, as `effectDiff` has it for all. */
+export function* effectsOn(
+  usernames: Iterable<string>,
   before: Snapshot,
   after: Snapshot,
   now: number,
 ): Generator<EffectChange, undefined> {
   const states = [before, after] as const;
-  const names = new Set([
-    ...LayeredMap.differing(after.users, before.users),
-    ...LayeredMap.differing(after.grants, before.grants),
-  ]);
-  for (const username of names) {
+  for (const username of usernames) {
     const databases = new Set(states.flatMap((state) => [...grantsOf(state, username).keys()]));
     for (const database of databases) {
       const named = states.flatMap((state) => tablesNamed(state, username, database));
@@ -123,4 +115,22 @@ export function* effectDiff(
       }
     }
   }
+}
+
+/**
+ * What differs for whom, place by place: the databases and tables that a user's entries name before
+ * or after. What they do not name is as it is for `*`.
+ *
+ * @param now epoch milliseconds at which both states are asked
+ */
+export function effectDiff(
+  before: Snapshot,
+  after: Snapshot,
+  now: number,
+): Generator<EffectChange, undefined> {
+  const names = new Set([
+    ...LayeredMap.differing(after.users, before.users),
+    ...LayeredMap.differing(after.grants, before.grants),
+  ]);
+  return effectsOn(names, before, after, now);
 }

@@ -1,35 +1,134 @@
-import type { AccessRules, ReloadEvent } from "../access/access-rules.ts";
+import type { AccessRules, Author, ReloadEvent } from "../access/access-rules.ts";
 import type { AccessProblem } from "../access/diagnostics.ts";
 import type { AccessDiff } from "../access/diff.ts";
+import { type EffectChange, effectsOn } from "../access/effect-diff.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 
-/** What became of a new state of the access rules, and when, in epoch seconds. */
-export type AccessEvent = { readonly at: number } & (
-  | { readonly kind: "loaded"; readonly version: string; readonly diff: AccessDiff }
-  | { readonly kind: "failed"; readonly problems: readonly AccessProblem[] }
-);
+/** A version of the access rules, and what it has changed. */
+export interface LoadedVersion {
+  readonly kind: "loaded";
+  /** Epoch seconds. */
+  readonly at: number;
+  readonly version: string;
+  /** Undefined where that is not known with the version. */
+  readonly author: Author | undefined;
+  /** Who gains and loses what, of the first users that it is about. */
+  readonly effects: readonly EffectChange[];
+  /** True if it is about more users. */
+  readonly hasOthers: boolean;
+  /** Records and boundaries that are others. */
+  readonly records: readonly ChangedNames[];
+}
+
+/** Names of one kind of change, and how many more there are. */
+export interface ChangedNames {
+  readonly kind: (typeof recordKinds)[number];
+  readonly names: readonly string[];
+  readonly more: number;
+}
+
+/** A state of the access rules that was not taken. */
+export interface FailedReload {
+  readonly kind: "failed";
+  /** Epoch seconds. */
+  readonly at: number;
+  readonly problems: readonly AccessProblem[];
+}
+
+export type AccessEvent = LoadedVersion | FailedReload;
+
+/** A version as it was put in force, or as a log of them has it. */
+export type FoundVersion = Pick<LoadedVersion, "at" | "version" | "author"> & {
+  readonly diff: AccessDiff;
+  readonly before: Snapshot;
+  readonly after: Snapshot;
+};
 
 /** Events that are remembered. */
-const REMEMBERED = 50;
+export const REMEMBERED = 50;
+/** Users of one version whose rights are compared, and the differences of them that are kept. */
+const USERS = 20;
+const EFFECTS = 50;
+/** Names of one kind that are kept. */
+const NAMES = 20;
+
+const recordKinds = [
+  ...(["usersAdded", "usersRemoved", "usersChanged"] as const),
+  ...(["boundariesAdded", "boundariesRemoved"] as const),
+] as const;
+
+/** The first users that a difference is about, and one more if there are others. */
+function firstUsersIn(diff: AccessDiff): string[] {
+  const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
+  const users = new Set<string>();
+  for (const names of Object.values(lists)) {
+    for (const name of names) {
+      if (users.size > USERS) break;
+      // A grant reads `user database role`.
+      users.add(name.split(" ", 1)[0] ?? "");
+    }
+  }
+  return [...users];
+}
+
+/** Works out who gains and loses what by a version. */
+export function describeVersion(found: FoundVersion): LoadedVersion {
+  const { before, after, diff, ...version } = found;
+  const users = firstUsersIn(diff);
+  const effects = effectsOn(users.slice(0, USERS), before, after, found.at * 1000);
+  const records = recordKinds
+    .filter((kind) => diff[kind].length > 0)
+    .map((kind) => {
+      const all = diff[kind];
+      return { kind, names: all.slice(0, NAMES), more: Math.max(0, all.length - NAMES) };
+    });
+  return {
+    ...{ kind: "loaded", ...version, records },
+    effects: effects.take(EFFECTS).toArray(),
+    hasOthers: users.length > USERS,
+  };
+}
 
 function eventOf(event: ReloadEvent): AccessEvent {
   const at = epochSeconds();
   if (event.kind === "failed") return { at, kind: "failed", problems: event.problems };
-  return { at, kind: "loaded", version: event.snapshot.version, diff: event.diff };
+  const { previous: before, snapshot: after, diff, author } = event;
+  return describeVersion({ at, version: after.version, author, diff, before, after });
 }
 
-/** Remembers what has become of the access rules since it was made, the newest first. */
+/** Remembers what has become of the access rules, the newest first. */
 export class AccessHistory {
   #events: readonly AccessEvent[] = [];
-  readonly since = epochSeconds();
+  #earlier: Promise<readonly AccessEvent[]> | undefined;
+  readonly #readEarlier: () => Promise<readonly AccessEvent[]>;
+  /** Since when it is known, unless a log has what came before. Epoch seconds. */
+  readonly since: number = epochSeconds();
 
-  constructor(access: Pick<AccessRules, "subscribe">) {
+  /** @param readEarlier what came before, where a log has it; the newest first */
+  constructor(
+    access: Pick<AccessRules, "subscribe">,
+    readEarlier: () => Promise<readonly AccessEvent[]>,
+  ) {
+    this.#readEarlier = readEarlier;
     access.subscribe((event) => {
       this.#events = [eventOf(event), ...this.#events].slice(0, REMEMBERED);
     });
   }
 
-  get events(): readonly AccessEvent[] {
-    return this.#events;
+  /** @throws what the log throws that has what came before */
+  async events(): Promise<readonly AccessEvent[]> {
+    this.#earlier ??= this.#readEarlier();
+    const reading = this.#earlier;
+    // What was not read is read again by whoever asks next.
+    reading.catch(() => {
+      this.#earlier = undefined;
+    });
+    const earlier = await reading;
+    const known = new Set(
+      this.#events.map((event) => (event.kind === "loaded" ? event.version : "")),
+    );
+    const before = earlier.filter((one) => one.kind === "loaded" && !known.has(one.version));
+    return [...this.#events, ...before].slice(0, REMEMBERED);
   }
 }

@@ -20,7 +20,7 @@ export async function openConsole(options: ConsoleOptions): Promise<RunningConso
   const { access, revocations, listen, publicUrl } = options;
   const sessions = new Sessions({ snapshot: () => access.snapshot, revocations });
   const guard = createFormGuard(randomBytes(32));
-  const history = new AccessHistory(access);
+  const history = new AccessHistory(access, options.earlierVersions ?? (async () => []));
   let port = listen.port;
   const app = createApp({ options, sessions, guard, history }, () => port);
   const server = createServer(

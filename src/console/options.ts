@@ -8,6 +8,7 @@ import type { Approval, ApprovalStore } from "../approvals/approval.ts";
 import type { NoPreview } from "../approvals/preview.ts";
 import type { ShownRows } from "../approvals/shown-rows.ts";
 import type { ListenAddress } from "../config/addresses.ts";
+import type { KeyFacts } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
 import type { PasswordRule } from "../identity/password.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
@@ -17,27 +18,56 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
 import type { Access } from "../query/query.ts";
+import type { StoreStatus } from "../store/status.ts";
+import type { LoadedVersion } from "./access-history.ts";
 
 /** A place that queries go to. */
 export interface UpstreamState {
   /** As the configuration names it. */
   readonly name: string;
+  /** The databases that live there by their names; undefined where all others live. */
+  readonly databases: readonly string[] | undefined;
   readonly isUp: boolean;
-  /** Connections that carry a query. */
+  /** False while queries go to others, since it has failed. */
+  readonly isLive: boolean;
+  /** Connections that carry a query, and queries in line for one. */
   readonly busy: number;
+  readonly waiting: number;
+}
+
+/** A certificate by which the gateway speaks TLS itself. */
+export interface CertificateState {
+  readonly names: string;
+  readonly expires: Date;
+  /** Why what its files hold by now is not served. */
+  readonly failure: string | undefined;
+}
+
+/** What replicas share, as one of them sees it. */
+export interface StoreState {
+  /** This replica's name. */
+  readonly own: string;
+  /** False while the store does not answer. */
+  readonly isReached: boolean;
+  /** Versions that this replica has not applied yet. */
+  readonly lag: number;
+  /** Undefined while the store does not answer. */
+  readonly status: StoreStatus | undefined;
 }
 
 /** What the gateway is by now, besides its users and grants. */
 export interface GatewayState {
   readonly version: string;
   readonly upstreams: readonly UpstreamState[];
-  /** True while the signing keys on disk are not those in force. */
-  readonly keysStale: boolean;
   readonly algorithm: string;
-  /** The key that signs. */
-  readonly signer: string;
-  /** Those that verify, the one that signs among them; empty for a symmetric algorithm. */
-  readonly verifiers: readonly string[];
+  /** The keys that sign or verify, newest first. */
+  readonly keys: readonly KeyFacts[];
+  /** Why the keys that are held are not those in force, if so. */
+  readonly keysFailure: string | undefined;
+  /** Undefined for a gateway that does not speak TLS. */
+  readonly certificate: CertificateState | undefined;
+  /** Undefined where files hold everything. */
+  readonly store: StoreState | undefined;
 }
 
 /** What becomes of a query. */
@@ -81,6 +111,8 @@ export interface ConsoleOptions {
   readonly passwordRule: PasswordRule;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
   readonly state: () => Promise<GatewayState>;
+  /** Versions of users and grants from before the start, the newest first; undefined: none are kept. */
+  readonly earlierVersions: (() => Promise<readonly LoadedVersion[]>) | undefined;
   /** What becomes of a query, as the gateway would decide on it now. */
   readonly explain: (user: string, via: EntryPoint, body: Buffer) => Explanation;
   /**

@@ -13,20 +13,22 @@ export async function showState(console: Console, c: ConsoleRequest): Promise<Re
   requireAdministrator(visitor.snapshot, visitor.actor);
   const { access, revocations, gatewayUrl } = options;
   const { snapshot } = access;
+  const state = await options.state();
   const page = statePage({
-    ...(await options.state()),
+    ...state,
     gatewayUrl,
     accessVersion: snapshot.version,
     accessStale: access.stale,
     revocationsStale: revocations.stale,
+    revocationsFailure: revocations.failure,
     users: snapshot.users.size,
     administrators: snapshot.users
       .keys()
       .filter((name) => isAdministrator(snapshot, name))
       .take(NAMED)
       .toArray(),
-    events: history.events,
-    since: history.since,
+    events: await history.events(),
+    since: options.earlierVersions === undefined ? history.since : undefined,
   });
   return sendPage(c, visitor, page);
 }

@@ -1,34 +1,15 @@
-import type { IncomingMessage } from "node:http";
 import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { openConsole } from "../console/open.ts";
-import type { GatewayState } from "../console/options.ts";
-import type { LoginOrigin } from "../identity/throttle.ts";
 import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
-import { version } from "../product.ts";
 import { approvalDesk } from "./approval-desk.ts";
 import { describeChanges } from "./change-records.ts";
+import { type ShownGateway, stateOf, versionsIn } from "./console-state.ts";
 import type { Gateway } from "./gateway.ts";
 import { outcomeOf } from "./query-outcome.ts";
-
-async function stateOf({ routing, keys }: Gateway): Promise<GatewayState> {
-  const { algorithm, signer, jwks } = keys.ring;
-  const upstreams = routing.targets.map(async (target) => {
-    const { name, busy } = target;
-    return { name, busy, isUp: await target.isUp() };
-  });
-  return {
-    version,
-    upstreams: await Promise.all(upstreams),
-    keysStale: keys.stale,
-    algorithm,
-    signer: signer.kid,
-    verifiers: jwks.keys.flatMap(({ kid }) => kid ?? []),
-  };
-}
 
 /** What the embedded authorization server remembers, where there is one. */
 async function openApplications(
@@ -50,31 +31,30 @@ async function change(
   endsTokensOf: string | undefined,
 ): Promise<Snapshot> {
   let changes: readonly Change[] = [];
+  const author = { kind: "console", name } as const;
+  const beforeWrite =
+    endsTokensOf === undefined ? undefined : () => revocations.revokeUser(endsTokensOf);
   const written = await access.change(
     (current) => {
       changes = plan(current);
       return changes;
     },
-    endsTokensOf === undefined ? {} : { beforeWrite: () => revocations.revokeUser(endsTokensOf) },
+    { author, beforeWrite },
   );
   journal.noteVersion(written.version);
   const ended =
     endsTokensOf === undefined ? [] : [{ change: "tokens revoked", user: endsTokensOf }];
-  journal.write(
-    { kind: "console", name },
-    [...describeChanges(changes), ...ended],
-    written.version,
-  );
+  journal.write(author, [...describeChanges(changes), ...ended], written.version);
   return written;
 }
 
 /** Opens the console of a gateway. @returns how browsers reach it; undefined if none is configured */
 export async function openConsoleOf(
-  gateway: Gateway,
+  shown: ShownGateway,
   loaded: LoadedConfiguration,
-  originOf: (request: IncomingMessage) => LoginOrigin,
   opened: AsyncDisposableStack,
 ): Promise<string | undefined> {
+  const { gateway, listener } = shown;
   const { console, server, mcp } = gateway.configuration;
   const listen = console.listen === undefined ? undefined : parseListenAddress(console.listen);
   if (listen === undefined) return undefined;
@@ -87,8 +67,9 @@ export async function openConsoleOf(
     revocations: gateway.revocations,
     login: gateway.login,
     passwordRule: gateway.passwordRule,
-    originOf,
-    state: () => stateOf(gateway),
+    originOf: listener.originOf,
+    state: () => stateOf(shown),
+    earlierVersions: versionsIn(shown),
     explain(user, via, body) {
       const { upstream } = gateway.configuration;
       const setting = { queries: gateway.queries, form: upstream.query_form };

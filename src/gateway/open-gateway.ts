@@ -123,6 +123,8 @@ export interface OpenedGateway {
   };
   /** Settled once what stands behind `/mcp` is there. */
   readonly mcp: PromiseWithResolvers<McpEndpoint>;
+  /** What replicas share; undefined where files hold everything. */
+  readonly store: StoreReplica | undefined;
   readonly firstPassword: FirstPassword | undefined;
   /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
   readonly dataDirectory: string | undefined;
@@ -184,5 +186,5 @@ export async function openGateway(
     metrics,
   };
   const schema: Gateway["schema"] = openSchema(gateway);
-  return { gateway, mcp, firstPassword, dataDirectory };
+  return { gateway, mcp, store, firstPassword, dataDirectory };
 }

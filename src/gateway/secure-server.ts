@@ -21,6 +21,10 @@ export interface SecureServerOptions {
 /** An HTTP server behind TLS, whose certificate is read again whenever its files change. */
 export interface SecureServer {
   readonly server: Server;
+  /** What is served. */
+  readonly certificate: ServerCertificate;
+  /** Why what the files hold by now is not. */
+  readonly failure: string | undefined;
   /** Reads the files again. */
   reload(): Promise<void>;
   /** Stops watching the files. */
@@ -41,6 +45,7 @@ export async function createSecureServer(
   const tls = { minVersion: MIN_VERSION, ...(handshakeTimeout && { handshakeTimeout }) } as const;
   const server = createServer({ ...http, ...tls, cert: first.cert, key: first.key });
   let inForce = first;
+  let failure: string | undefined;
 
   function tell(certificate: ServerCertificate): void {
     onLoad(certificate);
@@ -56,10 +61,11 @@ export async function createSecureServer(
         inForce = found;
         log.info(describe(files, found), "TLS certificate reloaded");
       }
+      failure = undefined;
       tell(found);
     } catch (error) {
-      const reason = error instanceof Error ? error.message : "unknown";
-      log.error({ reason }, "TLS certificate refused: the last good one stays in force");
+      failure = error instanceof Error ? error.message : "unknown";
+      log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
       onFailure();
     }
   }
@@ -76,6 +82,12 @@ export async function createSecureServer(
   );
   return {
     server,
+    get certificate() {
+      return inForce;
+    },
+    get failure() {
+      return failure;
+    },
     reload: reloadInTurn,
     async close() {
       await Promise.all(watches.map((watch) => watch.close()));

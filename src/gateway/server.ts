@@ -40,6 +40,8 @@ export interface Listener {
   readonly scheme: "http" | "https";
   /** The port that was taken. */
   readonly port: number;
+  /** What is served by TLS, if the gateway speaks it itself. */
+  readonly secure: Pick<SecureServer, "certificate" | "failure"> | undefined;
   /** Reads the certificate again, if there is one. */
   reloadCertificate(): Promise<void>;
   /** Where a request comes from, for the throttle of logins. */
@@ -173,6 +175,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
   return {
     scheme,
     port: portOf(server),
+    secure,
     reloadCertificate: async () => secure?.reload(),
     configure() {
       const { configuration } = gateway;

@@ -72,7 +72,7 @@ function displayHost(host: string): string {
 
 /** Listens, and opens what needs the gateway's URL; puts the closing of both on the stack. */
 async function listen(
-  { gateway, mcp }: OpenedGateway,
+  { gateway, mcp, store }: OpenedGateway,
   loaded: LoadedConfiguration,
   { member }: MemberOptions,
   opened: AsyncDisposableStack,
@@ -101,7 +101,7 @@ async function listen(
   // Several processes share the gateway's port, but sessions are held by one of them.
   if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
     const { openConsoleOf } = await import("./open-console.ts");
-    gateway.consoleUrl = await openConsoleOf(gateway, loaded, listener.originOf, behindListener);
+    gateway.consoleUrl = await openConsoleOf({ gateway, listener, store }, loaded, behindListener);
   }
   return { listener, url };
 }

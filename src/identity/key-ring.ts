@@ -2,13 +2,22 @@ import type { KeyObject } from "node:crypto";
 import { type CryptoKey, importJWK, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
 import type { SigningAlgorithm } from "./jwt-verification.ts";
-import { ensureSigner, keyState, signerOf } from "./key-rotation.ts";
+import { ensureSigner, type KeyState, keyState, signerOf } from "./key-rotation.ts";
 import { type KeyStore, publicJwk, type StoredKey, verifierOf } from "./key-store.ts";
 
 /** A key that signs, with the name that its tokens carry. */
 export interface SigningKey {
   readonly kid: string;
   readonly key: CryptoKey | Uint8Array;
+}
+
+/** What may be told of a key, which is nothing of what it is. Times in epoch seconds. */
+export interface KeyFacts {
+  readonly kid: string;
+  readonly state: KeyState;
+  readonly created: number;
+  /** Undefined for a key that signs. */
+  readonly verifiesUntil: number | undefined;
 }
 
 /** The keys of one algorithm at one moment: the newest signs, all verify until they expire. */
@@ -19,6 +28,8 @@ export interface KeyRing {
   verifier(kid: string): KeyObject | undefined;
   /** The public keys as a JWK Set (RFC 7517); empty for a symmetric algorithm. */
   readonly jwks: { keys: JWK[] };
+  /** The keys that sign or verify, newest first. */
+  readonly keys: readonly KeyFacts[];
 }
 
 /** The keys as they are in force, kept up to date with where they are held. */
@@ -26,7 +37,14 @@ export interface LiveKeyRing {
   readonly ring: KeyRing;
   /** True while what is held is not what is in force. */
   readonly stale: boolean;
+  /** Why it is not. */
+  readonly failure: string | undefined;
   close(): Promise<void>;
+}
+
+function factsOf(key: StoredKey): KeyFacts {
+  const { kid, created, verifies_until: verifiesUntil } = key;
+  return { kid, created, verifiesUntil, state: keyState(key, epochSeconds()) };
 }
 
 function isGood(key: StoredKey): boolean {
@@ -61,6 +79,9 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
     get jwks() {
       return { keys: algorithm === "HS256" ? [] : usable.filter(isGood).map(publicJwk) };
     },
+    get keys() {
+      return usable.filter(isGood).map(factsOf);
+    },
   };
 }
 
@@ -93,6 +114,9 @@ async function withoutDeleted(ring: KeyRing, store: KeyStore): Promise<KeyRing> 
     get jwks() {
       return { keys: ring.jwks.keys.filter(({ kid = "" }) => present.has(kid)) };
     },
+    get keys() {
+      return ring.keys.filter(({ kid }) => present.has(kid));
+    },
   };
 }
 
@@ -121,16 +145,16 @@ export async function openLiveKeyRing(
   let ring = await (mayMake
     ? openKeyRing(store, algorithm, onReplaced)
     : loadKeyRing(store, algorithm));
-  let stale = false;
+  let failure: string | undefined;
   let reloading: Promise<void> = Promise.resolve();
 
   async function reload(): Promise<void> {
     try {
       ring = await loadKeyRing(store, algorithm);
-      stale = false;
+      failure = undefined;
       onReload();
     } catch (error) {
-      stale = true;
+      failure = error instanceof Error ? error.message : "unknown";
       ring = await withoutDeleted(ring, store);
       onFailure(error);
     }
@@ -145,7 +169,10 @@ export async function openLiveKeyRing(
       return ring;
     },
     get stale() {
-      return stale;
+      return failure !== undefined;
+    },
+    get failure() {
+      return failure;
     },
     async close() {
       await watch.close();

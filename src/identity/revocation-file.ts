@@ -80,6 +80,7 @@ export async function openRevocations(
   let index = await runCooperatively(indexSteps(inForce));
   let lost: readonly Revocation[] = [];
   let stale = false;
+  let failure: string | undefined;
   let reloading: Promise<void> = Promise.resolve();
 
   /** Puts in force what the file holds, besides what was in force. */
@@ -101,8 +102,10 @@ export async function openRevocations(
         await join();
       }
       stale = lost.length > 0;
+      failure = undefined;
     } catch (error) {
       stale = true;
+      failure = error instanceof Error ? error.message : "unknown";
       options.onFailure(error);
     }
   }
@@ -126,6 +129,9 @@ export async function openRevocations(
     },
     get stale() {
       return stale;
+    },
+    get failure() {
+      return failure;
     },
     revokeToken: ({ tokenId, expiresAt }) => add({ jti: tokenId, until: expiresAt }),
     revokeUser: (user, before) =>

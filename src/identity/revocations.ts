@@ -52,6 +52,8 @@ export interface LiveRevocations extends Revocations, Omit<RevocationStore, "rea
   readonly users: ReadonlyMap<string, number>;
   /** True while what is held is not what is in force. */
   readonly stale: boolean;
+  /** Why it is not, where that is known. */
+  readonly failure?: string | undefined;
   /** Reads now; resolves when what is held is in force or was refused. */
   reload(): Promise<void>;
   close(): Promise<void>;

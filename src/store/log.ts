@@ -40,7 +40,10 @@ export interface LogEntry {
   readonly change: StoredChange;
 }
 
-const authorShape = z.object({ kind: z.enum(["api", "cli", "store"]), name: z.string() });
+const authorShape = z.object({
+  kind: z.enum(["api", "console", "cli", "store"]),
+  name: z.string(),
+});
 const ringShape = z.object({ ring: z.string() });
 
 /** A change as it lies in the log. */

@@ -22,12 +22,20 @@ export interface BackendOptions extends Omit<QueryLinkOptions, "target"> {
   readonly onChange: (name: string, isLive: boolean) => void;
 }
 
+/** What operators are told of a target. */
+export interface TargetState extends TargetMetrics {
+  /** False while it is ejected, so that queries go to others. */
+  readonly isLive: boolean;
+  /** Queries in line for a connection. */
+  readonly waiting: number;
+}
+
 /**
  * One target of the upstream: the ways to it, and whether they are used. One of several is ejected
  * by three connection failures in a row or a failed health check, and returns by a passed one, so
  * that its queries fail over to the others. A single one has nothing to fail over to.
  */
-export class Backend implements Candidate, TargetMetrics {
+export class Backend implements Candidate, TargetState {
   /** As the configuration names it: for the log and the metrics. */
   readonly name: string;
   readonly link: QueryLink;
@@ -59,6 +67,10 @@ export class Backend implements Candidate, TargetMetrics {
   get load(): number {
     const { busy, waiting } = this.link.limiter;
     return busy + waiting;
+  }
+
+  get waiting(): number {
+    return this.link.limiter.waiting;
   }
 
   /** Connections that carry a query. */

@@ -1,7 +1,6 @@
-import type { TargetMetrics } from "../observe/component-metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
-import { Backend, type BackendOptions } from "./backend.ts";
+import { Backend, type BackendOptions, type TargetState } from "./backend.ts";
 import { LoadBalancer } from "./load-balancer.ts";
 import { createQueryClient, type QueryClient } from "./query-client.ts";
 import type { StreamForwarder } from "./reverse-proxy.ts";
@@ -11,7 +10,7 @@ import type { UpstreamTarget } from "./target.ts";
 export interface BackendGroup {
   readonly queries: QueryClient;
   readonly streams: StreamForwarder;
-  readonly targets: readonly TargetMetrics[];
+  readonly targets: readonly TargetState[];
   /** True if one of them can be used. */
   isUp(): Promise<boolean>;
   close(): void;
@@ -121,8 +120,15 @@ export class DatabaseRouting {
   }
 
   /** Every target of every place. */
-  get targets(): TargetMetrics[] {
+  get targets(): TargetState[] {
     return this.#groups.flatMap(({ targets }) => targets);
+  }
+
+  /** The databases that live at a target by their names; undefined where all others live. */
+  databasesAt(target: TargetState): string[] | undefined {
+    if (this.#home.targets.includes(target)) return undefined;
+    const here = this.#elsewhere.entries().filter(([, group]) => group.targets.includes(target));
+    return here.map(([database]) => database).toArray();
   }
 
   /** True if each place has a target that can be used. */

@@ -131,6 +131,11 @@ export function unescaped(text: string): string {
   return text.replaceAll("&quot;", '"').replaceAll("&#39;", "'").replaceAll("&amp;", "&");
 }
 
+/** What a page says, without its markup. */
+export function textOf(page: string): string {
+  return unescaped(page.replaceAll(/<[^>]*>/g, " ").replaceAll(/\s+/g, " "));
+}
+
 /** What a form carries of what its reader saw. */
 export async function seenOn(client: ConsoleClient, route: string): Promise<string> {
   const { text } = await client.get(route);

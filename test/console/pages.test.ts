@@ -15,7 +15,7 @@ t.test("every page can be used on a phone, in the dark, and by keyboard alone", 
     await lookAt(t, page, `sign-in-${name}`);
     await signInBrowser(page, url);
     await page.goto(`${url}/state`);
-    await page.getByText("alice main ReadWrite").waitFor();
+    await page.getByText("+ SELECT, INSERT, UPDATE, DELETE").waitFor();
     await lookAt(t, page, `state-${name}`);
     await page.goto(`${url}/sessions`);
     await page.getByText("(this one)").waitFor();

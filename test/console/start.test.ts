@@ -6,7 +6,7 @@ import { noTerminal, Terminal } from "../commands/terminal.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { openSite } from "../oauth/chromium.ts";
-import { signedIn, startConsole } from "./kit.ts";
+import { signedIn, startConsole, textOf } from "./kit.ts";
 
 const html = { headers: { accept: "text/html" } };
 
@@ -24,7 +24,8 @@ t.test("a change made by another worker is on the page at once", async (t) => {
   const client = await signedIn(t, url);
   for (const name of ["bob", "carol", "dave"]) {
     await gateway.addUser(name, "ReadOnly");
-    t.match((await client.get("/state")).text, `${name} main ReadOnly`);
+    const text = textOf((await client.get("/state")).text);
+    t.match(text, `${name} main + SELECT no grant → ReadOnly`);
   }
 });
 

@@ -1,0 +1,76 @@
+import { diffSnapshots } from "../access/diff.ts";
+import { describeVersion, type LoadedVersion, REMEMBERED } from "../console/access-history.ts";
+import type { GatewayState, StoreState } from "../console/options.ts";
+import { version } from "../product.ts";
+import { Refusal } from "../refusal.ts";
+import type { AccessVersion } from "../store/access-versions.ts";
+import type { StoreReplica } from "../store/open.ts";
+import type { Gateway } from "./gateway.ts";
+import type { Listener } from "./server.ts";
+
+/** What the console shows of a gateway, as it is by now. */
+export interface ShownGateway {
+  readonly gateway: Gateway;
+  readonly listener: Pick<Listener, "secure" | "originOf">;
+  readonly store: StoreReplica | undefined;
+}
+
+async function storeStateOf({ store, replica }: StoreReplica): Promise<StoreState> {
+  const { name: own, isReached, lag } = replica;
+  // Loaded here, since a gateway on files has no use for it.
+  const { readStatus } = await import("../store/status.ts");
+  try {
+    return { own, isReached, lag, status: await readStatus(store.database) };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return { own, isReached: false, lag, status: undefined };
+  }
+}
+
+/** What a gateway is by now. */
+export async function stateOf({ gateway, listener, store }: ShownGateway): Promise<GatewayState> {
+  const { routing, keys } = gateway;
+  const upstreams = routing.targets.map(async (target) => {
+    const { name, busy, waiting, isLive } = target;
+    const databases = routing.databasesAt(target);
+    return { name, databases, busy, waiting, isLive, isUp: await target.isUp() };
+  });
+  const { secure } = listener;
+  return {
+    version,
+    upstreams: await Promise.all(upstreams),
+    algorithm: keys.ring.algorithm,
+    keys: keys.ring.keys,
+    keysFailure: keys.failure,
+    certificate: secure && {
+      names: secure.certificate.names,
+      expires: secure.certificate.expires,
+      failure: secure.failure,
+    },
+    store: store && (await storeStateOf(store)),
+  };
+}
+
+/** Reads the last versions of users and grants out of a store, the newest first. */
+async function readVersions({ store: { database } }: StoreReplica): Promise<LoadedVersion[]> {
+  const { accessVersions } = await import("../store/access-versions.ts");
+  let last: AccessVersion[] = [];
+  for await (const one of accessVersions(database.query)) {
+    last = [one, ...last.slice(0, REMEMBERED - 1)];
+  }
+  return last.map(({ at, version: number, author, before, after }) =>
+    describeVersion({
+      ...{ at: Math.floor(at.getTime() / 1000), version: String(number), author, before, after },
+      diff: diffSnapshots(before, after),
+    }),
+  );
+}
+
+/** Reads the last versions of users and grants; undefined where only the present one is kept. */
+export function versionsIn({
+  store,
+  gateway,
+}: ShownGateway): (() => Promise<LoadedVersion[]>) | undefined {
+  const isKept = store !== undefined && gateway.configuration.store.access === "store";
+  return isKept ? () => readVersions(store) : undefined;
+}

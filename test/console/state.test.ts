@@ -1,0 +1,121 @@
+import { readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { makeCertificate } from "../kit/certificate.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { replaceFile, tlsSection, writePair } from "../kit/tls-files.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { makeStore } from "../store/kit.ts";
+import { type ConsoleClient, seenOn, signedIn, startConsole, textOf } from "./kit.ts";
+
+/** What the page of the state says, once it says something. */
+async function stateOnce(client: ConsoleClient, wanted: RegExp): Promise<string> {
+  let text = "";
+  await eventually(`the page says ${wanted}`, async () => {
+    text = textOf((await client.get("/state")).text);
+    return wanted.test(text);
+  });
+  return text;
+}
+
+t.test("the page of the state tells what is in force, and why what is not is not", async (t) => {
+  const home = temporaryHome(t);
+  const certificate = makeCertificate("localhost");
+  writePair(home, certificate);
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const gone = `http://127.0.0.1:${await freePort()}`;
+  const upstreams = `[upstream]\nurls = ["${upstream.url}", "${gone}"]\nhealth_interval = 1\n`;
+  const { gateway, url } = await startConsole(t, {
+    home,
+    config: `[server]\nhost = "localhost"\n${tlsSection}${upstreams}`,
+  });
+  const client = await signedIn(t, url);
+  const text = await stateOnce(client, /Open: queries go elsewhere/);
+  t.match(text, new RegExp(`${upstream.url} all others Answers Closed 0 0`));
+  t.match(text, `${gone} does not answer: queries for it are refused, or go to another.`);
+  t.match(text, /Certificate DNS:localhost, until \d{4}-\d\d-\d\d/);
+
+  const keys = readdirSync(path.join(home, "keys"));
+  t.equal((await runCommand(home, ["key", "rotate"])).code, 0);
+  const rotated = await stateOnce(client, /Verifies \d{4}/);
+  t.match(
+    rotated,
+    /[\w-]{43} Signs by ES256 \d{4}-\d\d-\d\d \d\d:\d\d UTC \d+ (?:second|minute)s? no end/,
+  );
+  const [first = ""] = keys;
+  t.match(rotated, first.replace(".json", ""));
+  const { jwk } = JSON.parse(readFileSync(path.join(home, "keys", first), "utf8"));
+  t.notMatch((await client.get("/state")).text, jwk.d, "no material");
+
+  replaceFile(home, "key.pem", makeCertificate("other").key);
+  await stateOnce(client, /The TLS certificate was refused: .* is not the key of/);
+  await gateway.edit(
+    (file) =>
+      `${file}\n[[users]]\nusername = "bob"\n\n[[acl]]\nusername = "bob"\ndatabase = "main"\nrole = "King"\n`,
+  );
+  const refused = await stateOnce(client, /The access file was refused/);
+  t.match(refused, /Refused \d{4}.* The last good state stayed in force\. Line \d+: /);
+  await gateway.edit((file) => file.replace("King", "ReadOnly"));
+  const mended = await stateOnce(client, /bob main \+ SELECT no grant → ReadOnly/);
+  t.notMatch(mended, "The access file was refused");
+});
+
+t.test("between versions the page shows who gains and loses what", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  const client = await signedIn(t, url);
+  t.match(textOf((await client.get("/state")).text), "Nobody has changed users or grants since");
+  await gateway.addUser("alice", "ReadOnly");
+  const token = await gateway.login();
+  const put = (entry: object) => gateway.send("PUT", "/api/access/alice/main", entry, token);
+  await put({ role: "ReadWrite" });
+  await put({ role: "ReadWrite", max_rows: 20 });
+  await gateway.request("/api/access/alice/main", {
+    method: "DELETE",
+    headers: { authorization: `Bearer ${token}` },
+  });
+  await gateway.edit((file) => `${file}\n# only a word\n`);
+  const text = await stateOnce(client, /Nobody gains or loses anything/);
+  const wanted = [
+    /alice main − SELECT, INSERT, UPDATE, DELETE ReadWrite → no grant/,
+    /alice main max_rows none to 20 ReadWrite → ReadWrite/,
+    /alice main \+ INSERT, UPDATE, DELETE ReadOnly → ReadWrite/,
+    /alice main \+ SELECT no grant → ReadOnly Users added alice/,
+  ];
+  const places = wanted.map((one) => text.search(one));
+  t.notOk(places.includes(-1), text);
+  t.strictSame(
+    places,
+    places.toSorted((one, other) => one - other),
+    "the newest first",
+  );
+});
+
+t.test("replicas, leases and every version of a store are on the page", async (t) => {
+  const store = await makeStore(t);
+  await store.good(["user", "add", "alice", "--no-password"]);
+  await store.good(["access", "grant", "alice", "main", "ReadOnly"]);
+  const port = await freePort();
+  const other = await store.replica();
+  await store.replica(store.url, store.makeHome(), `[console]\nlisten = "127.0.0.1:${port}"\n`);
+  const client = await signedIn(t, `http://127.0.0.1:${port}`);
+  const first = textOf((await client.get("/state")).text);
+  t.match(first, /\S+:\d+ \(this one\) \d+ 0 in \d+ seconds \d+ \d{4}/);
+  t.match(first, new RegExp(`:${other.service.child.pid} \\d+ 0 in \\d+ seconds`));
+  t.match(
+    first,
+    /Version 4 \d{4}.* by \S+ , by command .*alice main \+ SELECT no grant → ReadOnly/,
+  );
+  t.match(first, "What came before is listed by gatehouse access history");
+  const seen = await seenOn(client, "/access/entry?user=alice&database=main");
+  const form = { user: "alice", database: "main", table: "", role: "ReadWrite", seen };
+  t.equal((await client.post("/access/entry", { ...form, password: ADMIN_PASSWORD })).status, 303);
+  const text = await stateOnce(client, /Version 5 .* by admin , in the console/);
+  t.match(text, /alice main \+ INSERT, UPDATE, DELETE ReadOnly → ReadWrite/);
+  t.equal(text.match(/Version 4 /g)?.length, 1);
+  other.service.child.kill("SIGKILL");
+  await stateOnce(client, /seconds? ago/);
+});
