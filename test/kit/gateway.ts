@@ -33,10 +33,14 @@ export interface RunOptions {
   limits?: string;
   /** A copy of the project to run; by default this one. */
   root?: string;
+  /** A program with flags that runs it in its turn, such as `nsenter`. */
+  through?: readonly string[];
+  /** Further flags of `serve`. */
+  flags?: readonly string[];
 }
 
 /** A service directory of a test's own, removed when the test is over. */
-export function temporaryHome(t: Test): string {
+export function temporaryHome(t: Pick<Test, "teardown">): string {
   const home = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
   chmodSync(home, 0o700);
   t.teardown(() => rmSync(home, { recursive: true, force: true }));
@@ -114,17 +118,17 @@ export function writeConfiguration(home: string, options: RunOptions): void {
 }
 
 /** Starts a gateway on a free port; it ends with the test. */
-export async function startGateway(t: Test, options: RunOptions = {}): Promise<TestGateway> {
+export async function startGateway(
+  t: Pick<Test, "teardown">,
+  options: RunOptions = {},
+): Promise<TestGateway> {
   const home = options.home ?? temporaryHome(t);
   writeConfiguration(home, options);
   const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD, ...options.env };
-  const service = new Service(
-    home,
-    ["serve", "--port", String(options.port ?? 0)],
-    env,
-    options.limits,
-    options.root,
-  );
+  const limit = ["sh", "-c", `ulimit ${options.limits}; exec "$0" "$@"`];
+  const through = options.limits === undefined ? options.through : limit;
+  const flags = ["serve", "--port", String(options.port ?? 0), ...(options.flags ?? [])];
+  const service = new Service(home, flags, env, through, options.root);
   t.teardown(() => service.stop("SIGKILL"));
   const { url } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
   return new TestGateway(home, service, String(url));

@@ -79,18 +79,16 @@ export class Service {
   readonly #waiting = new Set<() => void>();
 
   /**
-   * @param limits what the process may use, as flags of `ulimit`; by default as much as this one
+   * @param through a program with flags that runs it in its turn, such as `nsenter`
    * @param root a copy of the project, whose command it is
    */
   constructor(
     home: string,
     flags: string[],
     env: NodeJS.ProcessEnv = {},
-    limits?: string,
+    through: readonly string[] = [],
     root?: string,
   ) {
-    const limit = ["sh", "-c", `ulimit ${limits}; exec "$0" "$@"`];
-    const through = limits === undefined ? [] : limit;
     const command = gatehouseCommand(flags, { options: env.NODE_OPTIONS, through }, root);
     this.child = spawn(...command, {
       cwd: home,

@@ -2,7 +2,8 @@ import t from "tap";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
-import { makeStore, select, type TestStore, Wire } from "./kit.ts";
+import { Wire } from "./faults/wire.ts";
+import { makeStore, select, type TestStore } from "./kit.ts";
 
 const LIMIT = 5;
 const auth = `max_failures_per_user_and_address = ${LIMIT}`;

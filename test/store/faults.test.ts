@@ -3,7 +3,8 @@ import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
-import { insert, makeStore, type TestStore, untilDeciding, Wire } from "./kit.ts";
+import { Wire } from "./faults/wire.ts";
+import { insert, makeStore, type TestStore, untilDeciding } from "./kit.ts";
 
 const alice = { username: "alice", password: "alice password", role: "ReadWrite" };
 const grant = "/api/access/alice/main";

@@ -1,6 +1,4 @@
-import { once } from "node:events";
 import { copyFileSync, writeFileSync } from "node:fs";
-import { connect, createServer, type Server, type Socket } from "node:net";
 import path from "node:path";
 import type { Test } from "tap";
 import { type PostgresServer, startPostgres } from "../engine/postgres/server.ts";
@@ -30,10 +28,13 @@ export function storeConfig(
   return `[mcp]\nenabled = false\n[store]\nurl = "${url}"\naccess = "${access}"\nmax_staleness = ${maxStaleness}\n`;
 }
 
+/** Where a store is made, and looked at past all replicas. */
+export type StoreServer = Pick<PostgresServer, "url" | "sql" | "createDatabase" | "port">;
+
 /** Several replicas of a gateway over one store. */
 export class TestStore {
-  readonly #t: Test;
-  readonly server: PostgresServer;
+  readonly #t: Pick<Test, "teardown">;
+  readonly server: StoreServer;
   readonly database: string;
   /** The service directory of the host on which the store was made. */
   readonly home: string;
@@ -41,8 +42,8 @@ export class TestStore {
   readonly #upstream: string;
 
   constructor(
-    t: Test,
-    server: PostgresServer,
+    t: Pick<Test, "teardown">,
+    server: StoreServer,
     database: string,
     settings: StoreSettings,
     upstream: string,
@@ -116,9 +117,9 @@ export class TestStore {
 
 /** A new store on a server of the test's own, in a database of its own, with an administrator. */
 export async function makeStore(
-  t: Test,
+  t: Pick<Test, "teardown">,
   settings: StoreSettings = {},
-  server?: PostgresServer,
+  server?: StoreServer,
   database?: string,
 ): Promise<TestStore> {
   const own = server ?? (await startPostgres(t));
@@ -133,60 +134,6 @@ export async function makeStore(
   );
   await store.initialize();
   return store;
-}
-
-/** A way to a server that can be cut without a word, as a network that drops packets. */
-export class Wire {
-  readonly #server: Server;
-  readonly #sockets = new Set<Socket>();
-  readonly port: number;
-  #isCut = false;
-
-  constructor(server: Server, port: number) {
-    this.#server = server;
-    this.port = port;
-  }
-
-  static async to(t: Test, target: number): Promise<Wire> {
-    const server = createServer();
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const address = server.address();
-    if (typeof address === "string" || address === null) throw new Error("no port");
-    const wire = new Wire(server, address.port);
-    server.on("connection", (client) => wire.#join(client, target));
-    t.teardown(() => wire.close());
-    return wire;
-  }
-
-  #join(client: Socket, target: number): void {
-    const upward = connect(target, "127.0.0.1");
-    for (const socket of [client, upward]) {
-      this.#sockets.add(socket);
-      socket.on("error", () => socket.destroy()).on("close", () => this.#sockets.delete(socket));
-    }
-    client.on("close", () => upward.destroy());
-    upward.on("close", () => client.destroy());
-    client.on("data", (bytes) => this.#isCut || upward.write(bytes));
-    upward.on("data", (bytes) => this.#isCut || client.write(bytes));
-  }
-
-  /** From now on nothing comes through, and nobody is told. */
-  cut(): void {
-    this.#isCut = true;
-  }
-
-  /** From now on new connections work; those that were cut are ended. */
-  mend(): void {
-    for (const socket of this.#sockets) socket.destroy();
-    this.#isCut = false;
-  }
-
-  async close(): Promise<void> {
-    for (const socket of this.#sockets) socket.destroy();
-    this.#server.close();
-    await once(this.#server, "close");
-  }
 }
 
 /** The status of a query by a token. */
