@@ -1,6 +1,7 @@
 import type { KeyObject } from "node:crypto";
 import { type CryptoKey, importJWK, type JWK } from "jose";
 import { epochSeconds } from "../clock.ts";
+import { Refusal } from "../refusal.ts";
 import type { SigningAlgorithm } from "./jwt-verification.ts";
 import { ensureSigner, type KeyState, keyState, signerOf } from "./key-rotation.ts";
 import { type KeyStore, publicJwk, type StoredKey, verifierOf } from "./key-store.ts";
@@ -104,9 +105,18 @@ export async function openKeyRing(
   return loadKeyRing(store, algorithm);
 }
 
+/** Throws it if it says that nobody knows what is held: a change must not count as in force then. */
+function requireReached(error: unknown): void {
+  if (error instanceof Refusal && error.code === "store_unreachable") throw error;
+}
+
 /** The ring without the keys that were deleted; all of it while the signer is among those. */
 async function withoutDeleted(ring: KeyRing, store: KeyStore): Promise<KeyRing> {
-  const present = new Set(await store.names().catch(() => []));
+  const names = store.names().catch((error) => {
+    requireReached(error);
+    return [];
+  });
+  const present = new Set(await names);
   if (!present.has(ring.signer.kid)) return ring;
   return {
     ...ring,
@@ -155,15 +165,18 @@ export async function openLiveKeyRing(
       onReload();
     } catch (error) {
       failure = error instanceof Error ? error.message : "unknown";
-      ring = await withoutDeleted(ring, store);
       onFailure(error);
+      requireReached(error);
+      ring = await withoutDeleted(ring, store);
     }
   }
 
   const watch = store.watch(() => {
-    reloading = reloading.then(reload);
+    reloading = reloading.catch(() => {}).then(reload);
     return reloading;
   });
+  // What was changed between the load and the watch.
+  await reloading;
   return {
     get ring() {
       return ring;
@@ -176,7 +189,7 @@ export async function openLiveKeyRing(
     },
     async close() {
       await watch.close();
-      await reloading;
+      await reloading.catch(() => {});
     },
   };
 }

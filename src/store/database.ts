@@ -10,6 +10,11 @@ const CONNECTIONS = 6;
 const CONNECT_TIMEOUT_MS = 2000;
 const STATEMENT_TIMEOUT_MS = 15_000;
 const IDLE_TIMEOUT_MS = 60_000;
+/**
+ * Milliseconds after which the server ends a transaction that says nothing: a process that is cut
+ * off or stopped in the middle of one does not keep the others from writing.
+ */
+const SILENCE_MS = 10_000;
 
 /** The channel of the notifications that the version has grown. */
 export const CHANNEL = "gatehouse";
@@ -151,7 +156,7 @@ export function openDatabase(url: string): Database {
 
   async function commit(client: PoolClient): Promise<void> {
     try {
-      await client.query("commit");
+      await client.query(asked("commit"));
     } catch (error) {
       const detail = detailOf(error);
       throw new Refusal("store_uncertain", { detail, cause: error });
@@ -171,7 +176,8 @@ export function openDatabase(url: string): Database {
       let isGood = false;
       try {
         const query = queryOn(client);
-        await query(`begin isolation level ${isolation}`);
+        const bound = `set local idle_in_transaction_session_timeout = ${SILENCE_MS}`;
+        await query(`begin isolation level ${isolation}; ${bound}`);
         const result = await work(query);
         await commit(client);
         isGood = true;

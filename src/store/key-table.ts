@@ -52,9 +52,23 @@ export function keysInStore(
   ring: string,
 ): KeyStore {
   const { state, writer, replica, author } = store;
+  /** True if the keys were changed since they were last read, and nobody was told. */
+  let isMissed = false;
+  const noted = async () => {
+    isMissed = true;
+  };
+  let changed: () => Promise<void> = noted;
+  state.listeners.push({
+    keysChanged: async (name) => {
+      if (name === ring) await changed();
+    },
+  });
   return {
     place: `the store (${ring} keys)`,
-    read: () => readKeys(query, ring, secrets),
+    read() {
+      isMissed = false;
+      return readKeys(query, ring, secrets);
+    },
     async names() {
       const rows = await query("select kid from gatehouse.keys where ring = $1", [ring]);
       return rows.map(({ kid }) => String(kid));
@@ -72,15 +86,11 @@ export function keysInStore(
       }, author);
     },
     watch(onChange) {
-      const listener = {
-        keysChanged: async (changed: string) => {
-          if (changed === ring) await onChange();
-        },
-      };
-      state.listeners.push(listener);
+      changed = onChange;
+      if (isMissed) void onChange();
       return {
         async close() {
-          state.listeners.splice(state.listeners.indexOf(listener), 1);
+          changed = noted;
         },
       };
     },

@@ -115,7 +115,12 @@ export class StoreWriter {
       await this.#turns.run(turn, () => judge(turn));
       return { entries, version: turn.version - 1, longestLease };
     });
-    await this.#state.apply(committed.entries);
+    try {
+      await this.#state.apply(committed.entries);
+    } catch (cause) {
+      // It is made, but not in force here: the next poll applies it.
+      throw new Refusal("store_uncertain", { cause });
+    }
     return committed;
   }
 
