@@ -14,10 +14,17 @@ import { momentOrNull, plainly, print, printList } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
 async function withState<Result>(
-  { serviceDirectory }: LoadedConfiguration,
+  loaded: LoadedConfiguration,
   work: (store: StateStore) => Promise<Result>,
   nothing: Result,
 ): Promise<Result> {
+  const { configuration, serviceDirectory } = loaded;
+  if (configuration.store.url !== undefined) {
+    const { operateStore, withStore } = await import("../store/open.ts");
+    return withStore(loaded, async (store) =>
+      work((await operateStore(store)).authorization.store),
+    );
+  }
   const store = findStateIn(stateDirectoryOf(serviceDirectory));
   if (store === undefined) return nothing;
   try {

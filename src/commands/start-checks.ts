@@ -15,7 +15,7 @@ export interface ExposureWarning {
 }
 
 /** What a start warns of that is written in the configuration alone. */
-export function exposureWarnings({ auth, server, mcp }: Configuration): ExposureWarning[] {
+export function exposureWarnings({ auth, server, mcp, store }: Configuration): ExposureWarning[] {
   const warnings: ExposureWarning[] = [];
   const about = { host: server.host };
   if (!isLoopback(server.host) && server.tls.certificate === undefined) {
@@ -27,6 +27,11 @@ export function exposureWarnings({ auth, server, mcp }: Configuration): Exposure
     const sentence =
       "this address cannot be opened: set server.public_url, or no MCP client can log in";
     warnings.push({ about, sentence });
+  }
+  if (mcp.enabled && server.public_url === "" && store.url !== undefined) {
+    const sentence =
+      "replicas need one URL: set server.public_url, or an app that logs in at one is nobody at the others";
+    warnings.push({ about: {}, sentence });
   }
   if (!auth.enabled) {
     const sentence = "AUTHENTICATION IS OFF: every caller may do everything (auth.enabled = false)";
@@ -53,7 +58,7 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const data = dataDirectoryOf(loaded);
   if (data !== undefined) directories.push(data);
   const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
-  if (hasAuthorizationServer) directories.push(stateDirectoryOf(serviceDirectory));
+  if (hasAuthorizationServer && !isShared) directories.push(stateDirectoryOf(serviceDirectory));
   const files = audit.file === undefined ? [] : [audit.file];
   if (!isShared && !existsSync(auth.access_control_file)) {
     const directory = path.dirname(auth.access_control_file);

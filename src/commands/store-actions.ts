@@ -13,6 +13,7 @@ import { hashPassword, openPasswordRule } from "../identity/password.ts";
 import { readRevocations } from "../identity/revocation-lines.ts";
 import { Refusal } from "../refusal.ts";
 import { replaceAccess } from "../store/access-store.ts";
+import { rekeyRecords } from "../store/authorization-records.ts";
 import { initializeStore } from "../store/initialize.ts";
 import { rekey as rekeyStore } from "../store/key-table.ts";
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
@@ -134,7 +135,9 @@ export async function exportAll(options: CommonOptions): Promise<void> {
 /** `gatehouse store rekey`. */
 export async function rekey(options: CommonOptions): Promise<void> {
   await withStore(loadFor(options), async ({ database, secrets }) => {
-    const count = await rekeyStore(database, secrets);
-    print(`Encrypted ${count} signing keys by the first line of the key file.`);
+    const keys = await rekeyStore(database, secrets);
+    const records = await rekeyRecords(database, secrets);
+    const what = `${keys} signing keys, and ${records} records of the authorization server,`;
+    print(`Encrypted ${what} by the first line of the key file.`);
   });
 }

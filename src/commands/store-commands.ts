@@ -19,7 +19,7 @@ export function storeCommand(): Command {
     .action(async (options) => (await actions()).status(options));
   withCommonOptions(store.command("import"))
     .description(
-      "replace the users, grants and boundaries of the store by those of an access file, and add the revocations and signing keys of this host",
+      "replace the users, grants and boundaries of the store by those of an access file, and add the revocations, signing keys and connected apps of this host",
     )
     .argument("<file>", "the access file")
     .option("--force", "also if the last administrator or Owner is lost")
@@ -28,7 +28,7 @@ export function storeCommand(): Command {
     .description("print users, grants and boundaries as an access file, with password hashes")
     .action(async (options) => (await actions()).exportAll(options));
   withCommonOptions(store.command("rekey"))
-    .description("encrypt the signing keys anew, by the first line of store.key_file")
+    .description("encrypt anew what the store holds encrypted, by the first line of store.key_file")
     .action(async (options) => (await actions()).rekey(options));
   return store;
 }

@@ -7,6 +7,7 @@ import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { PrincipalSources } from "../mcp/authenticate.ts";
 import type { AuthorizationServer } from "../oauth/server/options.ts";
+import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import type { ActivityNotes } from "../observe/activity.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
@@ -55,6 +56,8 @@ export interface Gateway {
   readonly revocations: LiveRevocations;
   /** This replica among several; undefined where files hold everything. */
   readonly replica: SharedReplica | undefined;
+  /** What the authorization server remembers, where replicas share it. */
+  readonly authorization: AuthorizationState | undefined;
   readonly tokens: TokenAuthority;
   readonly login: LoginContext;
   readonly passwordRule: PasswordRule;

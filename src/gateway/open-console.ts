@@ -3,24 +3,23 @@ import type { Snapshot } from "../access/snapshot.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { openConsole } from "../console/open.ts";
-import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
 import { approvalDesk } from "./approval-desk.ts";
 import { describeChanges } from "./change-records.ts";
 import { type ShownGateway, stateOf, versionsIn } from "./console-state.ts";
 import type { Gateway } from "./gateway.ts";
+import { openState } from "./open-state.ts";
 import { outcomeOf } from "./query-outcome.ts";
 
 /** What the embedded authorization server remembers, where there is one. */
 async function openApplications(
-  { configuration: { mcp } }: Gateway,
+  gateway: Gateway,
   { serviceDirectory }: LoadedConfiguration,
   opened: AsyncDisposableStack,
 ): Promise<StateStore | undefined> {
+  const { mcp } = gateway.configuration;
   if (!mcp.enabled || mcp.authorization_servers.length > 0) return undefined;
-  const { store } = await openStateIn(stateDirectoryOf(serviceDirectory));
-  opened.defer(() => store.close());
-  return store;
+  return (await openState(gateway, serviceDirectory, opened)).store;
 }
 
 /** Changes users and grants for a user of the console. */

@@ -167,6 +167,7 @@ export async function openGateway(
     transportHeaders: transportHeaders(configuration),
     access,
     replica: store?.replica,
+    authorization: store?.authorization,
     ...identity,
     ...databases,
     passwordRule,

@@ -5,7 +5,6 @@ import type { Principal } from "../mcp/principal.ts";
 import { createExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
-import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { AuditLevel } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
@@ -17,6 +16,7 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { mayNeedApproval } from "./judge.ts";
 import { requireRight, rightsOf } from "./mcp-rights.ts";
+import { openState } from "./open-state.ts";
 import { ask } from "./query-flow.ts";
 import { countCall } from "./request-limits.ts";
 import { mostRows, whoIs } from "./who-am-i.ts";
@@ -159,8 +159,7 @@ async function openOwnAuthorizationServer(
   opened: AsyncDisposableStack,
 ): Promise<() => Promise<AuthorizationServer>> {
   const { access, activity, audit, configuration, log, login, revocations, publicUrl } = gateway;
-  const state = await openStateIn(stateDirectoryOf(serviceDirectory));
-  opened.defer(() => state.store.close());
+  const state = await openState(gateway, serviceDirectory, opened);
   // What it cannot do without ends the start, and no request.
   await openSigningKeys(state.keys);
   const options: AuthorizationServerOptions = {
@@ -185,7 +184,10 @@ async function openOwnAuthorizationServer(
     },
     log,
   };
-  return whenAsked(() => loadAuthorizationServer(options, log));
+  const server = whenAsked(() => loadAuthorizationServer(options, log));
+  // A replica might be asked first while its store is away.
+  if (gateway.authorization !== undefined) await server();
+  return server;
 }
 
 type EventFields = Readonly<Record<string, unknown>>;

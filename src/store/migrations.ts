@@ -43,6 +43,23 @@ const migrations: readonly string[] = [
   create index counters_changed on gatehouse.counters (changed);
   create index counters_ends on gatehouse.counters (ends);
   `,
+  `
+  create table gatehouse.oauth (
+    model text collate "C" not null, id text collate "C" not null, grant_id text, uid text,
+    username text, issued bigint, sealed text not null,
+    consumed timestamptz, expires timestamptz not null, primary key (model, id)
+  );
+  create index oauth_grants on gatehouse.oauth (grant_id) where grant_id is not null;
+  create index oauth_uids on gatehouse.oauth (uid) where uid is not null;
+  create index oauth_usernames on gatehouse.oauth (username) where username is not null;
+  create index oauth_ends on gatehouse.oauth (expires);
+  create table gatehouse.mcp_sessions (
+    key text collate "C" primary key, kind text not null, username text not null,
+    used timestamptz not null
+  );
+  create index mcp_sessions_usernames on gatehouse.mcp_sessions (username, kind, used);
+  create index mcp_sessions_uses on gatehouse.mcp_sessions (used);
+  `,
 ];
 
 /** How many migrations there are. */

@@ -6,9 +6,11 @@ import type { Configuration } from "../config/schema.ts";
 import { storeName } from "../config/urls.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import type { LiveRevocations, RevocationStore } from "../identity/revocations.ts";
+import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
+import { stateInStore } from "./authorization-state.ts";
 import { SharedCounters } from "./counters.ts";
 import { type Database, openDatabase } from "./database.ts";
 import { keysInStore } from "./key-table.ts";
@@ -20,8 +22,9 @@ import { countRequestIn, failureCountsOf } from "./shared-counts.ts";
 import { SharedState } from "./state.ts";
 import { StoreWriter } from "./writer.ts";
 
-/** The ring of keys that sign login tokens. */
+/** The rings of keys that sign login tokens, and access tokens of the authorization server. */
 const LOGIN_RING = "login";
+const AUTHORIZATION_RING = "oauth";
 
 /** The store cannot be used as it is; the message says what to do. */
 export class StoreError extends Error {}
@@ -118,6 +121,14 @@ export interface StoreReplica {
   readonly access: AccessRules;
   readonly revocations: LiveRevocations;
   readonly keys: KeyStore;
+  readonly authorization: AuthorizationState;
+}
+
+function authorizationOf(shared: StoreAccess, { database, secrets }: Store): AuthorizationState {
+  return {
+    store: stateInStore(shared, database, secrets),
+    keys: keysInStore(shared, database, secrets, AUTHORIZATION_RING),
+  };
 }
 
 function writerOf({ database }: Store, state: SharedState, replica?: Replica): StoreWriter {
@@ -136,9 +147,10 @@ export async function openReplica(
   const { state } = replica;
   const author: Author = { kind: "store", name: replica.name };
   const shared: StoreAccess = { state, writer: writerOf(store, state, replica), replica, author };
+  const authorization = authorizationOf(shared, store);
+  opened.defer(() => authorization.store.close());
   return {
-    store,
-    replica,
+    ...{ store, replica, authorization },
     access: openAccessStore(shared),
     revocations: openRevocationStore(shared),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
@@ -150,6 +162,7 @@ export interface StoreOperator extends StoreAccess {
   readonly access: AccessRules;
   readonly revocations: RevocationStore;
   readonly keys: KeyStore;
+  readonly authorization: AuthorizationState;
 }
 
 /** Counts failed logins and requests over all replicas; puts the end of it on the stack. */
@@ -183,6 +196,7 @@ export async function operateStore(store: Store): Promise<StoreOperator> {
     ...shared,
     access: openAccessStore(shared),
     revocations: revocationsInStore(shared),
+    authorization: authorizationOf(shared, store),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };
 }

@@ -18,14 +18,16 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 export interface StoreSettings {
   readonly access?: "store" | "file";
   readonly maxStaleness?: number;
+  /** Keys of `[mcp]`; by default it is switched off. */
+  readonly mcp?: string;
 }
 
-/** The section of a store, without MCP. */
+/** The section of a store, and that of MCP. */
 export function storeConfig(
   url: string,
-  { access = "store", maxStaleness = 10 }: StoreSettings,
+  { access = "store", maxStaleness = 10, mcp = "enabled = false" }: StoreSettings,
 ): string {
-  return `[mcp]\nenabled = false\n[store]\nurl = "${url}"\naccess = "${access}"\nmax_staleness = ${maxStaleness}\n`;
+  return `[mcp]\n${mcp}\n[store]\nurl = "${url}"\naccess = "${access}"\nmax_staleness = ${maxStaleness}\n`;
 }
 
 /** Where a store is made, and looked at past all replicas. */

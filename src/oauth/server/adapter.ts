@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { type Adapter, type AdapterPayload, errors } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
+import { Refusal } from "../../refusal.ts";
 import { lifetimes } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
@@ -22,6 +23,25 @@ function isWithin(seconds: number, moment: number): boolean {
 /** Only this adapter writes what it reads here. */
 function parsePayload(text: string): AdapterPayload {
   return JSON.parse(text);
+}
+
+/** What the library is told while the state is out of reach; no redirect takes it to a client. */
+export class StateUnavailable extends errors.TemporarilyUnavailable {
+  constructor(refusal: Refusal) {
+    super(refusal.message, { cause: refusal });
+    this.status = refusal.status;
+    this.statusCode = refusal.status;
+    this.allow_redirect = false;
+  }
+}
+
+/** Has the library know a refusal of the state for one of its own errors. */
+async function told<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer;
+  } catch (error) {
+    throw error instanceof Refusal ? new StateUnavailable(error) : error;
+  }
 }
 
 /** Keeps one model of `oidc-provider` in the store. */
@@ -46,16 +66,17 @@ class StoreAdapter implements Adapter {
     if (this.#model === "Session" && payload.accountId === undefined) return;
     const { jti, consumed: _, ...rest } = payload;
     const kept = credentials.has(this.#model) ? rest : { jti, ...rest };
-    await this.#store.put(this.#model, this.#key(id), {
+    const record = {
       payload: JSON.stringify(kept),
       grantId: payload.grantId,
       uid: payload.uid,
       expires: epochSeconds() + expiresIn,
-    });
+    };
+    await told(this.#store.put(this.#model, this.#key(id), record));
   }
 
   async find(id: string): Promise<AdapterPayload | undefined> {
-    const found = await this.#store.find(this.#model, this.#key(id));
+    const found = await told(this.#store.find(this.#model, this.#key(id)));
     if (found === undefined) return undefined;
     const payload = parsePayload(found.payload);
     if (credentials.has(this.#model)) payload.jti = id;
@@ -65,7 +86,7 @@ class StoreAdapter implements Adapter {
   }
 
   async findByUid(uid: string): Promise<AdapterPayload | undefined> {
-    const found = await this.#store.findByUid(this.#model, uid);
+    const found = await told(this.#store.findByUid(this.#model, uid));
     return found === undefined ? undefined : parsePayload(found.payload);
   }
 
@@ -76,17 +97,17 @@ class StoreAdapter implements Adapter {
 
   /** @throws InvalidGrant if it was used up already, so that of two at one moment one succeeds */
   async consume(id: string): Promise<void> {
-    if (!(await this.#store.consume(this.#model, this.#key(id), this.#reuse))) {
+    if (!(await told(this.#store.consume(this.#model, this.#key(id), this.#reuse)))) {
       throw new errors.InvalidGrant("already used");
     }
   }
 
   async destroy(id: string): Promise<void> {
-    await this.#store.remove(this.#model, this.#key(id));
+    await told(this.#store.remove(this.#model, this.#key(id)));
   }
 
   async revokeByGrantId(grantId: string): Promise<void> {
-    await this.#store.removeByGrant(this.#model, grantId);
+    await told(this.#store.removeByGrant(this.#model, grantId));
   }
 }
 

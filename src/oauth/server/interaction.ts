@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { type Client, errors } from "oidc-provider";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { parseAccountId } from "./accounts.ts";
+import { StateUnavailable } from "./adapter.ts";
 import {
   type Choice,
   type Consent,
@@ -129,7 +130,8 @@ async function findClient({ provider }: InteractionContext, clientId: string): P
     const client = await provider.Client.find(clientId);
     if (client !== undefined) return client;
   } catch (error) {
-    if (!(error instanceof errors.OIDCProviderError)) throw error;
+    const isAway = error instanceof StateUnavailable;
+    if (isAway || !(error instanceof errors.OIDCProviderError)) throw error;
   }
   throw new OAuthProblem(400, "invalid_client", "it is gone");
 }

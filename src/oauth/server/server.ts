@@ -3,7 +3,9 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
 import { createFormGuard } from "../../pages/form-guard.ts";
+import { Refusal } from "../../refusal.ts";
 import { parseAccountId } from "./accounts.ts";
+import { StateUnavailable } from "./adapter.ts";
 import { manageApplications } from "./applications.ts";
 import { createRegistration, createRevocation } from "./client-endpoints.ts";
 import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
@@ -79,6 +81,16 @@ function sendFailure(
   } else sendProblem(response, problem);
 }
 
+/** What is answered where something was thrown. */
+function problemOf(error: unknown): OAuthProblem {
+  if (error instanceof OAuthProblem) return error;
+  const isUnavailable =
+    error instanceof StateUnavailable || (error instanceof Refusal && error.status === 503);
+  if (!isUnavailable) return new OAuthProblem(500, "server_error", "something went wrong");
+  const headers = { "Retry-After": "1" };
+  return new OAuthProblem(503, "temporarily_unavailable", error.message, headers);
+}
+
 /**
  * Opens the authorization server over the gateway's own users: authorization code with PKCE for
  * public clients, whose tokens open one resource.
@@ -123,9 +135,8 @@ export async function openAuthorizationServer(
     handle(request, response) {
       serve(request, response).catch((error: unknown) => {
         if (isAbandoned(request)) return;
-        if (error instanceof OAuthProblem) return sendFailure(request, response, error);
-        log.error({ err: error }, "the authorization server failed");
-        const problem = new OAuthProblem(500, "server_error", "something went wrong");
+        const problem = problemOf(error);
+        if (problem.status === 500) log.error({ err: error }, "the authorization server failed");
         return sendFailure(request, response, problem);
       });
     },

@@ -33,7 +33,8 @@ export interface ClientBounds {
 
 /**
  * What the authorization server remembers, wherever it is held: an SQLite file is one such place
- * (`state-file.ts`), and what it looks like concerns nobody else. Records have a model, which is
+ * (`state-file.ts`), and what it looks like concerns nobody else. A place that is out of reach
+ * refuses what it is asked for by a Refusal. Records have a model, which is
  * the library's name for their kind. What has expired is not found any more.
  */
 export interface StateStore {
@@ -68,7 +69,7 @@ export interface StateStore {
   revokeToken(tokenId: string, until: number): Promise<void>;
   /** Told at once, since each request with an access token asks. */
   isTokenRevoked(tokenId: string): boolean;
-  /** Likewise; also true of a grant that has expired or that there never was. */
+  /** Likewise; a grant that has expired, or that there never was, may be taken for ended too. */
   isGrantEnded(grantId: string): boolean;
   /** The secret of that name: `made` if there was none yet. */
   secret(name: string, made: Uint8Array): Promise<Uint8Array>;

@@ -1,0 +1,15 @@
+import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
+import type { AuthorizationState } from "../oauth/server/state-store.ts";
+import type { Gateway } from "./gateway.ts";
+
+/** What an authorization server of this gateway remembers: in files, unless replicas share it. */
+export async function openState(
+  { authorization }: Pick<Gateway, "authorization">,
+  serviceDirectory: string,
+  opened: AsyncDisposableStack,
+): Promise<AuthorizationState> {
+  if (authorization !== undefined) return authorization;
+  const state = await openStateIn(stateDirectoryOf(serviceDirectory));
+  opened.defer(() => state.store.close());
+  return state;
+}

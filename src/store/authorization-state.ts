@@ -1,0 +1,196 @@
+import * as z from "zod";
+import { epochSeconds } from "../clock.ts";
+import { lifetimes } from "../oauth/server/protocol.ts";
+import type { NewRecord, StateStore } from "../oauth/server/state-store.ts";
+import type { StoreAccess } from "./access-store.ts";
+import { keyOf, openRecord, recordColumns, recordValues } from "./authorization-records.ts";
+import type { Database, Query, Row } from "./database.ts";
+import type { Secrets } from "./secrets.ts";
+
+/** Milliseconds that somebody waits for a statement whose connection was cut without a word. */
+const TIMEOUT_MS = 3000;
+const SWEEP_MS = 10 * 60 * 1000;
+/** Records that one statement sweeps, at most. */
+const SWEEP_BATCH = 1000;
+
+/** The rows are locked in one order, so that two who remove the same never wait for each other. */
+function deleteWhere(condition: string, more = "order by model, id for update"): string {
+  return `delete from gatehouse.oauth where (model, id) in
+    (select model, id from gatehouse.oauth where ${condition} ${more})`;
+}
+
+const insertSql = `insert into gatehouse.oauth (${recordColumns}, expires)
+  values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8))`;
+const putSql = `${insertSql} on conflict (model, id) do update set grant_id = excluded.grant_id,
+  uid = excluded.uid, username = excluded.username, issued = excluded.issued,
+  sealed = excluded.sealed, expires = excluded.expires`;
+const noteSql = `insert into gatehouse.oauth (model, id, grant_id, uid, sealed, expires)
+  values ('Call', $1, $2, $3, '', clock_timestamp() + make_interval(secs => $4))
+  on conflict (model, id) do nothing`;
+
+function findSql(column: "id" | "uid"): string {
+  return `select model, id, sealed,
+      extract(epoch from clock_timestamp() - consumed)::float8 as age
+    from gatehouse.oauth where model = $1 and ${column} = $2 and expires > clock_timestamp() limit 1`;
+}
+
+const consumeSql = `update gatehouse.oauth set consumed = coalesce(consumed, clock_timestamp())
+  where model = $1 and id = $2 and expires > clock_timestamp() and
+    (consumed is null or abs(extract(epoch from clock_timestamp() - consumed)) <= $3) returning id`;
+/** Written once a day: a client in use gets tokens all the time. */
+const keepClientSql = `update gatehouse.oauth
+  set uid = null, expires = greatest(expires, clock_timestamp() + make_interval(secs => $2))
+  where model = 'Client' and id = $1 and (uid is not null or
+    expires < clock_timestamp() + make_interval(secs => $2) - interval '1 day')`;
+/** Those that nobody has let in yet have their address as uid. */
+const countClientsSql = `select count(uid)::int as unused, count(*)::int as every
+  from gatehouse.oauth where model = 'Client' and expires > clock_timestamp()`;
+const forgetClientSql = `delete from gatehouse.oauth where model = 'Client' and id = (
+  select id from gatehouse.oauth where model = 'Client' and (uid is null) = $1
+  order by count(*) over (partition by uid) desc, expires limit 1)`;
+const grantsSql = `select model, id, sealed,
+    (select max(t.issued) from gatehouse.oauth t where t.grant_id = g.id
+      and t.model = 'RefreshToken' and t.expires > clock_timestamp()) as renewed,
+    (select coalesce(array_agg(c.uid order by c.uid collate "C"), '{}') from gatehouse.oauth c
+      where c.grant_id = g.id and c.model = 'Call') as called
+  from gatehouse.oauth g where model = 'Grant' and expires > clock_timestamp()`;
+
+const foundShape = z.object({ age: z.number().nullable() });
+const countShape = z.object({ unused: z.int(), every: z.int() });
+const grantShape = z.object({ renewed: z.int().nullable(), called: z.array(z.string()) });
+const idShape = z.object({ jti: z.string() });
+const secretShape = z.object({ secret: z.base64url() });
+/** A hundred years, in seconds. */
+const FOREVER_SECONDS = 100 * 365 * 24 * 3600;
+
+/** By what the log names a grant that was ended: as a token, which no token is called. */
+function endedGrant(grantId: string): string {
+  return `grant:${grantId}`;
+}
+
+/** Removes what has expired, in small steps. */
+export async function sweep(query: Query): Promise<void> {
+  const some = `order by expires limit ${SWEEP_BATCH} for update skip locked`;
+  const sql = `${deleteWhere("expires <= clock_timestamp()", some)} returning id`;
+  while ((await query(sql)).length === SWEEP_BATCH);
+}
+
+/**
+ * What the authorization server remembers, in the store: one row a record, by the clock of the
+ * store. An end of a grant or a token stands in the log too, since every request that shows a token
+ * asks for it: it is answered once it is in force at every replica.
+ */
+export function stateInStore(
+  { state, writer, replica, author }: StoreAccess,
+  database: Database,
+  secrets: Secrets,
+): StateStore {
+  async function query(sql: string, values: readonly unknown[] = []): Promise<Row[]> {
+    replica?.requireReached();
+    return database.query(sql, values, TIMEOUT_MS);
+  }
+
+  async function find(column: "id" | "uid", model: string, name: string) {
+    const [row] = await query(findSql(column), [model, keyOf(name)]);
+    if (row === undefined) return undefined;
+    const { age } = foundShape.parse(row);
+    // Whoever compares it with the clock of this process finds out what has passed at the store.
+    const consumed = age === null ? undefined : epochSeconds() - Math.ceil(age);
+    return { payload: openRecord(row, secrets), consumed };
+  }
+
+  function put(sql: string, model: string, id: string, record: NewRecord): Promise<Row[]> {
+    const rest = record.expires - epochSeconds();
+    return query(sql, [...recordValues(model, id, record, secrets), rest]);
+  }
+
+  function isRevoked(tokenId: string): boolean {
+    replica?.requireFresh();
+    return state.revocations.isRevoked({ tokenId, username: "", issuedAt: 0 });
+  }
+
+  async function revoke(
+    jti: string,
+    until: number,
+    removeFirst?: (query: Query) => Promise<Row[]>,
+  ) {
+    replica?.requireReached();
+    await writer.append(async (turn) => {
+      // If there is nothing to remove, somebody else has: what that one wrote is waited for.
+      if (removeFirst !== undefined && (await removeFirst(turn.query)).length === 0) return;
+      await turn.append({
+        change: { kind: "revocation", revocation: { jti, until } },
+        ends: until,
+      });
+    }, author);
+  }
+
+  /** Its access tokens live on for an hour at most; those issued just now count, by any clock. */
+  function endGrant(grantId: string): Promise<void> {
+    const sql = deleteWhere("grant_id = $1 or (model = 'Grant' and id = $1)");
+    const until = epochSeconds() + 2 * lifetimes.accessToken;
+    return revoke(endedGrant(grantId), until, (query) =>
+      query(`${sql} returning id`, [keyOf(grantId)]),
+    );
+  }
+
+  const sweeper = replica && setInterval(() => void sweep(query).catch(() => {}), SWEEP_MS).unref();
+
+  return {
+    async put(model, id, record) {
+      await put(putSql, model, id, record);
+    },
+    find: (model, id) => find("id", model, id),
+    findByUid: (model, uid) => find("uid", model, uid),
+    async consume(model, id, reuse = -1) {
+      return (await query(consumeSql, [model, keyOf(id), reuse])).length === 1;
+    },
+    async remove(model, id) {
+      if (model === "Grant") await endGrant(id);
+      else await query(deleteWhere("model = $1 and id = $2"), [model, keyOf(id)]);
+    },
+    async removeByGrant(model, grantId) {
+      await query(deleteWhere("model = $1 and grant_id = $2"), [model, keyOf(grantId)]);
+    },
+    endGrant,
+    async keepClient(id, expires) {
+      await query(keepClientSql, [keyOf(id), expires - epochSeconds()]);
+    },
+    async makeRoom(bounds) {
+      const [row] = await query(countClientsSql);
+      const { unused, every } = countShape.parse(row);
+      if (unused >= bounds.unused) await query(forgetClientSql, [false]);
+      if (every - unused >= bounds.used) await query(forgetClientSql, [true]);
+    },
+    async grants(username) {
+      const rows =
+        username === undefined
+          ? await query(grantsSql)
+          : await query(`${grantsSql} and username = $1`, [username]);
+      return rows.map((row) => {
+        const payload = openRecord(row, secrets);
+        const { renewed, called } = grantShape.parse(row);
+        const { jti: id } = idShape.parse(JSON.parse(payload));
+        return { id, payload, renewed: renewed ?? undefined, called };
+      });
+    },
+    async noteCall(grantId, tool, expires) {
+      const key = keyOf(`${grantId} ${tool}`);
+      await query(noteSql, [key, keyOf(grantId), tool, expires - epochSeconds()]);
+    },
+    revokeToken: (tokenId, until) => revoke(tokenId, until),
+    isTokenRevoked: isRevoked,
+    isGrantEnded: (grantId) => isRevoked(endedGrant(grantId)),
+    async secret(name, made) {
+      const payload = JSON.stringify({ secret: Buffer.from(made).toString("base64url") });
+      const expires = epochSeconds() + FOREVER_SECONDS;
+      const record = { payload, grantId: undefined, uid: undefined, expires };
+      await put(`${insertSql} on conflict (model, id) do nothing`, "Secret", name, record);
+      const kept = (await find("id", "Secret", name))?.payload ?? payload;
+      return Buffer.from(secretShape.parse(JSON.parse(kept)).secret, "base64url");
+    },
+    async close() {
+      clearInterval(sweeper);
+    },
+  };
+}

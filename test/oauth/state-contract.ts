@@ -1,0 +1,145 @@
+import type { Test } from "tap";
+import { epochSeconds } from "../../src/clock.ts";
+import type { StateStore } from "../../src/oauth/server/state-store.ts";
+
+const record = { payload: "{}", grantId: "g", uid: undefined };
+const later = () => epochSeconds() + 60;
+
+/**
+ * What holds wherever the state lies.
+ *
+ * @param open two processes' views of one state, empty at first
+ */
+export function testState(t: Test, open: (t: Test) => Promise<[StateStore, StateStore]>): void {
+  t.test("what one process keeps, another one finds", async (t) => {
+    const [one, other] = await open(t);
+    await one.put("Grant", "a", { ...record, payload: '{"x":1}', expires: later() });
+    t.match(await other.find("Grant", "a"), { payload: '{"x":1}', consumed: undefined });
+    t.equal(await other.find("Session", "a"), undefined);
+    await other.remove("Grant", "a");
+    t.equal(await one.find("Grant", "a"), undefined);
+  });
+
+  t.test("a record is used up once, whoever comes first", async (t) => {
+    const [one, other] = await open(t);
+    await one.put("RefreshToken", "a", { ...record, expires: later() });
+    t.ok(await one.consume("RefreshToken", "a"));
+    t.notOk(await other.consume("RefreshToken", "a"));
+    t.ok(await other.consume("RefreshToken", "a", 10), "at one moment its client may");
+    t.match(await other.find("RefreshToken", "a"), { consumed: Number });
+  });
+
+  t.test("what has expired is not found, and then gone", async (t) => {
+    const [store] = await open(t);
+    await store.put("Client", "a", { ...record, expires: epochSeconds() });
+    t.equal(await store.find("Client", "a"), undefined);
+    await store.put("Client", "b", { ...record, expires: later() });
+    await store.makeRoom({ unused: 9, used: 2 });
+    t.ok(await store.find("Client", "b"), "it takes no place");
+  });
+
+  t.test("a client's end is put off, never brought nearer", async (t) => {
+    const [store] = await open(t);
+    await store.put("Client", "a", { ...record, expires: later() });
+    await store.keepClient("a", epochSeconds() - 1);
+    t.ok(await store.find("Client", "a"));
+  });
+
+  t.test(
+    "of clients that nobody has let in, the address with the most has its oldest forgotten",
+    async (t) => {
+      const [store] = await open(t);
+      const put = (id: string, address: string | undefined, expires: number) =>
+        store.put("Client", id, { payload: "{}", grantId: undefined, uid: address, expires });
+      const found = async () => {
+        const names = ["used", "older", "few", "old", "new"];
+        const records = await Promise.all(names.map((name) => store.find("Client", name)));
+        return names.filter((_, at) => records[at] !== undefined);
+      };
+      await put("used", undefined, later());
+      await put("older", undefined, later() - 1);
+      await put("few", "a", later() - 30);
+      await put("old", "b", later() - 20);
+      await put("new", "b", later() - 10);
+      await store.makeRoom({ unused: 4, used: 3 });
+      t.strictSame(await found(), ["used", "older", "few", "old", "new"], "there is room");
+      await store.makeRoom({ unused: 3, used: 3 });
+      t.strictSame(await found(), ["used", "older", "few", "new"]);
+      await store.makeRoom({ unused: 2, used: 3 });
+      t.strictSame(await found(), ["used", "older", "new"]);
+      await store.keepClient("new", later());
+      await store.makeRoom({ unused: 0, used: 4 });
+      t.strictSame(
+        await found(),
+        ["used", "older", "new"],
+        "one that was let in is not among them",
+      );
+      await store.makeRoom({ unused: 1, used: 3 });
+      t.strictSame(await found(), ["used", "new"]);
+    },
+  );
+
+  t.test("an ended grant takes all with it that was made under it, in every process", async (t) => {
+    const [one, other] = await open(t);
+    const under = { ...record, expires: later() };
+    await one.put("Grant", "g", { ...under, grantId: undefined });
+    for (const model of ["RefreshToken", "AuthorizationCode"]) await one.put(model, "x", under);
+    t.notOk(other.isGrantEnded("g"));
+    await other.endGrant("g");
+    t.ok(one.isGrantEnded("g"));
+    for (const model of ["RefreshToken", "AuthorizationCode"]) {
+      t.equal(await one.find(model, "x"), undefined);
+    }
+  });
+
+  t.test("a secret is made once", async (t) => {
+    const [one, other] = await open(t);
+    const made = await one.secret("forms", Buffer.from("first"));
+    t.same(Buffer.from(await other.secret("forms", Buffer.from("second"))), Buffer.from(made));
+  });
+
+  t.test("what is under a name of its own is found by it", async (t) => {
+    const [one, other] = await open(t);
+    await one.put("Session", "a", { ...record, payload: '{"x":1}', uid: "u", expires: later() });
+    t.match(await other.findByUid("Session", "u"), { payload: '{"x":1}' });
+    t.equal(await other.findByUid("Interaction", "u"), undefined);
+    await other.removeByGrant("Session", "g");
+    t.equal(await one.findByUid("Session", "u"), undefined);
+  });
+
+  t.test("a revoked token is so in every process", async (t) => {
+    const [one, other] = await open(t);
+    await one.revokeToken("x", later());
+    t.strictSame(
+      ["x", "y"].map((token) => other.isTokenRevoked(token)),
+      [true, false],
+    );
+  });
+
+  t.test("a user's grants are listed with what came of them", async (t) => {
+    const [one, other] = await open(t);
+    const put = (id: string, accountId: string) =>
+      one.put("Grant", id, {
+        payload: JSON.stringify({ jti: id, accountId }),
+        ...{ grantId: undefined, uid: undefined, expires: later() },
+      });
+    await put("g1", "alice:c1");
+    await put("g2", "alice:c2");
+    await put("g3", "alicia:c1");
+    const payload = JSON.stringify({ iat: 5 });
+    await one.put("RefreshToken", "r", { ...record, payload, grantId: "g1", expires: later() });
+    for (const tool of ["select", "insert", "select"]) await one.noteCall("g1", tool, later());
+    const grants = [...(await other.grants("alice"))].sort((a, b) => a.id.localeCompare(b.id));
+    t.match(grants, [
+      { id: "g1", renewed: 5, called: ["insert", "select"] },
+      { id: "g2", renewed: undefined, called: [] },
+    ]);
+    t.equal((await other.grants()).length, 3);
+    await other.remove("Grant", "g1");
+    t.strictSame(
+      (await one.grants("alice")).map(({ id }) => id),
+      ["g2"],
+    );
+    t.ok(one.isGrantEnded("g1"));
+  });
+}

@@ -1,0 +1,40 @@
+import path from "node:path";
+import t, { type Test } from "tap";
+import { epochSeconds } from "../../src/clock.ts";
+import { StateFile } from "../../src/oauth/server/state-file.ts";
+import { temporaryDirectory } from "../access/kit.ts";
+import { testState } from "./state-contract.ts";
+
+const later = () => epochSeconds() + 60;
+
+async function openFiles(t: Test): Promise<[StateFile, StateFile]> {
+  const file = path.join(temporaryDirectory(t), "state.sqlite");
+  const stores: [StateFile, StateFile] = [new StateFile(file), new StateFile(file)];
+  t.teardown(() => stores.forEach((store) => void store.close()));
+  return stores;
+}
+
+testState(t, openFiles);
+
+t.test("what has expired is swept", async (t) => {
+  const [store] = await openFiles(t);
+  const expires = epochSeconds();
+  await store.put("Client", "a", { payload: "{}", grantId: undefined, uid: undefined, expires });
+  store.sweep();
+  await store.keepClient("a", later());
+  t.equal(await store.find("Client", "a"), undefined);
+});
+
+t.test("a revoked token is remembered until it has surely expired", async (t) => {
+  const [one, other] = await openFiles(t);
+  await one.revokeToken("x", later());
+  await one.revokeToken("y", epochSeconds() - 1);
+  await one.revokeToken("z", epochSeconds() - 30 * 24 * 3600);
+  other.sweep();
+  t.ok(other.isTokenRevoked("z"), "the clock may have been wrong at the start");
+  other.sweep(3_600_000);
+  t.strictSame(
+    ["x", "y", "z"].map((token) => other.isTokenRevoked(token)),
+    [true, true, false],
+  );
+});

@@ -1,0 +1,62 @@
+import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
+import type { Test } from "tap";
+import { TestGateway } from "../kit/gateway.ts";
+import { listening } from "../kit/listening.ts";
+import { makeStore, type StoreSettings, type TestStore } from "./kit.ts";
+
+/** Replicas behind a front that hands each request to the next one, whoever sends it. */
+export interface Replicated {
+  readonly store: TestStore;
+  readonly replicas: readonly TestGateway[];
+  /** The same by the front, which is also their public URL. */
+  readonly front: TestGateway;
+}
+
+function passOn(target: string, incoming: IncomingMessage, response: ServerResponse): void {
+  const { method, headers, url } = incoming;
+  const upward = request(`${target}${url}`, { method: method ?? "GET", headers }, (answer) => {
+    response.writeHead(answer.statusCode ?? 502, answer.headers);
+    answer.pipe(response);
+  });
+  upward.on("error", () => response.destroy());
+  response.on("close", () => upward.destroy());
+  incoming.pipe(upward);
+}
+
+/**
+ * Starts replicas behind such a front.
+ *
+ * @param urls where each finds the store; by default where it is
+ */
+export async function openReplicated(
+  t: Test,
+  settings: StoreSettings & { server: TestStore["server"]; more?: string },
+  urlsOf: (store: TestStore) => Promise<(string | undefined)[]> = async () => [
+    undefined,
+    undefined,
+    undefined,
+  ],
+): Promise<Replicated> {
+  const replicas: TestGateway[] = [];
+  let next = 0;
+  const server = createServer((incoming, response) => {
+    const replica = replicas[next++ % replicas.length];
+    passOn(replica?.url ?? "", incoming, response);
+  });
+  const url = `http://127.0.0.1:${await listening(t, server)}`;
+  const store = await makeStore(t, settings, settings.server);
+  const more = `[server]\npublic_url = "${url}"\n${settings.more ?? ""}`;
+  for (const own of await urlsOf(store)) {
+    replicas.push(await store.replica(own ?? store.url, store.makeHome(), more));
+  }
+  const [first] = replicas;
+  if (first === undefined) throw new Error("no replicas");
+  return { store, replicas, front: new TestGateway(first.home, first.service, url) };
+}
+
+/** Adds a user by the administration, with the password `<username> password`. */
+export async function addUser(gateway: TestGateway, username: string, role: string): Promise<void> {
+  const user = { username, password: `${username} password`, role, database: "main" };
+  const { status, text } = await gateway.send("POST", "/api/users", user, await gateway.login());
+  if (status !== 201) throw new Error(text);
+}
