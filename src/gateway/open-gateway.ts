@@ -44,11 +44,15 @@ async function openShared(
   { metrics, store }: { metrics: Metrics; store: StoreReplica | undefined },
   opened: AsyncDisposableStack,
 ): Promise<Shared> {
-  if (member !== undefined) return member.shared;
-  const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
-  const shared = createShared(loaded, log, opened, counts);
-  metrics.showHashing(shared.hashing.metrics);
-  return shared;
+  const shared = member?.shared ?? (await openHere());
+  return store === undefined ? shared : { ...shared, sessions: store.sessions };
+
+  async function openHere(): Promise<Shared> {
+    const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
+    const here = createShared(loaded, log, opened, counts);
+    metrics.showHashing(here.hashing.metrics);
+    return here;
+  }
 }
 
 function headerPolicy({ upstream }: Configuration): HeaderPolicy {

@@ -57,11 +57,12 @@ const lost = "sessions or tasks of the MCP server behind cannot be kept: a resta
 /** Whose the sessions, or the tasks, of a foreign MCP server are, on disk as far as that can be. */
 function openSessions(
   name: string,
-  { configuration: { mcp }, serviceDirectory }: LoadedConfiguration,
+  { configuration: { mcp, store }, serviceDirectory }: LoadedConfiguration,
   log: Log,
   opened: AsyncDisposableStack,
 ): Sessions {
-  if (!mcp.enabled || mcp.upstream === undefined) return new Sessions();
+  const isKept = mcp.enabled && mcp.upstream !== undefined && store.url === undefined;
+  if (!isKept) return new Sessions();
   const file = path.join(serviceDirectory, name);
   const warn = (error: unknown) =>
     log.warn({ file, reason: error instanceof Error ? error.message : "unknown" }, lost);

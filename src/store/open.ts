@@ -6,6 +6,7 @@ import type { Configuration } from "../config/schema.ts";
 import { storeName } from "../config/urls.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import type { LiveRevocations, RevocationStore } from "../identity/revocations.ts";
+import type { SessionRegister } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
@@ -18,6 +19,7 @@ import { MIGRATIONS, readMigrations } from "./migrations.ts";
 import { Replica } from "./replica.ts";
 import { openRevocationStore, revocationsInStore } from "./revocation-store.ts";
 import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
+import { sessionsInStore } from "./session-table.ts";
 import { countRequestIn, failureCountsOf } from "./shared-counts.ts";
 import { SharedState } from "./state.ts";
 import { StoreWriter } from "./writer.ts";
@@ -122,6 +124,8 @@ export interface StoreReplica {
   readonly revocations: LiveRevocations;
   readonly keys: KeyStore;
   readonly authorization: AuthorizationState;
+  /** Whose the sessions and tasks of a foreign MCP server are. */
+  readonly sessions: SessionRegister;
 }
 
 function authorizationOf(shared: StoreAccess, { database, secrets }: Store): AuthorizationState {
@@ -150,7 +154,7 @@ export async function openReplica(
   const authorization = authorizationOf(shared, store);
   opened.defer(() => authorization.store.close());
   return {
-    ...{ store, replica, authorization },
+    ...{ store, replica, authorization, sessions: sessionsInStore(replica, store.database) },
     access: openAccessStore(shared),
     revocations: openRevocationStore(shared),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),

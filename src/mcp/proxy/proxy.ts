@@ -57,7 +57,9 @@ function keepSession(
   interval: number,
 ): void {
   if (sessionId === undefined) return;
-  const timer = setInterval(() => void sessions.use(sessionId, username), interval);
+  // What cannot be noted now is noted the next time.
+  const touch = async () => sessions.use(sessionId, username);
+  const timer = setInterval(() => void touch().catch(() => {}), interval);
   response.once("close", () => clearInterval(timer));
 }
 

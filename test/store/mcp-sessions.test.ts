@@ -1,0 +1,108 @@
+import { existsSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { usualLimits } from "../../src/mcp/proxy/sessions.ts";
+import { sharedServer } from "../engine/postgres/kit.ts";
+import { send } from "../journeys/mcp.ts";
+import { eventually } from "../kit/eventually.ts";
+import type { TestGateway } from "../kit/gateway.ts";
+import { tables } from "../kit/tables.ts";
+import { connectEarlier, connectStateless } from "../mcp/clients.ts";
+import { FixtureServer } from "../mcp/fixture-server.ts";
+import { handshakeCall, initialize } from "../mcp/messages.ts";
+import { openOwn } from "./own-replica.ts";
+import { addUser, openReplicated } from "./round-robin.ts";
+
+const fixture = new FixtureServer();
+const upstream = await fixture.listen();
+t.teardown(() => fixture.close());
+const policy = tables("mcp.tools", [
+  { name: "test_simple_text", permission: "SELECT", database: "main" },
+]);
+const { store, replicas, front } = await openReplicated(t, {
+  ...{ mcp: `upstream = "${upstream}"\n${policy}`, server: await sharedServer() },
+});
+await addUser(front, "alice", "ReadOnly");
+await addUser(front, "bob", "ReadOnly");
+const alice = await front.login("alice", "alice password");
+const bob = await front.login("bob", "bob password");
+const [one, two, three] = replicas as [TestGateway, TestGateway, TestGateway];
+
+/** Begins a session. */
+async function begin(gateway: TestGateway, token: string): Promise<string> {
+  const answer = await send(gateway, initialize, token);
+  return String(answer.headers.get("mcp-session-id"));
+}
+
+const listIn = (session: string) => handshakeCall("tools/list", {}, { "mcp-session-id": session });
+
+async function checkEverywhere(t: Test, session: string, token: string, status: number) {
+  for (const gateway of replicas) {
+    t.equal((await send(gateway, listIn(session), token)).status, status);
+  }
+}
+
+t.test("clients of every revision may be sent to another replica for each request", async (t) => {
+  for (const connect of [connectEarlier, connectStateless]) {
+    const client = await connect(t, `${front.url}/mcp`, alice);
+    for (let call = 0; call < 6; call++) {
+      t.match(await client.call("test_simple_text", {}), { text: /simple text/ });
+    }
+  }
+  for (const { home } of replicas) t.notOk(existsSync(path.join(home, "mcp_sessions")));
+});
+
+t.test("a session is its user's at every replica, and nobody else's at any", async (t) => {
+  const session = await begin(one, alice);
+  await checkEverywhere(t, session, alice, 200);
+  fixture.take();
+  await checkEverywhere(t, session, bob, 404);
+  await checkEverywhere(t, "made-up", alice, 404);
+  for (const method of ["GET", "DELETE"]) {
+    const headers = { "mcp-session-id": session, accept: "text/event-stream" };
+    t.equal((await send(two, { method, headers }, bob)).status, 404);
+  }
+  t.same(fixture.take(), [], "nothing went up");
+});
+
+t.test("a session that is over is so at every replica", async (t) => {
+  const session = await begin(one, alice);
+  await checkEverywhere(t, session, alice, 200);
+  const headers = { "mcp-session-id": session };
+  t.equal((await send(three, { method: "DELETE", headers }, alice)).status, 200);
+  await checkEverywhere(t, session, alice, 404);
+});
+
+t.test("a session outlives the replica where it began", async (t) => {
+  const session = await begin(one, alice);
+  const started = await store.replica(
+    ...([store.url, one.home, `[server]\npublic_url = "${front.url}"\n`] as const),
+  );
+  t.equal((await send(started, listIn(session), alice)).status, 200);
+  t.equal((await send(started, listIn(session), bob)).status, 404);
+});
+
+t.test("who reads the store learns no session", async (t) => {
+  const session = await begin(two, alice);
+  const rows = JSON.stringify(await store.sql("select * from gatehouse.mcp_sessions"));
+  t.match(rows, "alice");
+  t.notMatch(rows, session);
+});
+
+t.test("a session that was idle for an hour is over, and so is one too many", async (t) => {
+  const { sessions } = await openOwn(t, store);
+  const { sessions: others } = await openOwn(t, store);
+  t.ok(await sessions.open("idle", "alice"));
+  await store.sql("update gatehouse.mcp_sessions set used = used - interval '1 hour'");
+  t.notOk(await others.use("idle", "alice"));
+  for (let at = 0; at <= usualLimits.mostPerUser; at++) await sessions.open(`s${at}`, "carol");
+  t.notOk(await others.use("s0", "carol"), "the one that was idle longest");
+  t.ok(await others.use("s1", "carol"));
+  t.notOk(await sessions.open("s1", "dave"), "of another user");
+  t.notOk(await others.use("\ns1", "carol"), "a task is no session");
+  sessions.end("s1");
+  await eventually("it is forgotten", async () => {
+    const { sessions: third } = await openOwn(t, store);
+    return !(await third.use("s1", "carol"));
+  });
+});
