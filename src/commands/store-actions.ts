@@ -11,11 +11,15 @@ import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { hashPassword, openPasswordRule } from "../identity/password.ts";
 import { readRevocations } from "../identity/revocation-lines.ts";
+import { copyStateIn } from "../oauth/server/state-copy.ts";
+import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { Refusal } from "../refusal.ts";
 import { replaceAccess } from "../store/access-store.ts";
+import { importState } from "../store/authorization-import.ts";
 import { rekeyRecords } from "../store/authorization-records.ts";
+import type { Database } from "../store/database.ts";
 import { initializeStore } from "../store/initialize.ts";
-import { rekey as rekeyStore } from "../store/key-table.ts";
+import { addKeys, rekey as rekeyStore } from "../store/key-table.ts";
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { readStatus } from "../store/status.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
@@ -84,7 +88,8 @@ export async function status(options: CommonOptions & { json?: true }): Promise<
 /** Takes over what the service directory of one host holds besides users and grants. */
 async function importOthers(
   { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
-  { keys, revocations }: StoreOperator,
+  { keys, revocations, authorization }: StoreOperator,
+  database: Database,
 ): Promise<void> {
   const checkRead = { checkRead: auth.check_permissions };
   const revoked = await readRevocations(auth.revocations_file, checkRead);
@@ -97,11 +102,13 @@ async function importOthers(
   }
   const directory = keysDirectoryOf(serviceDirectory);
   const held = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
-  await keys.change(async (known) => {
-    const names = new Set(known.map(({ kid }) => kid));
-    return held.filter(({ kid }) => !names.has(kid)).map((key) => ({ kind: "put", key }));
-  });
+  await addKeys(keys, held);
   print(`Imported ${revoked.length} revocations and ${held.length} signing keys.`);
+  const copy = await copyStateIn(stateDirectoryOf(serviceDirectory));
+  if (copy === undefined) return;
+  await importState(copy, authorization, database);
+  const count = copy.records.filter(({ model }) => model === "Grant").length;
+  print(`Imported the authorization server's state and keys, with ${count} apps let in.`);
 }
 
 /** `gatehouse store import`. */
@@ -120,7 +127,7 @@ export async function importFile(
       { force: options.force ?? false },
     );
     print(`The store holds ${users.size} users, and entries of ${grants.size} names, as ${file}.`);
-    await importOthers(loaded, operator);
+    await importOthers(loaded, operator, store.database);
   });
 }
 

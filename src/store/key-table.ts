@@ -97,6 +97,14 @@ export function keysInStore(
   };
 }
 
+/** Keeps those of some keys that are not there yet. */
+export function addKeys(store: KeyStore, keys: readonly StoredKey[]): Promise<void> {
+  return store.change(async (held) => {
+    const names = new Set(held.map(({ kid }) => kid));
+    return keys.filter(({ kid }) => !names.has(kid)).map((key) => ({ kind: "put", key }));
+  });
+}
+
 /** Encrypts all keys anew, by the first line of the key file. @returns how many there are */
 export function rekey(database: Database, secrets: Secrets): Promise<number> {
   return database.transaction(async (query) => {

@@ -224,7 +224,8 @@ export class StateFile implements StateStore {
   }
 }
 
-const FILE = "state.sqlite";
+/** The state among the files of that directory. */
+export const STATE_FILE = "state.sqlite";
 
 /** Where the authorization server of a gateway keeps its state and its keys. */
 export function stateDirectoryOf(serviceDirectory: string): string {
@@ -239,11 +240,11 @@ export function stateDirectoryOf(serviceDirectory: string): string {
 export async function openStateIn(directory: string): Promise<AuthorizationState> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = keyFilesIn(path.join(directory, "keys"), { checkRead: true });
-  return { store: new StateFile(path.join(directory, FILE)), keys };
+  return { store: new StateFile(path.join(directory, STATE_FILE)), keys };
 }
 
 /** The state in a directory; undefined if there never was any. @throws the error of SQLite */
 export function findStateIn(directory: string): StateStore | undefined {
-  const file = path.join(directory, FILE);
+  const file = path.join(directory, STATE_FILE);
   return existsSync(file) ? new StateFile(file) : undefined;
 }
