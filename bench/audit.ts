@@ -1,6 +1,7 @@
 /**
  * Measures questions to an audit file: `node bench/audit.ts [--megabytes 1024]`. Says how long the
- * command took, how many bytes of the file that is a second, and its largest memory.
+ * command took, how many bytes of the file that is a second, and its largest memory; and how long
+ * the console takes for its page of the newest lines.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -17,6 +18,8 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
+import type { AuditFilter } from "../src/observe/audit-filter.ts";
+import { searchAudit } from "../src/observe/audit-search.ts";
 
 const { values: flags } = parseArgs({
   options: { megabytes: { type: "string", default: "1024" } },
@@ -81,6 +84,21 @@ async function measure(flags: readonly string[]): Promise<void> {
   console.log(`${flags.join(" ")}: ${time}, ${rate} MB/s, ${what}`);
 }
 
+/** What a page of the console takes, if it had all the time that it needs. */
+async function measurePage(filter: Omit<AuditFilter, "since" | "until">): Promise<void> {
+  const question = {
+    filter: { ...filter, since: 0, until: Number.POSITIVE_INFINITY },
+    ...{ file, shown: undefined, from: undefined, limit: 50, patience: Number.POSITIVE_INFINITY },
+  };
+  const start = performance.now();
+  const { lines, bytesRead } = await searchAudit(question);
+  const seconds = (performance.now() - start) / 1000;
+  const read = `${(bytesRead / 1e6).toFixed(0)} MB read, ${(bytesRead / 1e6 / seconds).toFixed(0)} MB/s`;
+  console.log(
+    `page ${JSON.stringify(filter)}: ${seconds.toFixed(2)} s, ${lines.length} lines, ${read}`,
+  );
+}
+
 /** How fast the file can be read at all. */
 function readAll(): void {
   const handle = openSync(file, "r");
@@ -104,6 +122,11 @@ try {
   await measure(["--operation", "Delete", "--table", "table10", "--since", "24h"]);
   await measure(["--denied"]);
   await measure(["unused", "--since", "30d"]);
+  await measurePage({});
+  await measurePage({ user: "user1" });
+  await measurePage({ user: "user1", operation: "Delete" });
+  await measurePage({ outcome: "denied" });
+  await measurePage({ user: "nobody" });
 } finally {
   rmSync(home, { recursive: true, force: true });
 }

@@ -4,7 +4,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { auditFilesOf, readLines } from "../observe/audit-files.ts";
 import { type AuditFilter, matcherOf, needlesOf, parseLine } from "../observe/audit-filter.ts";
 import { lineText } from "./audit-text.ts";
-import { readMoment } from "./audit-time.ts";
+import { momentFlag } from "./audit-time.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { print, printList } from "./output.ts";
@@ -47,7 +47,8 @@ async function taken(): Promise<void> {
 async function show(options: ShowOptions): Promise<void> {
   const file = requireFile(loadFor(options));
   const { since = 0, until = Number.POSITIVE_INFINITY } = options;
-  const filter: AuditFilter = { ...options, since, until };
+  const outcome = options.denied ? "denied" : undefined;
+  const filter: AuditFilter = { ...options, outcome, since, until };
   const fits = matcherOf(filter);
   // Whoever reads has had enough, such as `head`.
   process.stdout.once("error", () => process.exit());
@@ -92,13 +93,13 @@ export function auditCommand(): Command {
     .option("--table <table>", "only queries of this table, or <database>.<table>")
     .option("--operation <operation>", "only this operation, such as Delete, login or ListTables")
     .option("--denied", "only what was denied")
-    .option("--since <time>", "how far back: 24h, 30d, 2026-12-24T18:00:00Z", readMoment)
-    .option("--until <time>", "up to when, in the same words", readMoment)
+    .option("--since <time>", "how far back: 24h, 30d, 2026-12-24T18:00:00Z", momentFlag)
+    .option("--until <time>", "up to when, in the same words", momentFlag)
     .option("--json", "the lines as they stand in the file")
     .action(show);
   withCommonOptions(audit.command("unused"))
     .description("list the entries of the access file that nobody has used")
-    .requiredOption("--since <time>", "since when, such as 30d", readMoment)
+    .requiredOption("--since <time>", "since when, such as 30d", momentFlag)
     .option("--json", "as JSON")
     .action(unused);
   return audit;

@@ -60,7 +60,7 @@ function entryOf(form: Fields): Grant {
 function fieldsOf(place: Fields, held: Grant | undefined): Fields {
   if (held === undefined) return new Map([...place, ["role", place.get("role") ?? "ReadOnly"]]);
   const written: [string, string | undefined][] = [
-    ["role", held.role],
+    ["role", place.get("role") ?? held.role],
     ["columns", held.columns?.join(", ")],
     ["writable_columns", held.writableColumns && (held.writableColumns.join(", ") || "-")],
     ["row_filter", held.rowFilter?.map(writeCondition).join("\n")],
@@ -81,7 +81,9 @@ function fieldsOf(place: Fields, held: Grant | undefined): Fields {
 
 function placeIn(c: ConsoleRequest): Map<string, string> {
   const names = ["user", "database", "table"];
-  return new Map(names.map((name) => [name, c.req.query(name) ?? ""]));
+  const place = new Map(names.map((name) => [name, c.req.query(name) ?? ""]));
+  const role = c.req.query("role");
+  return role === undefined ? place : place.set("role", role);
 }
 
 function heldAt(snapshot: Snapshot, place: Fields): readonly Grant[] {

@@ -6,6 +6,7 @@ import { check, showCheck } from "./access-check.ts";
 import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
 import { showAccess, showUser } from "./access-list.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
+import { showAudit } from "./audit.ts";
 import * as guards from "./guards.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { errorPage } from "./pages/error.ts";
@@ -112,6 +113,7 @@ export function createApp(console: Console, port: () => number): Hono<ConsoleEnv
   app.get("/approvals", (c) => showApprovals(console, c));
   app.get("/approvals/:id", (c) => showApproval(console, c));
   app.post("/approvals/:id", (c) => decideApproval(console, c));
+  app.get("/audit", (c) => showAudit(console, c));
   app.get("/sessions", (c) => showSessions(console, c));
   app.post("/sessions/end", (c) => endSession(console, c));
   app.post("/sessions/disconnect", (c) => endApplication(console, c));

@@ -128,6 +128,8 @@ export interface ConsoleOptions {
   ) => Promise<Snapshot>;
   /** Has the audit tell what somebody has changed besides. */
   readonly noteChange: (username: string, change: AuditedChange) => void;
+  /** Where the audit is written; undefined if it goes to the log. */
+  readonly auditFile: string | undefined;
   readonly approvals: ApprovalDesk;
   /** What the embedded authorization server remembers; undefined if there is none. */
   readonly applications: StateStore | undefined;

@@ -78,6 +78,7 @@ export async function openConsoleOf(
     noteChange(name, one) {
       gateway.changes.write({ kind: "console", name }, [one]);
     },
+    auditFile: gateway.configuration.audit.file,
     approvals: approvalDesk(gateway),
     applications: await openApplications(gateway, loaded, opened),
     clients: mcp.clients,

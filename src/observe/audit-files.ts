@@ -5,12 +5,12 @@ import path from "node:path";
 import { pipeline } from "node:stream";
 import { createGunzip } from "node:zlib";
 
-const CHUNK_BYTES = 1024 * 1024;
+export const CHUNK_BYTES = 1024 * 1024;
 /** A line that is longer was not written by the gateway. */
-const LONGEST_LINE = 4 * CHUNK_BYTES;
-const NEWLINE = 0x0a;
+export const LONGEST_LINE = 4 * CHUNK_BYTES;
+export const NEWLINE = 0x0a;
 /** Milliseconds by which lines of several processes, or of a clock that was set, may be out of order. */
-const DISORDER_MS = 60_000;
+export const DISORDER_MS = 60_000;
 
 /** Which lines are wanted. */
 export interface LineQuery {
@@ -50,50 +50,50 @@ export async function auditFilesOf(file: string, since: number): Promise<string[
     .map(({ place }) => place);
 }
 
-/** Finds the lines that hold all needles, among bytes that come in pieces. */
-class LineFinder {
-  readonly #take: (line: Buffer) => void;
-  readonly #needle: Buffer | undefined;
-  readonly #others: readonly Buffer[];
-  #rest: Buffer = Buffer.alloc(0);
+/** Whole lines of a file, one behind the other, and at which byte of it they begin. */
+export interface Piece {
+  readonly start: number;
+  readonly lines: Buffer;
+}
 
-  constructor({ needles, take }: LineQuery) {
-    // The longest is the rarest, as a rule.
-    const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
-    this.#needle = first === undefined ? undefined : Buffer.from(first);
-    this.#others = others.map((needle) => Buffer.from(needle));
-    this.#take = take;
-  }
-
-  push(chunk: Buffer): void {
-    const first = chunk.indexOf(NEWLINE);
-    if (first === -1) {
-      const isTooLong = this.#rest.length + chunk.length > LONGEST_LINE;
-      this.#rest = isTooLong ? Buffer.alloc(0) : Buffer.concat([this.#rest, chunk]);
-      return;
+/** Puts bytes that come in chunks together to whole lines. */
+export async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<Piece> {
+  let rest: Buffer = Buffer.alloc(0);
+  let start = 0;
+  for await (const chunk of chunks) {
+    const end = chunk.lastIndexOf(NEWLINE) + 1;
+    if (end > 0) {
+      const whole = chunk.subarray(0, end);
+      const lines = rest.length === 0 ? whole : Buffer.concat([rest, whole]);
+      yield { start, lines };
+      start += lines.length;
+      rest = Buffer.from(chunk.subarray(end));
+    } else if (rest.length + chunk.length <= LONGEST_LINE) rest = Buffer.concat([rest, chunk]);
+    else {
+      start += rest.length + chunk.length;
+      rest = Buffer.alloc(0);
     }
-    const last = chunk.lastIndexOf(NEWLINE);
-    if (this.#rest.length > 0) {
-      this.#find(Buffer.concat([this.#rest, chunk.subarray(0, first + 1)]));
-      this.#find(chunk.subarray(first + 1, last + 1));
-    } else this.#find(chunk.subarray(0, last + 1));
-    this.#rest = Buffer.from(chunk.subarray(last + 1));
   }
+  if (rest.length > 0) yield { start, lines: rest };
+}
 
-  end(): void {
-    if (this.#rest.length > 0) this.push(Buffer.from("\n"));
-  }
-
-  #find(lines: Buffer): void {
-    for (let at = 0; at < lines.length; ) {
-      const found = this.#needle === undefined ? at : lines.indexOf(this.#needle, at);
-      if (found === -1) return;
-      const end = lines.indexOf(NEWLINE, found);
-      const start = Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1);
-      const line = lines.subarray(start, end);
-      if (this.#others.every((needle) => line.includes(needle))) this.#take(line);
-      at = end + 1;
-    }
+/** Calls `take` with each of the lines that holds all needles, in their order. */
+export function findLines(
+  { lines }: Piece,
+  needles: readonly string[],
+  take: (line: Buffer) => void,
+): void {
+  // The longest is the rarest, as a rule.
+  const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
+  const needle = first === undefined ? undefined : Buffer.from(first);
+  for (let at = 0; at < lines.length; ) {
+    const found = needle === undefined ? at : lines.indexOf(needle, at);
+    if (found === -1) return;
+    const newline = lines.indexOf(NEWLINE, found);
+    const end = newline === -1 ? lines.length : newline;
+    const line = lines.subarray(Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1), end);
+    if (others.every((other) => line.includes(other))) take(line);
+    at = end + 1;
   }
 }
 
@@ -106,26 +106,42 @@ async function timeBehind(handle: FileHandle, offset: number): Promise<number | 
   return Number.isNaN(time) ? undefined : time;
 }
 
-/** An offset in a file before which all lines are older: lines come in the order of their times. */
-async function offsetOf(file: string, since: number): Promise<number> {
-  if (since <= 0) return 0;
-  await using handle = await open(file, "r");
+/**
+ * An offset in a file before which all lines are older, and one behind which none is by much: lines
+ * come in the order of their times.
+ */
+export async function offsetsOf(
+  handle: FileHandle,
+  moment: number,
+): Promise<{ low: number; high: number }> {
   let [low, high] = [0, (await handle.stat()).size];
   while (high - low > CHUNK_BYTES) {
     const middle = Math.floor((low + high) / 2);
     const time = await timeBehind(handle, middle);
     if (time === undefined) break;
-    if (time < since - DISORDER_MS) low = middle;
+    if (time < moment - DISORDER_MS) low = middle;
     else high = middle;
   }
-  return low;
+  return { low, high };
 }
 
-async function chunksOf(file: string, since: number): Promise<AsyncIterable<Buffer>> {
-  const isCompressed = file.endsWith(".gz");
-  const start = isCompressed ? 0 : await offsetOf(file, since);
+async function offsetOf(file: string, since: number): Promise<number> {
+  if (since <= 0) return 0;
+  await using handle = await open(file, "r");
+  return (await offsetsOf(handle, since)).low;
+}
+
+/** True for a file that cannot be read from its middle. */
+export function isCompressed(file: string): boolean {
+  return file.endsWith(".gz");
+}
+
+/** The bytes of a file, but for some that are older. */
+export async function chunksOf(file: string, since: number): Promise<AsyncIterable<Buffer>> {
+  const isPacked = isCompressed(file);
+  const start = isPacked ? 0 : await offsetOf(file, since);
   const stream = createReadStream(file, { highWaterMark: CHUNK_BYTES, start });
-  if (!isCompressed) return stream;
+  if (!isPacked) return stream;
   // Its error is that of what is read.
   return pipeline(stream, createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
 }
@@ -141,10 +157,8 @@ export async function readLines(
   query: LineQuery,
   drained: () => Promise<void> = async () => {},
 ): Promise<void> {
-  const finder = new LineFinder(query);
-  for await (const chunk of await chunksOf(file, query.since)) {
-    finder.push(chunk);
+  for await (const piece of wholeLines(await chunksOf(file, query.since))) {
+    findLines(piece, query.needles, query.take);
     await drained();
   }
-  finder.end();
 }

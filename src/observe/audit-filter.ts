@@ -1,6 +1,17 @@
 /** Which lines of the audit a question is about. */
 import { z } from "zod";
 
+/** How something ended: it was let through, refused, or the gateway or the database failed. */
+export const auditOutcomes = ["allowed", "denied", "failed"] as const;
+export type AuditOutcome = (typeof auditOutcomes)[number];
+
+/** What stands in the lines of an outcome. */
+const marks: Readonly<Record<AuditOutcome, readonly ["decision" | "level", string]>> = {
+  allowed: ["decision", "allow"],
+  denied: ["decision", "deny"],
+  failed: ["level", "error"],
+};
+
 /** What a question names; all that is named must fit. */
 export interface AuditFilter {
   /** Who asked, who has changed something, or whom a change is about. */
@@ -9,7 +20,7 @@ export interface AuditFilter {
   /** A table, or `database.table`. */
   readonly table?: string | undefined;
   readonly operation?: string | undefined;
-  readonly denied?: boolean | undefined;
+  readonly outcome?: AuditOutcome | undefined;
   /** Epoch milliseconds, each inclusive. */
   readonly since: number;
   readonly until: number;
@@ -20,13 +31,17 @@ const operationShape = z.looseObject({
   operation: z.string().catch(""),
   database: z.string().catch(""),
   tables: z.array(z.string()).catch([]),
+  role: text,
   entry: text,
+  boundary: text,
+  shape: text,
 });
 
 /** What is read of a line, also of one that an earlier version wrote. */
 const lineShape = z.looseObject({
   time: z.string(),
   msg: z.string(),
+  level: text,
   user: text,
   via: text,
   client: text,
@@ -35,6 +50,7 @@ const lineShape = z.looseObject({
   decision: text,
   reason: text,
   outcome: text,
+  approval: text,
   status: z.number().optional().catch(undefined),
   affected: z.number().optional().catch(undefined),
   rows: z.number().optional().catch(undefined),
@@ -57,10 +73,12 @@ export function parseLine(line: Buffer): ReadLine | undefined {
 }
 
 /** Texts that stand in every line that fits: what lacks one need not be parsed. */
-export function needlesOf({ user, database, table, operation, denied }: AuditFilter): string[] {
+export function needlesOf(filter: AuditFilter): string[] {
+  const { user, database, table, operation, outcome } = filter;
   const names = [user, database, table?.split(".").at(-1), operation];
   const needles = names.flatMap((name) => (name === undefined ? [] : [JSON.stringify(name)]));
-  return denied ? [...needles, '"decision":"deny"'] : needles;
+  const mark = outcome && marks[outcome].map((word) => JSON.stringify(word)).join(":");
+  return mark === undefined ? needles : [...needles, mark];
 }
 
 function concernsUser({ user, author, changes }: ReadLine, name: string): boolean {
@@ -77,7 +95,8 @@ function fitsTable(table: string | undefined) {
 
 /** Makes the test for lines of a filter. */
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
-  const { user, database, table, operation, denied, since, until } = filter;
+  const { user, database, table, operation, outcome, since, until } = filter;
+  const [member, word] = outcome === undefined ? [] : marks[outcome];
   const isOfTable = fitsTable(table);
   const asksOperation = [database, table, operation].some((one) => one !== undefined);
   const fits = (one: ReadLine["operations"][number]) =>
@@ -90,7 +109,7 @@ export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
       time >= since &&
       time <= until &&
       (user === undefined || concernsUser(line, user)) &&
-      (denied !== true || line.decision === "deny") &&
+      (member === undefined || line[member] === word) &&
       (!asksOperation || line.operations.some(fits))
     );
   };

@@ -4,6 +4,7 @@ import { type Html, html, nothing } from "../../pages/html.ts";
 export const places = {
   access: { path: "/access", name: "Access" },
   approvals: { path: "/approvals", name: "Approvals" },
+  audit: { path: "/audit", name: "Audit" },
   sessions: { path: "/sessions", name: "Sessions" },
   state: { path: "/state", name: "State" },
 } as const;
@@ -33,6 +34,7 @@ function offered({ isAdministrator, isManager }: Reader): PlaceName[] {
   return [
     ...(isManager ? (["access"] as const) : []),
     "approvals",
+    ...(isManager ? (["audit"] as const) : []),
     "sessions",
     ...(isAdministrator ? (["state"] as const) : []),
   ];

@@ -100,6 +100,7 @@ button.danger { border-color: var(--error-line); color: var(--error-line); }
 .note.done { border-left-color: var(--good); background: var(--sheet); }
 summary { display: list-item; min-height: 1.75rem; cursor: pointer; font-weight: 600; }
 form details { margin-top: 1.25rem; padding-top: 1rem; border-top: 1px solid var(--hairline); }
+.tools.sheet .field { flex-basis: 9rem; }
 .scroll { overflow-x: auto; margin-bottom: .75rem; }
 .scroll table { margin: 0; width: auto; }
 .scroll th, .scroll td { padding-block: .25rem; }
@@ -126,6 +127,7 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
   tr + tr { border-top: 1px solid var(--hairline); }
   tr td, tr + tr td, thead + tbody td { display: grid; grid-template-columns: 7rem 1fr; gap: .75rem; border: 0; padding: .1875rem 1rem; }
   td.number { text-align: left; }
+  tr td:has(> div:empty) { display: none; }
   td::before { content: attr(data-label); color: var(--quiet); font-size: .8125rem; }
   .again { position: static; width: auto; height: auto; clip-path: none; white-space: normal; }
 }
