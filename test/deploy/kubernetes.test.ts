@@ -1,125 +1,58 @@
-import { mkdirSync, readdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { chmodSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { parseAllDocuments } from "yaml";
-import * as z from "zod";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { routeTable } from "../../src/gateway/routes.ts";
+import { makeSecretLine } from "../../src/store/secrets.ts";
+import { startPostgres } from "../engine/postgres/server.ts";
 import { ask } from "../kit/client.ts";
 import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { deployed, fill } from "./programs.ts";
-
-const named = z.object({ name: z.string() });
-const labels = z.record(z.string(), z.string());
-const port = z.union([z.string(), z.number()]);
-const probe = z.object({ httpGet: z.object({ path: z.string(), port: z.string() }) });
-const selector = z.object({ matchLabels: labels });
-
-const configMap = z.object({
-  kind: z.literal("ConfigMap"),
-  metadata: named,
-  data: z.record(z.string(), z.string()),
-});
-const container = z.object({
-  image: z.string(),
-  args: z.array(z.string()),
-  ports: z.array(z.object({ name: z.string(), containerPort: z.number() })),
-  startupProbe: probe,
-  livenessProbe: probe,
-  readinessProbe: probe,
-  securityContext: z.object({
-    readOnlyRootFilesystem: z.literal(true),
-    allowPrivilegeEscalation: z.literal(false),
-    capabilities: z.object({ drop: z.tuple([z.literal("ALL")]) }),
-  }),
-  volumeMounts: z.array(
-    z.object({ name: z.string(), mountPath: z.string(), subPath: z.string().optional() }),
-  ),
-});
-const volume = z.object({
-  name: z.string(),
-  configMap: named.optional(),
-  secret: z.object({ secretName: z.string() }).optional(),
-  emptyDir: z.object({}).optional(),
-});
-const deployment = z.object({
-  kind: z.literal("Deployment"),
-  metadata: named,
-  spec: z.object({
-    replicas: z.number(),
-    selector,
-    template: z.object({
-      metadata: z.object({ labels }),
-      spec: z.object({
-        terminationGracePeriodSeconds: z.number(),
-        securityContext: z.object({ runAsNonRoot: z.literal(true), runAsUser: z.number() }),
-        containers: z.tuple([container]),
-        volumes: z.array(volume),
-      }),
-    }),
-  }),
-});
-const service = z.object({
-  kind: z.literal("Service"),
-  metadata: named,
-  spec: z.object({ selector: labels, ports: z.array(z.object({ targetPort: z.string() })) }),
-});
-const budget = z.object({
-  kind: z.literal("PodDisruptionBudget"),
-  metadata: named,
-  spec: z.object({ minAvailable: z.number(), selector }),
-});
-const traffic = z.array(z.object({ ports: z.array(z.object({ port })) }));
-const policy = z.object({
-  kind: z.literal("NetworkPolicy"),
-  metadata: named,
-  spec: z.object({ podSelector: selector, ingress: traffic, egress: traffic.optional() }),
-});
-const manifest = z.discriminatedUnion("kind", [configMap, deployment, service, budget, policy]);
-
-const text = deployed("kubernetes.yaml");
-const manifests = parseAllDocuments(text).map((document) => manifest.parse(document.toJS()));
-
-/** The one manifest of its kind and name. */
-function only<Kind extends z.infer<typeof manifest>["kind"]>(kind: Kind, name = "gatehouse") {
-  const found = manifests.find((each) => each.kind === kind && each.metadata.name === name);
-  type Found = Extract<z.infer<typeof manifest>, { kind: Kind }>;
-  const isIt = (each: typeof found): each is Found => each?.kind === kind;
-  if (!isIt(found)) throw new Error(`no ${kind} ${name}`);
-  return found;
-}
+import { makeRole } from "../store/role.ts";
+import { manifests, only } from "./manifests.ts";
+import { fill } from "./programs.ts";
 
 const { spec } = only("Deployment");
 const pod = spec.template.spec;
 const [gatehouse] = pod.containers;
 const ports = new Map(gatehouse.ports.map(({ name, containerPort }) => [name, containerPort]));
+const toml = only("ConfigMap", "gatehouse-config").data["gateway.toml"] ?? "";
+const page = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
 
 t.test("all that the manifests refer to is there", async (t) => {
+  const database = only("StatefulSet", "gatehouse-postgresql");
   const maps = manifests.filter(({ kind }) => kind === "ConfigMap");
   const mapNames = maps.map(({ metadata }) => metadata.name);
-  for (const { name, configMap, secret } of pod.volumes) {
-    if (configMap !== undefined) t.ok(mapNames.includes(configMap.name), name);
-    if (secret !== undefined) t.match(text, `create secret generic ${secret.secretName} `, name);
+  for (const { spec } of [only("Deployment"), database]) {
+    const { containers, volumes } = spec.template.spec;
+    for (const { name, configMap, secret } of volumes) {
+      if (configMap !== undefined) t.ok(mapNames.includes(configMap.name), name);
+      if (secret !== undefined) t.match(page, `create secret generic ${secret.secretName} `, name);
+    }
+    const held = new Set(volumes.map(({ name }) => name));
+    for (const { name } of containers[0].volumeMounts) {
+      t.ok(held.has(name) || name === "data", `${name} is mounted`);
+    }
+    t.strictSame(spec.selector.matchLabels, spec.template.metadata.labels);
   }
-  const volumes = new Set(pod.volumes.map(({ name }) => name));
-  const mounts = new Set(gatehouse.volumeMounts.map(({ name }) => name));
-  t.strictSame([...mounts].sort(), [...volumes].sort(), "what is there is mounted");
-  const own = { app: "gatehouse" };
-  t.strictSame(spec.template.metadata.labels, own);
-  for (const each of [spec.selector, only("PodDisruptionBudget").spec.selector]) {
-    t.strictSame(each.matchLabels, own);
-  }
-  t.strictSame(only("Service").spec.selector, own);
-  t.strictSame(only("NetworkPolicy").spec.podSelector.matchLabels, own);
-  t.ok(only("PodDisruptionBudget").spec.minAvailable < spec.replicas, "a pod may be moved");
+  t.strictSame(only("PodDisruptionBudget").spec.selector, spec.selector);
+  t.ok(only("PodDisruptionBudget").spec.maxUnavailable < spec.replicas, "some go on");
+  t.strictSame(only("Service").spec.selector, spec.selector.matchLabels);
+  t.strictSame(
+    only("Service", database.spec.serviceName).spec.selector,
+    database.spec.selector.matchLabels,
+  );
   for (const { targetPort } of only("Service").spec.ports) t.ok(ports.has(targetPort), targetPort);
   for (const { ports: allowed } of only("NetworkPolicy").spec.ingress) {
     for (const { port } of allowed) t.ok(ports.has(String(port)), `${port}`);
   }
+  const [{ http }] = only("Ingress").spec.rules;
+  t.match(http.paths[0].backend.service, { name: only("Service").metadata.name });
+  t.match(only("Service").spec.ports, [{ name: http.paths[0].backend.service.port.name }]);
 });
 
 t.test("probes ask routes that the gateway has", async (t) => {
@@ -130,22 +63,20 @@ t.test("probes ask routes that the gateway has", async (t) => {
     t.ok(route?.methods.has("GET"), httpGet.path);
     t.equal(httpGet.port, "http");
   }
+  t.equal(readinessProbe.httpGet.path, "/readyz");
 });
 
 t.test("the configuration fits the container's ports, mounts and time", async (t) => {
-  const toml = only("ConfigMap", "gatehouse-config").data["gateway.toml"] ?? "";
   t.match(toml, `listen = "0.0.0.0:${ports.get("metrics")}"`);
-  const { server } = configurationSchema.parse({});
-  t.equal(ports.get("http"), server.port);
-  t.ok(pod.terminationGracePeriodSeconds > server.shutdown_grace + 5);
-  const access = gatehouse.volumeMounts.find(({ name }) => name === "access");
-  t.equal(access?.subPath, undefined, "a change of the ConfigMap reaches the pod");
-  t.match(toml, `access_control_file = "${access?.mountPath}/access_control.toml"`);
+  t.equal(ports.get("http"), configurationSchema.parse({}).server.port);
+  const grace = Number(/^shutdown_grace = (\d+)$/m.exec(toml)?.[1]);
+  const pause = Number(/\}, (\d+)\)/.exec(gatehouse.lifecycle.preStop.exec.command.join())?.[1]);
+  t.ok(pod.terminationGracePeriodSeconds > grace + pause / 1000);
 });
 
 /** Lays files out as a volume of a ConfigMap or Secret: behind links that are swapped. */
 function project(directory: string, files: Readonly<Record<string, string>>): void {
-  const version = path.join(directory, `..${Object.keys(files).length}`);
+  const version = path.join(directory, "..1");
   mkdirSync(version, { recursive: true });
   for (const [name, content] of Object.entries(files)) {
     writeFileSync(path.join(version, name), content, { mode: 0o440 });
@@ -154,49 +85,61 @@ function project(directory: string, files: Readonly<Record<string, string>>): vo
   symlinkSync(path.basename(version), path.join(directory, "..data"));
 }
 
-/** What the containers of the deployment find, on places of a test's own. */
-async function layOut(t: Test, upstream: string, places: { http: number; metrics: number }) {
+/** What the containers of a pod find, on places of a test's own: the words that lead there. */
+async function layOut(t: Test, upstream: string, http: number, metrics: number) {
   const root = temporaryHome(t);
   const home = path.join(root, "state");
-  mkdirSync(home, { mode: 0o777 });
-  await runCommand(home, ["key", "rotate"]);
-  renameSync(path.join(home, "keys"), path.join(root, "made"));
-  const keys = readdirSync(path.join(root, "made"));
-  mkdirSync(path.join(home, "keys"));
-  for (const name of keys) {
-    renameSync(path.join(root, "made", name), path.join(home, "keys", `.${name}`));
-    symlinkSync(`.${name}`, path.join(home, "keys", name));
-  }
-  const access = path.join(root, "access");
-  project(access, only("ConfigMap", "gatehouse-access").data);
+  mkdirSync(home);
+  chmodSync(home, 0o777);
+  const store = path.join(root, "store");
+  const pgpass = "*:*:*:*:a password\n";
+  project(store, { "store.key": `${makeSecretLine()}\n`, pgpass });
   const config = path.join(root, "gateway.toml");
-  const toml = only("ConfigMap", "gatehouse-config").data["gateway.toml"] ?? "";
+  const url = await makeRole(await startPostgres(t));
   writeFileSync(
     config,
     fill(toml, {
-      'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${places.http}`,
-      "0.0.0.0:9464": `127.0.0.1:${places.metrics}`,
-      "/etc/gatehouse/access": access,
+      'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${http}`,
+      "0.0.0.0:9464": `127.0.0.1:${metrics}`,
+      "/etc/gatehouse/store": store,
       "http://database:9090": upstream,
+      "postgres://gatehouse@gatehouse-postgresql/gatehouse": url,
     }),
   );
-  return { home, config };
+  const places: [string, string][] = [
+    ["/etc/gatehouse/gateway.toml", config],
+    ["/etc/gatehouse/store", store],
+    ["/var/lib/gatehouse", home],
+  ];
+  const place = (word: string) =>
+    places.reduce((placed, [from, to]) => placed.replace(from, to), word);
+  return { home, place };
 }
 
-t.test("a container's command serves what the manifests give it", async (t) => {
+t.test("a pod's commands serve what the manifests give them", async (t) => {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
-  const places = { http: await freePort(), metrics: await freePort() };
-  const { home, config } = await layOut(t, upstream.url, places);
-  const flags = gatehouse.args.map((word) => word.replace("/etc/gatehouse/gateway.toml", config));
-  const service = new Service(home, flags);
+  const [http, metrics] = [await freePort(), await freePort()];
+  const { home, place } = await layOut(t, upstream.url, http, metrics);
+  const [password, init] = pod.initContainers;
+  const [program = "", ...flags] = password.command.map(place);
+  const { status } = spawnSync(program, flags);
+  t.equal(status, 0);
+  const pgpass = place(password.env[0]?.value ?? "");
+  t.equal(statSync(pgpass).mode & 0o777, 0o600, "a password file of its reader alone");
+  const made = await runCommand(home, init.args.map(place));
+  t.match(made, { code: 0, stdout: /Made the tables/ }, made.stderr);
+  const again = await runCommand(home, init.args.map(place));
+  t.match(again, { code: 0, stdout: /up to date/ }, "of the next pod");
+  const service = new Service(home, gatehouse.args.map(place), { PGPASSFILE: pgpass });
   t.teardown(() => service.stop("SIGKILL"));
-  const url = `http://127.0.0.1:${places.http}`;
+  const url = `http://127.0.0.1:${http}`;
   await service.logged((line) => line.url === url);
   for (const { httpGet } of [gatehouse.livenessProbe, gatehouse.readinessProbe]) {
     t.equal((await ask(`${url}${httpGet.path}`)).status, 200, httpGet.path);
   }
-  t.equal((await ask(`http://127.0.0.1:${places.metrics}/metrics`)).status, 200);
+  t.equal((await ask(`http://127.0.0.1:${metrics}/metrics`)).status, 200);
+  const config = place("/etc/gatehouse/gateway.toml");
   const { stdout } = await runCommand(home, ["token", "issue", "admin", "--config", config]);
   const headers = queryHeaders(stdout.trim());
   const answer = await ask(`${url}/query`, { method: "POST", headers, body: select });
