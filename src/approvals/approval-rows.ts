@@ -3,7 +3,7 @@ import { z } from "zod";
 import { permissionClasses } from "../query/permissions.ts";
 import { type Approval, approvalStates } from "./approval.ts";
 
-/** The tables of approvals. */
+/** The tables of approvals, for SQLite; those in a store have the same names and columns. */
 export const tablesSql = `
   CREATE TABLE IF NOT EXISTS approvals (
     id TEXT PRIMARY KEY, state TEXT NOT NULL, asked INTEGER NOT NULL, expires INTEGER NOT NULL,
@@ -13,13 +13,13 @@ export const tablesSql = `
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX IF NOT EXISTS approvals_by_user ON approvals (username, state);
   CREATE INDEX IF NOT EXISTS approvals_by_end ON approvals (state, expires);
-  CREATE TABLE IF NOT EXISTS shown (
+  CREATE TABLE IF NOT EXISTS approval_shown (
     id TEXT NOT NULL, author TEXT NOT NULL, touched TEXT NOT NULL, PRIMARY KEY (id, author)
   ) STRICT, WITHOUT ROWID;
-  CREATE TABLE IF NOT EXISTS steps (
+  CREATE TABLE IF NOT EXISTS approval_steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, fields TEXT NOT NULL
   ) STRICT;
-  CREATE TABLE IF NOT EXISTS ended (state TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS approval_ended (state TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT;
 `;
 
 /** The columns of an approval, without the bytes of its query. */
@@ -86,4 +86,12 @@ const stepShape = z.object({
 /** Reads a step that is still to be written into the audit. */
 export function readStep(row: object) {
   return stepShape.parse(row);
+}
+
+const countShape = z.object({ state: z.string(), count: z.number() });
+
+/** Reads how many approvals there are in a state. */
+export function readCount(row: object): [state: string, count: number] {
+  const { state, count } = countShape.parse(row);
+  return [state, count];
 }

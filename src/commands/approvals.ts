@@ -24,10 +24,15 @@ function operator(): Author {
 }
 
 async function withStore<Result>(
-  { serviceDirectory }: LoadedConfiguration,
+  { configuration, serviceDirectory }: LoadedConfiguration,
   absent: Result,
   work: (store: ApprovalStore) => Promise<Result>,
 ): Promise<Result> {
+  if (configuration.store.url !== undefined) {
+    const { approvalsInStore } = await import("../store/approval-database.ts");
+    const { withStore: withShared } = await import("../store/open.ts");
+    return withShared({ configuration }, (shared) => work(approvalsInStore(shared)));
+  }
   const store = await findApprovalsIn(serviceDirectory);
   if (store === undefined) return absent;
   try {

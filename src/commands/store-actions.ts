@@ -15,6 +15,7 @@ import { copyStateIn } from "../oauth/server/state-copy.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { Refusal } from "../refusal.ts";
 import { replaceAccess } from "../store/access-store.ts";
+import { rekeyApprovals } from "../store/approval-database.ts";
 import { importState } from "../store/authorization-import.ts";
 import { rekeyRecords } from "../store/authorization-records.ts";
 import type { Database } from "../store/database.ts";
@@ -141,10 +142,11 @@ export async function exportAll(options: CommonOptions): Promise<void> {
 
 /** `gatehouse store rekey`. */
 export async function rekey(options: CommonOptions): Promise<void> {
-  await withStore(loadFor(options), async ({ database, secrets }) => {
-    const keys = await rekeyStore(database, secrets);
-    const records = await rekeyRecords(database, secrets);
-    const what = `${keys} signing keys, and ${records} records of the authorization server,`;
+  await withStore(loadFor(options), async (store) => {
+    const keys = await rekeyStore(store.database, store.secrets);
+    const records = await rekeyRecords(store.database, store.secrets);
+    const queries = await rekeyApprovals(store);
+    const what = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries that wait for approval`;
     print(`Encrypted ${what} by the first line of the key file.`);
   });
 }

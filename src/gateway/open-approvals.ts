@@ -4,6 +4,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal } from "../refusal.ts";
+import type { StoreReplica } from "../store/open.ts";
 
 /** Milliseconds between two looks at what others have decided. */
 const LOOK_MS = 1000;
@@ -13,21 +14,45 @@ export interface Approvals {
   /**
    * Does something with them, and writes the steps that it takes into the audit.
    *
-   * @throws Refusal `approvals_failed` if they cannot be read or written, and what `work` throws
+   * @throws Refusal `approvals_failed` or, of a store, `store_unreachable` or `store_uncertain` if
+   *   they cannot be read or written, and what `work` throws
    */
   use<Result>(work: (store: ApprovalStore) => Promise<Result>): Promise<Result>;
   /** How many there are; undefined if none was ever asked for. */
   counts(): Promise<ApprovalCounts | undefined>;
 }
 
+interface ApprovalSetting {
+  readonly audit: Audit;
+  readonly log: Log;
+  readonly store: StoreReplica | undefined;
+}
+
 function levelOf(step: string): "info" | "warn" {
   return step === "approval_denied" || step === "approval_void" ? "warn" : "info";
 }
 
-/** Opens the approvals of a service directory; puts their closing on the stack. */
+/** Opens the approvals where they are held. */
+async function openHeld(
+  serviceDirectory: string,
+  shared: StoreReplica | undefined,
+): Promise<ApprovalStore> {
+  if (shared !== undefined) {
+    const { approvalsInStore } = await import("../store/approval-database.ts");
+    return approvalsInStore(shared.store, () => shared.replica.requireReached());
+  }
+  // Loaded here, since most gateways ask for no approval.
+  const { openApprovalsIn } = await import("../approvals/approval-file.ts");
+  return openApprovalsIn(serviceDirectory);
+}
+
+/**
+ * Opens the approvals of a service directory, or those that replicas share; puts their closing on
+ * the stack.
+ */
 export async function openApprovals(
   { serviceDirectory }: LoadedConfiguration,
-  { audit, log }: { readonly audit: Audit; readonly log: Log },
+  { audit, log, store: shared }: ApprovalSetting,
   opened: AsyncDisposableStack,
 ): Promise<Approvals> {
   let store: Promise<ApprovalStore> | undefined;
@@ -38,14 +63,14 @@ export async function openApprovals(
     try {
       await held.takeSteps(({ name, fields }) => audit.event(name, fields, levelOf(name)));
     } catch (error) {
+      // That the store is out of reach is told once, and steps stay there.
+      if (error instanceof Refusal) return;
       log.error({ err: error }, "the steps of approvals cannot be written into the audit yet");
     }
   }
 
   async function open(): Promise<ApprovalStore> {
-    // Loaded here, since most gateways ask for no approval.
-    const { openApprovalsIn } = await import("../approvals/approval-file.ts");
-    const held = await openApprovalsIn(serviceDirectory);
+    const held = await openHeld(serviceDirectory, shared);
     timer = setInterval(() => void record(held), LOOK_MS).unref();
     return held;
   }
@@ -80,7 +105,7 @@ export async function openApprovals(
     await record(held);
     await held.close();
   });
-  const isThere = () => existsSync(approvalFileOf(serviceDirectory));
+  const isThere = () => shared !== undefined || existsSync(approvalFileOf(serviceDirectory));
   if (isThere()) await use(async () => {}).catch(() => {});
   return {
     use,

@@ -160,7 +160,7 @@ export async function openGateway(
   const identity = await openIdentity(loaded, base, opened);
   metrics.showTokens(identity.tokens.metrics);
   const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
-  const approvals = await openApprovals(loaded, { audit, log }, opened);
+  const approvals = await openApprovals(loaded, { audit, log, store }, opened);
   metrics.showApprovals(() => approvals.counts());
   const mcp = Promise.withResolvers<McpEndpoint>();
   const queries = openGrammar(loaded);

@@ -15,9 +15,12 @@ export function registerApprovals(
   register: Registry,
   count: () => Promise<ApprovalMetrics | undefined>,
 ): void {
-  const none = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
-  // One that cannot be read must not take all other metrics away.
-  const read = async () => (await count().catch(() => undefined)) ?? none;
+  let last: ApprovalMetrics = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
+  // Those that cannot be read must not take all other metrics away, or start anew at 0.
+  const read = async () => {
+    last = (await count().catch(() => undefined)) ?? last;
+    return last;
+  };
   new Gauge({
     name: "gatehouse_approvals_pending",
     help: "Approvals that wait to be decided",

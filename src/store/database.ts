@@ -9,6 +9,8 @@ const CONNECTIONS = 6;
 /** Milliseconds that the server has to take a connection, and to answer a statement. */
 const CONNECT_TIMEOUT_MS = 2000;
 const STATEMENT_TIMEOUT_MS = 15_000;
+/** Milliseconds for a statement that has nothing to do: a connection that takes longer is dead. */
+const BEGIN_TIMEOUT_MS = 4000;
 const IDLE_TIMEOUT_MS = 60_000;
 /**
  * Milliseconds after which the server ends a transaction that says nothing: a process that is cut
@@ -177,7 +179,7 @@ export function openDatabase(url: string): Database {
       try {
         const query = queryOn(client);
         const bound = `set local idle_in_transaction_session_timeout = ${SILENCE_MS}`;
-        await query(`begin isolation level ${isolation}; ${bound}`);
+        await query(`begin isolation level ${isolation}; ${bound}`, [], BEGIN_TIMEOUT_MS);
         const result = await work(query);
         await commit(client);
         isGood = true;

@@ -60,6 +60,23 @@ const migrations: readonly string[] = [
   create index mcp_sessions_usernames on gatehouse.mcp_sessions (username, kind, used);
   create index mcp_sessions_uses on gatehouse.mcp_sessions (used);
   `,
+  `
+  create table gatehouse.approvals (
+    id text primary key, state text not null, asked bigint not null, expires bigint not null,
+    username text not null, via text not null, client text, body_hash text not null,
+    basis_hash text not null, operations text not null, operation_count int not null,
+    rules text not null, body bytea, decided bigint, author text, reason text, touched text
+  );
+  create index approvals_by_user on gatehouse.approvals (username, state);
+  create index approvals_by_end on gatehouse.approvals (state, expires);
+  create table gatehouse.approval_shown (
+    id text not null, author text not null, touched text not null, primary key (id, author)
+  );
+  create table gatehouse.approval_steps (
+    number bigint generated always as identity primary key, name text not null, fields text not null
+  );
+  create table gatehouse.approval_ended (state text primary key, count bigint not null);
+  `,
 ];
 
 /** How many migrations there are. */

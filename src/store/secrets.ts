@@ -31,16 +31,24 @@ export class Secrets {
 
   /** @param place what it is and where it lies: what is moved elsewhere does not open there */
   encrypt(text: string, place: string): string {
-    const nonce = randomBytes(NONCE_BYTES);
-    const cipher = createCipheriv(ALGORITHM, this.#first, nonce).setAAD(Buffer.from(place));
-    const sealed = Buffer.concat([cipher.update(text, "utf8"), cipher.final()]);
-    const parts = [nameOf(this.#first), nonce, cipher.getAuthTag(), sealed];
-    return Buffer.concat(parts).toString("base64url");
+    return this.encryptBytes(Buffer.from(text), place).toString("base64url");
   }
 
   /** @throws StoreKeyError if no key opens it, or it was changed or moved */
   decrypt(sealed: string, place: string): string {
-    const bytes = Buffer.from(sealed, "base64url");
+    return this.decryptBytes(Buffer.from(sealed, "base64url"), place).toString("utf8");
+  }
+
+  /** As `encrypt`. */
+  encryptBytes(content: Buffer, place: string): Buffer {
+    const nonce = randomBytes(NONCE_BYTES);
+    const cipher = createCipheriv(ALGORITHM, this.#first, nonce).setAAD(Buffer.from(place));
+    const sealed = [cipher.update(content), cipher.final()];
+    return Buffer.concat([nameOf(this.#first), nonce, cipher.getAuthTag(), ...sealed]);
+  }
+
+  /** As `decrypt`. */
+  decryptBytes(bytes: Buffer, place: string): Buffer {
     const key = this.#keys.get(bytes.subarray(0, NAME_BYTES).toString("hex"));
     if (key === undefined) {
       throw new StoreKeyError(`${place} is encrypted by a key that store.key_file does not hold`);
@@ -52,7 +60,7 @@ export class Secrets {
         authTagLength: TAG_BYTES,
       });
       decipher.setAAD(Buffer.from(place)).setAuthTag(bytes.subarray(tag, start));
-      return decipher.update(bytes.subarray(start), undefined, "utf8") + decipher.final("utf8");
+      return Buffer.concat([decipher.update(bytes.subarray(start)), decipher.final()]);
     } catch {
       throw new StoreKeyError(`${place} does not open: it was changed in the store`);
     }

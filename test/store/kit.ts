@@ -92,10 +92,10 @@ export class TestStore {
     url = this.url,
     home = this.makeHome(),
     more = "",
-    options: Pick<RunOptions, "port" | "root" | "auth"> = {},
+    options: Pick<RunOptions, "port" | "root" | "auth" | "upstream"> = {},
   ): Promise<TestGateway> {
     const config = storeConfig(url, this.#settings) + more;
-    return startGateway(this.#t, { ...options, home, upstream: this.#upstream, config });
+    return startGateway(this.#t, { upstream: this.#upstream, ...options, home, config });
   }
 
   /** Several replicas. @param auth keys of `[auth]` */

@@ -22,7 +22,7 @@ export const store = z
     key_file: filePath()
       .default(storeKeyFile)
       .describe(
-        "Lines of 32 random bytes in base64url, the same at every replica: the first encrypts signing keys in the store, all decrypt; the bare default name is in the service directory.",
+        "Lines of 32 random bytes in base64url, the same at every replica: the first encrypts what is secret in the store, all decrypt; the bare default name is in the service directory.",
       ),
     access: z
       .enum(["store", "file"])

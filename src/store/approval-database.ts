@@ -1,0 +1,81 @@
+import type { ApprovalStore } from "../approvals/approval.ts";
+import {
+  type ApprovalDatabase,
+  ApprovalTables,
+  type ApprovalTurn,
+} from "../approvals/approval-tables.ts";
+import type { Query } from "./database.ts";
+import type { Store } from "./open.ts";
+import type { Secrets } from "./secrets.ts";
+
+/** Milliseconds after which a statement is given up. */
+const TIMEOUT_MS = 4000;
+
+/** Any number, as long as all that work on approvals take the same. */
+const LOCK = 0x6170_7072;
+
+/** What a transaction begins with: where the tables are. */
+const settingsSql = "select set_config('search_path', 'gatehouse', true)";
+
+const nowSql = "select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now";
+
+/** Finds something if there is a step to take, or an approval to expire. */
+const dueSql = `select 1 from gatehouse.approval_steps union all select 1 from gatehouse.approvals
+  where state in ('pending', 'approved') and expires <= extract(epoch from clock_timestamp()) * 1000
+  limit 1`;
+
+/** What is named when the bytes of a query are encrypted. */
+function placeOf(id: string): string {
+  return `the query of approval ${id}`;
+}
+
+async function begin(send: Query): Promise<ApprovalTurn> {
+  const query: ApprovalTurn["query"] = (sql, ...values) => send(sql, values, TIMEOUT_MS);
+  await query(settingsSql);
+  await query("select pg_advisory_xact_lock($1)", LOCK);
+  const [row] = await send(nowSql);
+  return { query, now: Number(row?.now) };
+}
+
+/**
+ * The approvals of all replicas, the bytes of queries encrypted by the key file.
+ *
+ * @param requireReached refuses at once while the store is known to be out of reach
+ */
+export function approvalsInStore(
+  { database, secrets }: Store,
+  requireReached: () => void = () => {},
+): ApprovalStore {
+  const tables: ApprovalDatabase = {
+    async transaction(work) {
+      requireReached();
+      return database.transaction(async (query) => work(await begin(query)));
+    },
+    async hasDue() {
+      requireReached();
+      return (await database.query(dueSql, [], TIMEOUT_MS)).length > 0;
+    },
+    encrypt: (id, body) => secrets.encryptBytes(body, placeOf(id)),
+    decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), placeOf(id)),
+    close: async () => {},
+  };
+  return new ApprovalTables(tables);
+}
+
+/** Encrypts all queries that wait anew, by the first line of the key file. @returns how many there are */
+export function rekeyApprovals({ database, secrets }: Store): Promise<number> {
+  return database.transaction(async (query) => {
+    const turn = await begin(query);
+    const rows = await turn.query("SELECT id, body FROM approvals WHERE body IS NOT NULL");
+    for (const row of rows) await rekeyBody(turn, row, secrets);
+    return rows.length;
+  });
+}
+
+async function rekeyBody({ query }: ApprovalTurn, row: object, secrets: Secrets): Promise<void> {
+  if (!("id" in row && "body" in row && row.body instanceof Buffer)) return;
+  const id = String(row.id);
+  const body = secrets.decryptBytes(row.body, placeOf(id));
+  const anew = secrets.encryptBytes(body, placeOf(id));
+  await query("UPDATE approvals SET body = $1 WHERE id = $2", anew, id);
+}

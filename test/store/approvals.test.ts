@@ -1,0 +1,139 @@
+/** Approvals over a store: asked for at one replica, given and used at others. */
+import t from "tap";
+import { careful, idIn, step } from "../approvals/kit.ts";
+import { sharedServer } from "../engine/postgres/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { Wire } from "./faults/wire.ts";
+import { makeStore } from "./kit.ts";
+
+const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
+await store.good(["user", "add", "bot", "--password-stdin"], "bot password\n");
+await store.addAccess(careful());
+const upstream = await new RecordingUpstream().listen();
+t.teardown(() => upstream.close());
+const wire = await Wire.to(t, store.server.port);
+const behind = store.url.replace(`:${store.server.port}`, `:${wire.port}`);
+
+const start = (url = store.url) =>
+  store.replica(url, store.makeHome(), "", { upstream: upstream.url });
+const [one, two, far] = await Promise.all([start(), start(), start(behind)]);
+const bot = await one.login("bot", "bot password");
+
+function removal(id: number): string {
+  const where = { column: "id", cmp: "=", value: id };
+  return JSON.stringify({ Delete: { database: "main", table: "orders", where } });
+}
+
+function ask(gateway: TestGateway, query: string, approval?: string): Promise<Answer> {
+  const headers = {
+    authorization: `Bearer ${bot}`,
+    "content-type": "application/json",
+    ...(approval === undefined ? {} : { "x-gatehouse-approval": approval }),
+  };
+  return gateway.request("/query", { method: "POST", headers, body: query });
+}
+
+async function run(...flags: string[]): Promise<Record<string, unknown>> {
+  return JSON.parse(await store.good(["approvals", ...flags, "--json"]));
+}
+
+/** The queries that have reached the database since this was asked last. */
+function forwarded(): string[] {
+  const queries = upstream.take().filter(({ url }) => url === "/query");
+  return queries.map(({ body }) => body.toString());
+}
+
+/** What the audits of all replicas tell of an approval, in the order of their times. */
+function stepsOf(id: string): unknown[] {
+  return [one, two, far]
+    .flatMap(({ service }) => service.log)
+    .filter(({ approval, msg }) => approval === id && msg !== "request")
+    .sort((a, b) => String(a.at).localeCompare(String(b.at)))
+    .map(({ msg }) => msg);
+}
+
+t.test("asked for at one replica, approved by a command, run once at another", async (t) => {
+  const id = idIn(await ask(one, removal(1)));
+  t.equal(idIn(await ask(two, removal(1))), id, "asked for elsewhere, it is the same one");
+  t.equal(idIn(await ask(two, removal(1), id)), id, "it waits there too");
+  t.match(await run("list"), [{ id, state: "pending", user: "bot" }]);
+  t.match(await run("show", id), { id, query: removal(1) });
+  const [row] =
+    await store.sql(`select position('orders'::bytea in body) as at, length(body) as length
+    from gatehouse.approvals where id = '${id}'`);
+  t.match(row, { at: 0 }, "the bytes are encrypted");
+  t.ok(Number(row?.length) > 50);
+  t.match(await run("approve", id), { state: "approved" });
+  const left = `select body from gatehouse.approvals where id = '${id}'`;
+  t.strictSame(await store.sql(left), [{ body: null }], "the bytes are deleted");
+
+  t.strictSame(forwarded(), []);
+  const tries = [one, two, far].flatMap((gateway) =>
+    Array.from({ length: 5 }, () => ask(gateway, removal(1), id)),
+  );
+  const answers = await Promise.all(tries);
+  const codes = answers.map(({ status, body }) => body.code ?? status).sort();
+  t.strictSame(codes, [200, ...Array(14).fill("approval_used")]);
+  t.strictSame(forwarded(), [removal(1)], "of all at one moment one is forwarded");
+  const steps = ["approval_asked", "approval_approved", "approval_used"];
+  await eventually("each step is told", () => stepsOf(id).length >= steps.length);
+  t.strictSame(stepsOf(id), steps, "once, by one of the replicas");
+});
+
+t.test("denied at one, it is denied at all", async (t) => {
+  const id = idIn(await ask(one, removal(2)));
+  await store.good(["approvals", "deny", id, "--reason", "not today"]);
+  t.match(await ask(two, removal(2), id), {
+    status: 403,
+    body: { code: "approval_denied", message: /not today/ },
+  });
+});
+
+t.test("twenty wait at the most, wherever they were asked for", async (t) => {
+  const asked: string[] = [];
+  for (let n = 0; n < 20; n++) {
+    const gateway = [one, two, far][n % 3] ?? one;
+    asked.push(idIn(await ask(gateway, removal(100 + n))));
+  }
+  const more = await Promise.all([one, two, far].map((gateway) => ask(gateway, removal(200))));
+  for (const answer of more) {
+    t.match(answer, { status: 429, body: { code: "too_many_approvals" } });
+  }
+  // They expire by the clock of the store, and by nobody else's.
+  await store.sql(
+    `update gatehouse.approvals set expires = extract(epoch from clock_timestamp()) * 1000
+      where state = 'pending'`,
+  );
+  const first = asked[0] ?? "";
+  await eventually("it is told", () => stepsOf(first).includes("approval_expired"));
+  t.match(await ask(two, removal(100), first), { body: { code: "approval_expired" } });
+  idIn(await ask(two, removal(200)));
+});
+
+t.test("a rotation of the key file takes what waits along", async (t) => {
+  const id = idIn(await ask(two, removal(3)));
+  const before = await store.sql(`select body from gatehouse.approvals where id = '${id}'`);
+  t.match(await store.good(["store", "rekey"]), /queries that wait for approval/);
+  const after = await store.sql(`select body from gatehouse.approvals where id = '${id}'`);
+  t.notSame(after, before);
+  t.match(await run("show", id), { query: removal(3) });
+});
+
+t.test("without the store nothing is asked for, and nothing is run", async (t) => {
+  const id = idIn(await ask(far, removal(4)));
+  await run("approve", id);
+  wire.cut();
+  const unreachable = { status: 503, body: { code: "store_unreachable" } };
+  t.match(await ask(far, removal(4), id), unreachable, "it would run");
+  t.match(await ask(far, removal(5)), unreachable, "it would be asked for");
+  t.strictSame(forwarded(), []);
+  wire.mend();
+  await eventually("the store is there again", async () => {
+    return (await far.request("/readyz")).body.store === "reached";
+  });
+  t.equal((await ask(far, removal(4), id)).status, 200, "it was not used up");
+  t.strictSame(forwarded(), [removal(4)]);
+  await step(far, id, "approval_used");
+});
