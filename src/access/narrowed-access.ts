@@ -13,11 +13,11 @@ import { extentOf, judgePins, type Limiter, type LimitTally } from "./query-limi
 import type { GivenRight, GivenRights } from "./rights.ts";
 import {
   conditionText,
+  filterOf,
   isDemanded,
   judgeRows,
   judgeUpdate,
   type ResolvedCondition,
-  resolveFilter,
 } from "./row-filter.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
@@ -161,7 +161,7 @@ function filterTable(
     return unnarrowable("Use Insert or Update instead of Upsert", entry);
   }
   if (rowFilter === undefined) return noFilters;
-  const filter = resolveFilter(rowFilter, { username, record: snapshot.users.get(username) });
+  const filter = filterOf(entry.grant, snapshot.users.get(username));
   if (isObjection(filter)) return filter;
   // A Select of one table is not parsed: nothing in it is in the way.
   const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
@@ -171,10 +171,10 @@ function filterTable(
   const spelling = { table, isQualified: isJoin };
   const where = detail.condition();
   const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
-  return {
-    filters: filter.map((condition) => conditionText(condition, spelling)),
-    additions: missing.map((condition) => conditionText(condition, spelling)),
-  };
+  const textsOf = (conditions: readonly ResolvedCondition[]) =>
+    conditions.map((condition) => conditionText(condition, spelling));
+  const filters = textsOf(filter);
+  return { filters, additions: missing.length === filter.length ? filters : textsOf(missing) };
 }
 
 function isLimiting({ maxRows, maxChanges }: Limits): boolean {

@@ -4,18 +4,19 @@ import { quoteName } from "../json/fault.ts";
 import type { CellValue, Condition, Row } from "../query/operation-types.ts";
 import { areEqual, type ColumnSpelling, isColumn, isWhole, termsOf } from "./conditions.ts";
 import type { Objection } from "./decision.ts";
-import type { AttributeValue, Literal, RowComparison, RowCondition } from "./grant.ts";
-import type { User } from "./snapshot.ts";
+import type { AttributeValue, Grant, Literal, RowComparison, RowCondition, User } from "./grant.ts";
 
 /** A condition of a row filter with the caller's attributes put in. */
 export interface ResolvedCondition {
   readonly column: string;
   readonly cmp: RowComparison;
   readonly value: Literal | readonly Literal[];
+  /** `cmp` and `value` as they stand in JSON. */
+  readonly comparison: string;
 }
 
 /** Who the attributes are of. */
-export interface AttributeOwner {
+interface AttributeOwner {
   readonly username: string;
   readonly record: User | undefined;
 }
@@ -60,7 +61,12 @@ function resolveOne(
   const resolved = isList(value) ? value.flatMap(single) : meaningOf(value, owner);
   if (resolved === undefined || !fits(cmp, resolved)) return undefined;
   if (isList(value) && isList(resolved) && resolved.length !== value.length) return undefined;
-  return { column, cmp, value: resolved };
+  return {
+    column,
+    cmp,
+    value: resolved,
+    comparison: `"cmp":"${cmp}","value":${valueText(resolved)}`,
+  };
 }
 
 const kinds: Record<RowComparison, string> = {
@@ -73,8 +79,7 @@ const kinds: Record<RowComparison, string> = {
   IN: "a list",
 };
 
-/** A row filter with the caller's attributes put in, or `attribute_missing`. */
-export function resolveFilter(
+function resolve(
   filter: readonly RowCondition[],
   owner: AttributeOwner,
 ): readonly ResolvedCondition[] | Objection {
@@ -90,6 +95,25 @@ export function resolveFilter(
     resolved.push(one);
   }
   return resolved;
+}
+
+/** What filters came to, and the record whose attributes were put in. */
+const known = new WeakMap<
+  Grant,
+  { readonly record: User | undefined; readonly filter: ReturnType<typeof resolve> }
+>();
+
+/** The row filter of an entry with the attributes of its user put in, or `attribute_missing`. */
+export function filterOf(
+  grant: Grant,
+  record: User | undefined,
+): readonly ResolvedCondition[] | Objection {
+  const last = known.get(grant);
+  if (last !== undefined && last.record === record) return last.filter;
+  const { rowFilter = [], username } = grant;
+  const filter = resolve(rowFilter, { username, record });
+  known.set(grant, { record, filter });
+  return filter;
 }
 
 /** True if a cell fulfils the condition whatever the database's rules of comparison. */
@@ -118,11 +142,11 @@ function valueText(value: AttributeValue): string {
 
 /** The condition as JSON, as it goes into a `where`. */
 export function conditionText(
-  { column, cmp, value }: ResolvedCondition,
+  { column, comparison }: ResolvedCondition,
   { table, isQualified }: ColumnSpelling,
 ): string {
   const name = JSON.stringify(isQualified ? `${table}.${column}` : column);
-  return `{"column":${name},"cmp":"${cmp}","value":${valueText(value)}}`;
+  return `{"column":${name},${comparison}}`;
 }
 
 function isSameValue(one: AttributeValue, other: CellValue): boolean {
