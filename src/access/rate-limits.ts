@@ -7,6 +7,8 @@ import type { Snapshot } from "./snapshot.ts";
 
 /** A window in which requests of one user are counted. */
 export interface RateWindow {
+  /** The boundary, as people call it. */
+  readonly boundary: string;
   /** The boundary and the user; another limit begins another window. */
   readonly key: string;
   readonly limit: RateLimit;
@@ -14,6 +16,13 @@ export interface RateWindow {
   readonly isOfDatabase: boolean;
   /** How much is counted now. */
   readonly points: number;
+}
+
+/** What a window comes to once a request was counted in it. */
+export interface RequestCount {
+  readonly counted: number;
+  /** Seconds after which there is room again, 0 if the request passes. */
+  readonly retryAfter: number;
 }
 
 /**
@@ -34,9 +43,11 @@ export function rateWindowsOf(
     for (const boundary of boundariesFor(snapshot, username, database, origin)) {
       const { rateLimit: limit } = boundary;
       if (limit === undefined) continue;
-      const key = `${boundaryName(boundary)} ${limit.count}/${limit.windowMs} ${username}`;
+      const name = boundaryName(boundary);
+      const key = `${name} ${limit.count}/${limit.windowMs} ${username}`;
       const isOfDatabase = boundary.database !== undefined;
-      windows.set(key, { key, limit, isOfDatabase, points: (windows.get(key)?.points ?? 0) + 1 });
+      const points = (windows.get(key)?.points ?? 0) + 1;
+      windows.set(key, { key, boundary: name, limit, isOfDatabase, points });
     }
   }
   return [...windows.values()];

@@ -4,7 +4,7 @@ import type { Subject } from "../access/subject.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/principal.ts";
 import type { AuditedOperation } from "../observe/audit.ts";
-import type { AuditedChange } from "../observe/audit-line.ts";
+import type { AuditedChange, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
 import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { RowCounts } from "../upstream/headers.ts";
@@ -99,6 +99,8 @@ class Verdict {
   isNarrowed = false;
   /** The id of the approval that it asked for, or is run by. */
   approval: string | undefined;
+  /** The rate limits in which it was counted. */
+  rates: readonly AuditedRate[] | undefined;
   /** What the engine behind has told of rows. */
   counts: RowCounts | undefined;
   /** What the request has changed of users, grants and revocations. */

@@ -1,8 +1,8 @@
 import { RateLimiterMemory, RateLimiterRes } from "rate-limiter-flexible";
-import type { RateWindow } from "../access/rate-limits.ts";
+import type { RateWindow, RequestCount } from "../access/rate-limits.ts";
 
-/** Counts in a window: the seconds after which there is room again, 0 if there is now. */
-export type CountRequests = (window: RateWindow) => Promise<number>;
+/** Counts in a window. */
+export type CountRequests = (window: RateWindow) => Promise<RequestCount>;
 
 /** Counts in memory, in fixed windows that begin with their first request. */
 export function createRequestCounts(): CountRequests {
@@ -13,11 +13,12 @@ export function createRequestCounts(): CountRequests {
       limiters.get(name) ?? new RateLimiterMemory({ points: count, duration: windowMs / 1000 });
     limiters.set(name, limiter);
     try {
-      await limiter.consume(key, points);
-      return 0;
+      const { consumedPoints: counted } = await limiter.consume(key, points);
+      return { counted, retryAfter: 0 };
     } catch (error) {
-      if (error instanceof RateLimiterRes) return Math.max(1, Math.ceil(error.msBeforeNext / 1000));
-      throw error;
+      if (!(error instanceof RateLimiterRes)) throw error;
+      const { consumedPoints: counted, msBeforeNext } = error;
+      return { counted, retryAfter: Math.max(1, Math.ceil(msBeforeNext / 1000)) };
     }
   };
 }

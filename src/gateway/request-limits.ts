@@ -1,3 +1,4 @@
+import { writeRateLimit } from "../access/limit-fields.ts";
 import { type RateWindow, rateWindowsOf } from "../access/rate-limits.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
@@ -5,9 +6,20 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { originOf } from "./judge.ts";
 
-async function countIn({ shared }: Gateway, windows: readonly RateWindow[]): Promise<void> {
-  const waits = await Promise.all(windows.map((window) => shared.countRequests(window)));
-  const retryAfter = Math.max(...waits);
+/** Counts in all windows, and notes for the audit what they come to. @throws Refusal `rate_limited` */
+async function countIn(
+  { shared }: Gateway,
+  { verdict }: Exchange,
+  windows: readonly RateWindow[],
+): Promise<void> {
+  const counts = await Promise.all(windows.map((window) => shared.countRequests(window)));
+  const rates = windows.map(({ boundary, limit }, at) => ({
+    boundary,
+    limit: writeRateLimit(limit),
+    counted: counts[at]?.counted ?? 0,
+  }));
+  verdict.rates = [...(verdict.rates ?? []), ...rates];
+  const retryAfter = Math.max(...counts.map((count) => count.retryAfter));
   if (retryAfter > 0) throw new Refusal("rate_limited", { retryAfter });
 }
 
@@ -35,11 +47,11 @@ export function countQuery(
   const windows = windowsOf(gateway, exchange, databases)
     .map((window) => ({ ...window, points: window.points - (window.isOfDatabase ? 0 : known) }))
     .filter(({ points }) => points > 0);
-  return windows.length === 0 ? undefined : countIn(gateway, windows);
+  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }
 
 /** Counts the call of a tool; undefined if nothing limits it. @throws Refusal `rate_limited` */
 export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
   const windows = windowsOf(gateway, exchange);
-  return windows.length === 0 ? undefined : countIn(gateway, windows);
+  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }

@@ -101,6 +101,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     reason: verdict.reason,
     narrowed: verdict.isNarrowed ? "rows" : undefined,
     approval: verdict.approval,
+    rates: verdict.rates,
     affected: verdict.counts?.affected,
     rows: verdict.counts?.rows,
     author: changes && username !== undefined ? { kind: "api", name: username } : undefined,

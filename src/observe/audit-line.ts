@@ -52,6 +52,8 @@ const operation = z.strictObject({
   shape: z.string().optional(),
 });
 
+const rate = z.strictObject({ boundary: z.string(), limit: z.string(), counted: z.number() });
+
 /** The line of a request: a decision, a login, a change by `/api`. */
 const requestLine = z
   .strictObject({
@@ -89,6 +91,12 @@ const requestLine = z
     reason: z.string().optional().describe("Why not, or why it was cut: a code of docs/http.md."),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
     approval: z.string().optional().describe("The approval that it asked for, or was run by."),
+    rates: z
+      .array(rate)
+      .optional()
+      .describe(
+        "The rate limits in which it was counted, whether it passed or not: the `boundary`, its `limit` such as `60/min`, and how much is `counted` in the window by then.",
+      ),
     affected: z
       .number()
       .optional()
@@ -226,3 +234,5 @@ export type RequestLine = z.infer<typeof requestLine>;
 /** One of the changes of a line. */
 export type AuditedChange = z.infer<typeof auditedChange>;
 export type Author = z.infer<typeof author>;
+/** A rate limit in which a request was counted. */
+export type AuditedRate = z.infer<typeof rate>;

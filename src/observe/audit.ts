@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import { pino } from "pino";
 import { isoTime } from "../clock.ts";
 import { memoize } from "../memoize.ts";
-import type { AuditedChange, Author } from "./audit-line.ts";
+import type { AuditedChange, AuditedRate, Author } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 const MODE = 0o600;
@@ -89,6 +89,8 @@ export interface AuditRecord {
   readonly narrowed: "rows" | undefined;
   /** The approval that it asked for, or was run by. */
   readonly approval?: string | undefined;
+  /** The rate limits in which it was counted. */
+  readonly rates?: readonly AuditedRate[] | undefined;
   readonly affected: number | undefined;
   readonly rows: number | undefined;
   readonly author: Author | undefined;
@@ -177,6 +179,7 @@ function requestLine(record: AuditRecord): string {
     member("reason", record.reason) +
     member("narrowed", record.narrowed) +
     member("approval", record.approval) +
+    (record.rates === undefined ? "" : `,"rates":${JSON.stringify(record.rates)}`) +
     count("affected", record.affected) +
     count("rows", record.rows) +
     (record.author === undefined ? "" : `,"author":${JSON.stringify(record.author)}`) +

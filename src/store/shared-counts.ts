@@ -1,4 +1,4 @@
-import type { RateWindow } from "../access/rate-limits.ts";
+import type { RateWindow, RequestCount } from "../access/rate-limits.ts";
 import type { FailureCounts } from "../identity/throttle.ts";
 import type { SharedCounters } from "./counters.ts";
 
@@ -22,17 +22,19 @@ export function failureCountsOf(
 
 const REQUESTS = "requests";
 
-/**
- * Counts a request over all replicas.
- *
- * @returns the seconds after which there is room again, 0 if there is now
- */
+/** Counts a request over all replicas. */
 export function countRequestIn(
   counters: SharedCounters,
   { key, points, limit: { count: limit, windowMs } }: RateWindow,
-): number {
+): RequestCount {
   const { count, msLeft } = counters.find(REQUESTS, key) ?? { count: 0, msLeft: windowMs };
   // A window that is full says no, however often it is asked.
-  if (count < limit) counters.add(REQUESTS, key, points, windowMs);
-  return count + points <= limit ? 0 : Math.max(1, Math.ceil(msLeft / 1000));
+  if (count >= limit) return { counted: count, retryAfter: secondsOf(msLeft) };
+  counters.add(REQUESTS, key, points, windowMs);
+  const counted = count + points;
+  return { counted, retryAfter: counted <= limit ? 0 : secondsOf(msLeft) };
+}
+
+function secondsOf(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1000));
 }

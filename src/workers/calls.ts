@@ -1,7 +1,7 @@
 /** What a gateway's processes ask of each other. */
 
 import type { HashCosts } from "../access/password-hash.ts";
-import type { RateWindow } from "../access/rate-limits.ts";
+import type { RateWindow, RequestCount } from "../access/rate-limits.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { SharedFile } from "../gateway/shared.ts";
@@ -51,7 +51,7 @@ export type WorkerCalls = {
     CountedOrigin & { readonly limit: string; readonly bounds: AddressBounds },
     number
   >;
-  readonly countRequests: Call<RateWindow, number>;
+  readonly countRequests: Call<RateWindow, RequestCount>;
   readonly openSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly useSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly endSession: Call<string, void>;

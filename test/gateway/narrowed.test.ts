@@ -1,7 +1,7 @@
 /** What reaches the upstream, and what its callers see, under entries that say more than a role. */
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway } from "../kit/gateway.ts";
+import { type Answer, auditOf, startGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 
 /** Rita's entries, as an operator writes them in the place of the one she has. */
@@ -216,21 +216,26 @@ for (const workers of [1, 2]) {
         `[server]\nworkers = ${workers}\n`,
       );
       const one = select({});
-      t.equal((await ask({ Batch: [one, one] })).status, 200);
-      t.equal(
-        (await ask({ Select: { database: "other", from: "t", columns: ["*"] } })).status,
-        403,
-      );
+      const batch = await ask({ Batch: [one, one] });
+      t.equal(batch.status, 200);
+      const counted = async (answer: Answer) => (await auditOf(gateway, answer)).rates;
+      const rate = { boundary: "query username=rita", limit: "4/hour" };
+      t.strictSame(await counted(batch), [{ ...rate, counted: 2 }]);
+      const denied = await ask({ Select: { database: "other", from: "t", columns: ["*"] } });
+      t.equal(denied.status, 403);
+      t.strictSame(await counted(denied), [{ ...rate, counted: 3 }], "a denied one counts too");
       t.equal((await ask(one)).status, 200);
       const limited = await ask(one);
       t.equal(limited.status, 429);
       t.equal(limited.body.code, "rate_limited");
       t.ok(Number(limited.headers.get("retry-after")) > 3000, "until the window ends");
-      t.equal(
-        (await gateway.query(one, await gateway.login())).status,
-        200,
-        "another user goes on",
-      );
+      t.match(await auditOf(gateway, limited), {
+        reason: "rate_limited",
+        rates: [{ ...rate, counted: 5 }],
+      });
+      const others = await gateway.query(one, await gateway.login());
+      t.equal(others.status, 200, "another user goes on");
+      t.equal(await counted(others), undefined);
     },
   );
 }

@@ -5,10 +5,10 @@ import Provider from "oidc-provider";
 import t, { type Test } from "tap";
 import { grant, user } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
-import { auditOf, callTool, refusalOf, send } from "./mcp.ts";
+import { callTool, refusalOf, send } from "./mcp.ts";
 import { putInForce, soon, staffedHome, succeed, textOf, tokenOf } from "./staff.ts";
 
 const list = statelessCall("tools/list");

@@ -1,9 +1,9 @@
 import t, { type Test } from "tap";
 import { decodePart } from "../identity/forge.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
-import { auditOf, callTool, checkDenied, malformed, refusalOf, send, textOf } from "./mcp.ts";
+import { callTool, checkDenied, malformed, refusalOf, send, textOf } from "./mcp.ts";
 import { textOf as fileOf, putInForce, soon, staffedHome, tokenOf } from "./staff.ts";
 
 const roles = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };

@@ -4,7 +4,7 @@ import t, { type Test } from "tap";
 import { decodePart } from "../identity/forge.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
@@ -12,7 +12,7 @@ import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { postForm } from "../oauth/kit.ts";
 import { type Loss, type Way, ways } from "./losses.ts";
-import { auditOf, callTool, checkDenied, malformed, refusalOf, send } from "./mcp.ts";
+import { callTool, checkDenied, malformed, refusalOf, send } from "./mcp.ts";
 import { passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
 
 const policy = tables("mcp.tools", [

@@ -1,6 +1,6 @@
 /** What a client of `/mcp` does, request by request. */
 import type { Test } from "tap";
-import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { type Answer, auditOf, type TestGateway } from "../kit/gateway.ts";
 import { statelessCall } from "../mcp/messages.ts";
 
 /** A request's parts as `fetch` takes them. */
@@ -54,15 +54,6 @@ export function refusalOf(answer: Answer): string | undefined {
   if (data !== undefined) return String(objectIn(data).code);
   if (objectIn(body.result).isError !== true) return undefined;
   return /\((\w+)\)$/.exec(textOf(answer))?.[1] ?? "failed";
-}
-
-/** The audit's line of a request, once it is over. */
-export async function auditOf(
-  { service }: TestGateway,
-  answer: Answer,
-): Promise<Record<string, unknown>> {
-  const requestId = answer.headers.get("x-request-id");
-  return service.logged((line) => line.audit === true && line.requestId === requestId);
 }
 
 /** Holds that the gateway says of an answer that it has denied, and why, in header and audit. */

@@ -109,6 +109,15 @@ export class TestGateway {
   }
 }
 
+/** The audit's line of a request, once it is over. */
+export async function auditOf(
+  { service }: TestGateway,
+  answer: Answer,
+): Promise<Record<string, unknown>> {
+  const requestId = answer.headers.get("x-request-id");
+  return service.logged((line) => line.audit === true && line.requestId === requestId);
+}
+
 /** Writes the configuration of a service directory. */
 export function writeConfiguration(home: string, options: RunOptions): void {
   const upstream =

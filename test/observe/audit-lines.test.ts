@@ -6,8 +6,8 @@ import { auditPage, withAuditFields } from "../../src/observe/audit-reference.ts
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
 import { openSetting } from "../gateway/kit.ts";
-import { auditOf, callTool } from "../journeys/mcp.ts";
-import { type Answer, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { callTool } from "../journeys/mcp.ts";
+import { type Answer, auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 
 t.test("the fields of docs/audit.md are those of the schema", async (t) => {
   const page = readFileSync(auditPage, "utf8");
