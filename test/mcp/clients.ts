@@ -42,9 +42,25 @@ function asWhom(token: string | undefined): { requestInit?: RequestInit } {
   return { requestInit: { headers: { authorization: `Bearer ${token}` } } };
 }
 
-/** A client of the current library that speaks 2026-07-28. */
-export async function connectStateless(t: Test, url: string, token?: string): Promise<AnyClient> {
-  const client = new Client(identity, { versionNegotiation: { mode: { pin: "2026-07-28" } } });
+/**
+ * A client of the current library that speaks 2026-07-28.
+ *
+ * @param onUrl shows its user a page; without it, the client says that it cannot
+ */
+export async function connectStateless(
+  t: Test,
+  url: string,
+  token?: string,
+  onUrl?: (url: string) => Promise<"accept" | "decline">,
+): Promise<AnyClient> {
+  const capabilities = onUrl === undefined ? {} : { elicitation: { url: {} } };
+  const versionNegotiation = { mode: { pin: "2026-07-28" } } as const;
+  const client = new Client(identity, { capabilities, versionNegotiation });
+  if (onUrl !== undefined) {
+    client.setRequestHandler("elicitation/create", async ({ params }) => ({
+      action: "url" in params ? await onUrl(params.url) : "decline",
+    }));
+  }
   await client.connect(new StreamableHTTPClientTransport(new URL(url), asWhom(token)));
   t.teardown(() => client.close());
   return {

@@ -1,5 +1,6 @@
 import type {
   CallToolResult,
+  InputRequiredResult,
   McpServer,
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
@@ -35,13 +36,14 @@ async function carryOut<Caller extends Principal>(
   tool: Tool<Caller>,
   call: ToolCall<Caller>,
   { take, onRefused }: Taking,
-): Promise<CallToolResult> {
+  opensUrls: boolean,
+): Promise<CallToolResult | InputRequiredResult> {
   call.principal.noteCall?.(tool.definition.name);
   try {
     return take(await tool.perform(call));
   } catch (error) {
     if (error instanceof QueryRefused) onRefused(error.code);
-    return failed(error);
+    return failed(error, opensUrls);
   }
 }
 
@@ -67,7 +69,14 @@ export function registerTool<Caller extends Principal>(
     ...{ title, description, inputSchema, annotations },
     ...(output === undefined ? {} : { outputSchema: shown(output) }),
   };
-  server.registerTool(name, settings, (_parsed, { mcpReq }) =>
-    carryOut(tool, { principal, arguments: args, signal: mcpReq.signal }, taking),
-  );
+  server.registerTool(name, settings, (_parsed, { mcpReq }) => {
+    const { signal, inputResponses } = mcpReq;
+    // What the client was given when it was sent to a page; it means no more than an argument does.
+    const state: unknown = mcpReq.requestState();
+    const approval = typeof state === "string" ? state : undefined;
+    const isFirst = inputResponses === undefined && approval === undefined;
+    const opensUrls = isFirst && server.server.getClientCapabilities()?.elicitation?.url;
+    const call = { principal, arguments: args, signal, approval };
+    return carryOut(tool, call, taking, Boolean(opensUrls));
+  });
 }

@@ -1,4 +1,8 @@
-import type { CallToolResult } from "@modelcontextprotocol/server";
+import {
+  type CallToolResult,
+  type InputRequiredResult,
+  inputRequired,
+} from "@modelcontextprotocol/server";
 import { batchKey } from "../../query/grammar.ts";
 import { isOperationName } from "../../query/operations.ts";
 import { QueryRefused } from "../../query/refusal.ts";
@@ -116,8 +120,28 @@ function pending({ code, members }: Refusal): CallToolResult {
   return { content: [{ type: "text", text }], structuredContent };
 }
 
-/** A tool's failure, so that the model may mend its call. Anything unexpected tells nothing. */
-export function failed(error: unknown): CallToolResult {
-  if (error instanceof Refusal && error.code === "approval_required") return pending(error);
+/**
+ * Has the client show its user where the approval is decided, and call again by itself; undefined if
+ * it has no page. The state that comes back is an approval's id, as good as one among the arguments.
+ */
+function shown({ members }: Refusal): InputRequiredResult | undefined {
+  const { approval } = members ?? {};
+  const { id, url } = typeof approval === "object" ? approval : {};
+  if (id === undefined || url === undefined) return undefined;
+  const message =
+    "Somebody other than you has to approve this call on this page, before you go on.";
+  const request = inputRequired.elicitUrl({ message, url });
+  return inputRequired({ inputRequests: { approval: request }, requestState: id });
+}
+
+/**
+ * A tool's failure, so that the model may mend its call. Anything unexpected tells nothing.
+ *
+ * @param opensUrls true if the client can show its user a page, and was not asked to yet
+ */
+export function failed(error: unknown, opensUrls: boolean): CallToolResult | InputRequiredResult {
+  if (error instanceof Refusal && error.code === "approval_required") {
+    return (opensUrls ? shown(error) : undefined) ?? pending(error);
+  }
   return { isError: true, content: [{ type: "text", text: failureText(error) }] };
 }

@@ -1,0 +1,124 @@
+/** A model wants to delete, an operator decides with a browser, and somebody else is quicker. */
+import type { Page } from "playwright-core";
+import t from "tap";
+import { signInBrowser } from "../console/kit.ts";
+import { passwordOf } from "../journeys/staff.ts";
+import { servedBy } from "../journeys/supervised.ts";
+import { freePort } from "../kit/free-port.ts";
+import { connectStateless, type ToolAnswer } from "../mcp/clients.ts";
+import { launch } from "../oauth/chromium.ts";
+import { careful, openCareful, orders, step, stepsOf } from "./kit.ts";
+
+const port = await freePort();
+const console = `[console]\nlisten = "127.0.0.1:${port}"\n`;
+const { gateway, ask, bot, root, count } = await openCareful(t, {
+  more: careful('approvers = ["dave"]'),
+  ...servedBy(2, { config: console }),
+});
+const old = { ...orders, where: { column: "state", cmp: "=", value: "old" } };
+const removeOne = (value: number) => ({
+  Delete: { ...orders, where: { column: "id", cmp: "=", value } },
+});
+
+/** What a result says of the approval that it asks for. */
+function approvalIn({ structured, text, isError }: ToolAnswer): { id: string; url: string } {
+  const { approval } = structured ?? {};
+  if (isError || typeof approval !== "object" || approval === null) throw new Error(text);
+  const { id, url } = { id: "", url: "", ...approval };
+  t.match(text, `approval ${id} waits to be decided at ${url}`);
+  return { id, url };
+}
+
+/** Opens the page of an approval, looks at the rows, and decides. */
+async function decide(page: Page, url: string, rows: number, decision: "Approve" | "Deny") {
+  await page.goto(url);
+  await page.getByText(`${rows} rows would be deleted`).waitFor();
+  t.equal(
+    await page.getByRole("table", { name: "Rows before" }).getByRole("row").count(),
+    rows + 1,
+  );
+  if (decision === "Approve") await page.getByLabel("Your own password").fill(passwordOf("dave"));
+  else await page.getByLabel("Reason").fill("the auditor still needs them");
+  await page.getByRole("button", { name: decision }).click();
+  await page
+    .getByText(decision === "Approve" ? "for the rows that were shown" : "Denied")
+    .waitFor();
+}
+
+const browser = await launch(t);
+const page = await (await browser.newContext()).newPage();
+await signInBrowser(page, `http://127.0.0.1:${port}`, "dave", passwordOf("dave"));
+
+t.test("what was approved of twelve rows is not done to eleven, and then once", async (t) => {
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
+  const first = approvalIn(await mcp.call("delete", old));
+  await decide(page, first.url, 12, "Deny");
+  const denied = await mcp.call("delete", { ...old, approval: first.id });
+  t.match(denied, { isError: true, text: /the auditor still needs them/ });
+  const second = approvalIn(await mcp.call("delete", old));
+  t.not(second.id, first.id);
+  await decide(page, second.url, 12, "Approve");
+  t.equal((await ask(root, removeOne(7))).status, 200, "somebody else is quicker");
+  const stale = await mcp.call("delete", { ...old, approval: second.id });
+  t.match(stale, { isError: true, text: /\(approval_stale\)$/ });
+  t.equal(await count(), 14, "nothing was removed");
+
+  const third = approvalIn(await mcp.call("delete", old));
+  await decide(page, third.url, 11, "Approve");
+  const same = { ...old, approval: third.id };
+  const answers = await Promise.all(Array.from({ length: 6 }, () => mcp.call("delete", same)));
+  const done = answers.filter(({ isError }) => !isError);
+  t.match(done, [{ structured: { affected: 11 } }]);
+  t.equal(done.length, 1, "of six calls at two workers one is run");
+  t.equal(await count(), 3);
+  await step(gateway, third.id, "approval_used");
+  t.strictSame(
+    stepsOf(gateway, third.id).filter((name) => name !== "request"),
+    ["approval_asked", "approval_approved", "approval_used"],
+  );
+});
+
+t.test("a client that can show a page is sent there, and goes on by itself", async (t) => {
+  await ask(root, { Insert: { ...orders, values: [70, 71].map((id) => ({ id, state: "old" })) } });
+  let decision: "Approve" | "Deny" | undefined = "Approve";
+  const shown: string[] = [];
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot, async (url) => {
+    shown.push(url);
+    if (decision !== undefined) await decide(page, url, 2, decision);
+    return decision === undefined ? "decline" : "accept";
+  });
+  decision = undefined;
+  const { url } = approvalIn(await mcp.call("delete", old));
+  t.strictSame(shown, [url], "who does not wait is told as anybody else");
+  decision = "Deny";
+  t.match(await mcp.call("delete", old), { isError: true, text: /\(approval_denied\)$/ });
+  decision = "Approve";
+  t.match(await mcp.call("delete", old), { isError: false, structured: { affected: 2 } });
+  t.equal(shown.length, 3);
+  const mine = await ask(bot, removeOne(13));
+  t.equal(mine.status, 202, "over /query nothing of it is needed");
+});
+
+t.test(
+  "the asker is no approver by another way, and who lost the right has approved nothing",
+  async (t) => {
+    const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
+    const args = { ...orders, where: { column: "state", cmp: "=", value: "new" } };
+    const { id, url } = approvalIn(await mcp.call("delete", args));
+    const own = await (await browser.newContext()).newPage();
+    await signInBrowser(own, `http://127.0.0.1:${port}`, "bot", passwordOf("bot"));
+    await own.goto(url);
+    await own.getByText("You have asked for this, so somebody else decides").waitFor();
+    t.equal(await own.getByRole("button", { name: "Approve" }).count(), 0);
+    await decide(page, url, 3, "Approve");
+    await step(gateway, id, "approval_approved");
+    const disabled = await gateway.send("PATCH", "/api/users/dave", { disabled: true }, root);
+    t.equal(disabled.status, 200);
+    t.match(await mcp.call("delete", { ...args, approval: id }), {
+      isError: true,
+      text: /\(approval_void\)$/,
+    });
+    t.match(await step(gateway, id, "approval_void"), { reason: /the approver may not/ });
+    t.equal(await count(), 3);
+  },
+);
