@@ -1,0 +1,32 @@
+// What somebody writes who has `pg` and one table: an HTTP server that reads and inserts by primary key.
+// Arguments: the database's URL and the path of a Unix socket to listen on. Prints "ready".
+import { createServer } from "node:http";
+import { text } from "node:stream/consumers";
+import { Pool } from "pg";
+
+const [, , url, address] = process.argv;
+const pool = new Pool({ connectionString: url, max: 16 });
+
+async function answer({ Select, Insert }) {
+  if (Select !== undefined) {
+    const words = "select id, name, email from main.users where id = $1";
+    const { rows } = await pool.query(words, [Select.where.value]);
+    return { status: "success", data: rows };
+  }
+  const [{ id, name, email }] = Insert.values;
+  const words = "insert into main.users (id, name, email) values ($1, $2, $3)";
+  const { rowCount } = await pool.query(words, [id, name, email]);
+  return { status: "success", message: "Inserted 1 row", affected: rowCount };
+}
+
+const server = createServer(async (request, response) => {
+  try {
+    const body = JSON.stringify(await answer(JSON.parse(await text(request))));
+    const length = Buffer.byteLength(body);
+    response.writeHead(200, { "content-type": "application/json", "content-length": length });
+    response.end(body);
+  } catch (error) {
+    response.writeHead(500).end(String(error));
+  }
+});
+server.listen(address, () => console.log("ready"));
