@@ -97,7 +97,9 @@ async function answer(
     return answerHealth(response);
   }
   const client = new AbortController();
-  response.once("close", () => client.abort());
+  response.once("close", () => {
+    if (!response.writableFinished) client.abort();
+  });
   if (path === "/schema") {
     const place = readSchemaPath(request.url ?? "");
     return send(response, await store.readSchema(place, client.signal));
@@ -142,7 +144,10 @@ async function send(response: ServerResponse, answer: Answer): Promise<void> {
       "Content-Length": answer.byteLength,
       ...countHeaders(answer.counts),
     });
-    await pipeline(answer.read(), response);
+    const body = answer.read();
+    // What is in memory goes out with the head, in one write.
+    if (body instanceof Uint8Array) response.end(body);
+    else await pipeline(body, response);
   } finally {
     answer.dispose();
   }

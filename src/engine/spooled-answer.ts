@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { closeSync, createReadStream, openSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Readable } from "node:stream";
+import type { Readable } from "node:stream";
 import type { RowCounts, Spool, SpooledAnswer } from "./spool.ts";
 import type { Answer } from "./store.ts";
 
@@ -44,7 +44,7 @@ function answerInMemory(bytes: Uint8Array, counts: RowCounts): Answer {
   return {
     counts,
     byteLength: bytes.byteLength,
-    read: () => Readable.from([bytes], { objectMode: false }),
+    read: () => bytes,
     dispose() {},
   };
 }

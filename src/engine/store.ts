@@ -23,8 +23,8 @@ export interface SchemaPlace {
 export interface Answer {
   readonly byteLength: number;
   readonly counts?: RowCounts;
-  /** The answer from its beginning, as a stream that is taken once. */
-  read(): Readable;
+  /** The answer: its bytes, or a stream of them that is taken once. */
+  read(): Uint8Array | Readable;
   /** Gives an unread answer's file back; must be called at the end, whatever happened. */
   dispose(): void;
 }

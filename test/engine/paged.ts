@@ -6,6 +6,7 @@ import { planOf as planMysql } from "../../src/engine/mysql/select.ts";
 import { parseAddress as parsePostgres } from "../../src/engine/postgres/address.ts";
 import { PostgresConnection } from "../../src/engine/postgres/connection.ts";
 import { planOf as planPostgres } from "../../src/engine/postgres/select.ts";
+import { KnownTables } from "../../src/engine/remote/known-tables.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
 import { planOf as planSqlite } from "../../src/engine/sqlite/select.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
@@ -109,7 +110,11 @@ export async function fillPostgres(
     database,
   );
   await server.sql("vacuum analyze main.items", database);
-  const connection = await PostgresConnection.open(parsePostgres(server.url(database)), database);
+  const connection = await PostgresConnection.open(
+    parsePostgres(server.url(database)),
+    database,
+    new KnownTables(),
+  );
   test.teardown(() => connection.end());
   const { session } = connection;
   return async (query) => {

@@ -29,6 +29,8 @@ export class MysqlSession implements Session {
   readonly #connection: Connection;
   #timeLimit: number | undefined;
 
+  hasAnswered = false;
+
   constructor(connection: Connection, server: ServerTraits) {
     this.#connection = connection;
     this.server = server;
@@ -55,6 +57,11 @@ export class MysqlSession implements Session {
     return result.affectedRows;
   }
 
+  end(words: "commit" | "rollback"): Promise<void> {
+    return this.command(words);
+  }
+
+  /** Runs words of our own, which hold no values. */
   async command(words: string): Promise<void> {
     await answered((done) => this.#connection.query(words, done));
   }

@@ -4,6 +4,8 @@ import type { RowOutput } from "../row-output.ts";
 const FIRST_ROOM = 4 * 1024;
 const USUAL_ROOM = 128 * 1024;
 
+const noRoom = Buffer.alloc(0);
+
 /** Buffers that are kept to be used again. */
 const SPARE_BUFFERS = 4;
 
@@ -57,7 +59,8 @@ export class ByteWriter {
       const isUsual = bytes.length === USUAL_ROOM;
       if (isUsual && this.#spare.length < SPARE_BUFFERS) this.#spare.push(bytes);
     });
-    this.bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(USUAL_ROOM);
+    // Most answers end here, so that no room is made before it is needed.
+    this.bytes = this.#spare.pop() ?? noRoom;
     this.at = 0;
   }
 }

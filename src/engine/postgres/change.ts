@@ -6,15 +6,19 @@ import { type Column, cellIn } from "../sql/scope.ts";
 import { rows, type Steps } from "../sql/steps.ts";
 import { type Conflict, conflictSql, type Target } from "../sql/target.ts";
 import type { PostgresPlace } from "./session.ts";
-import { keysSql, readTable } from "./tables.ts";
+import { keysSql, knownTable, readTable } from "./tables.ts";
 
 /** Values in one statement, well below what the protocol allows. */
 const VALUES_PER_STATEMENT = 20_000;
 
 /** A table that is changed. @throws EngineRefusal `database_not_found` or `table_not_found` */
-export async function targetOf(place: PostgresPlace, name: string): Promise<Target<string>> {
+export async function targetOf(
+  place: PostgresPlace,
+  name: string,
+  isRead: boolean,
+): Promise<Target<string>> {
   const { schema } = place;
-  const table = await readTable(place, name);
+  const table = isRead ? await readTable(place, name) : await knownTable(place, name);
   const destination = { table, name: sql.id(schema, name) };
   return {
     ...destination,

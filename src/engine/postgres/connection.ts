@@ -2,9 +2,11 @@ import { once } from "node:events";
 import { connect as connectSocket, isIP, Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { Client, DatabaseError } from "pg";
+import type { KnownTables } from "../remote/known-tables.ts";
 import { type Connection, ConnectionLost } from "../remote/session.ts";
 import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { PostgresSession } from "./session.ts";
+import type { PostgresTable } from "./tables.ts";
 
 /** How long the server may take to take a connection, in milliseconds. */
 const CONNECT_TIMEOUT_MS = 5000;
@@ -19,8 +21,8 @@ export class PostgresConnection implements Connection<PostgresSession> {
   readonly #client: Client;
   #isBroken = false;
 
-  private constructor(address: ServerAddress, client: Client) {
-    this.session = new PostgresSession(client);
+  private constructor(address: ServerAddress, client: Client, tables: KnownTables<PostgresTable>) {
+    this.session = new PostgresSession(client, tables);
     this.#address = address;
     this.#client = client;
     client.on("error", this.#onBreak);
@@ -28,7 +30,11 @@ export class PostgresConnection implements Connection<PostgresSession> {
   }
 
   /** @throws ConnectionLost, PasswordMissing or the server's error if it refuses it */
-  static async open(address: ServerAddress, database: string): Promise<PostgresConnection> {
+  static async open(
+    address: ServerAddress,
+    database: string,
+    tables: KnownTables<PostgresTable>,
+  ): Promise<PostgresConnection> {
     const { host, port, user, ssl } = address;
     const socket = new Socket();
     const client = new Client({
@@ -43,7 +49,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
       fallback_application_name: "gatehouse",
       stream: () => socket,
     });
-    const connection = new PostgresConnection(address, client);
+    const connection = new PostgresConnection(address, client, tables);
     try {
       await client.connect();
       return connection;

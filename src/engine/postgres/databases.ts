@@ -4,9 +4,12 @@ import { isPlainName } from "../../query/names.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
+import type { KnownTables } from "../remote/known-tables.ts";
 import type { ServerAddress } from "./address.ts";
 import { PostgresConnection } from "./connection.ts";
-import type { PostgresSession, Row } from "./session.ts";
+import type { Row } from "./exchange.ts";
+import type { PostgresSession } from "./session.ts";
+import type { PostgresTable } from "./tables.ts";
 
 /** The databases that every server has for its own use. */
 const reserved = ["postgres", "template0", "template1"];
@@ -42,9 +45,10 @@ export function publicSchemaOf(database: string): string {
 export async function openDatabase(
   address: ServerAddress,
   database: string,
+  tables: KnownTables<PostgresTable>,
 ): Promise<PostgresConnection> {
   try {
-    return await PostgresConnection.open(address, database);
+    return await PostgresConnection.open(address, database, tables);
   } catch (error) {
     if (database === address.database || !(error instanceof DatabaseError)) throw error;
     if (error.code === "3D000" || error.code === notAccepting) throw databaseNotFound(database);
@@ -67,7 +71,7 @@ export async function createDatabase(session: PostgresSession, database: string)
   const [[taken] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
     where pg_catalog.lower(datname) = pg_catalog.lower(${database})`);
   if (taken != null) throw databaseExists(taken);
-  await session.define(sql`create database ${sql.id(database)}`);
+  await session.defineAlone(sql`create database ${sql.id(database)}`);
 }
 
 /**
@@ -107,7 +111,7 @@ export async function dropDatabase(session: PostgresSession, database: string): 
     throw new EngineRefusal("database_protected", `Database ${database} cannot be dropped`);
   }
   try {
-    await session.define(sql`drop database ${sql.id(database)}`);
+    await session.defineAlone(sql`drop database ${sql.id(database)}`);
   } catch (error) {
     if (!(error instanceof DatabaseError) || error.code !== inUse) throw error;
     throw new EngineRefusal("database_in_use", `Database ${database} is in use`);
@@ -154,8 +158,8 @@ export async function dropSchema(session: PostgresSession, database: string): Pr
   );
   if (found.length === 0) throw databaseNotFound(database);
   const tables = found.flatMap(([table]) => (table == null ? [] : [sql.id(schema, table)]));
-  if (tables.length > 0) await session.run(sql`drop table ${sql.join(tables)}`);
-  await session.run(sql`drop schema ${sql.id(schema)}`);
+  if (tables.length > 0) await session.define(sql`drop table ${sql.join(tables)}`);
+  await session.define(sql`drop schema ${sql.id(schema)}`);
 }
 
 /** What no query reaches in any database: schemas of the server's own, and that of a store. */

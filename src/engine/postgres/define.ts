@@ -52,7 +52,7 @@ export async function createTable(place: PostgresPlace, query: CreateTable): Pro
     const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
     parts.push(referenceSql(reference, column.type, referred, sql.id(place.schema, other)));
   }
-  await place.session.run(sql`create table ${sql.id(place.schema, table)} (${sql.join(parts)})`);
+  await place.session.define(sql`create table ${sql.id(place.schema, table)} (${sql.join(parts)})`);
   return {};
 }
 
@@ -82,7 +82,7 @@ async function defaultSql({ session }: PostgresPlace, column: ColumnDefinition):
 export async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Changed> {
   const { isTable } = await readTable(place, table);
   if (!isTable) throw isNoTable(table, place.database);
-  await place.session.run(sql`drop table ${sql.id(place.schema, table)}`);
+  await place.session.define(sql`drop table ${sql.id(place.schema, table)}`);
   return {};
 }
 

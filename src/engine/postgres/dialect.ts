@@ -1,7 +1,9 @@
+import { memoizeLast } from "../../memoize.ts";
 import type { TableOperation } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { changesOfRows } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
+import { KnownTables } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
@@ -22,9 +24,11 @@ import {
   visibleSchema,
 } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
+import { openingOf } from "./exchange.ts";
 import { failures } from "./failures.ts";
 import { select } from "./select.ts";
-import type { PostgresSession } from "./session.ts";
+import type { Beginning, PostgresSession } from "./session.ts";
+import type { PostgresTable } from "./tables.ts";
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
@@ -61,38 +65,56 @@ export const ofDatabases: Dialect<PostgresSession> = {
   requireDroppable,
 };
 
-const beginnings: Record<Mode, string> = {
-  "read only": "begin read only",
-  "read committed": "begin isolation level read committed",
-  "snapshot, read only": "begin isolation level repeatable read, read only",
-  serializable: "begin isolation level serializable",
+const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
+  // Each statement is a transaction by itself.
+  "read only": memoizeLast((timeLimit) => beginningOf(timeLimit)),
+  "read committed": memoizeLast((timeLimit) =>
+    beginningOf(timeLimit, "begin isolation level read committed"),
+  ),
+  "snapshot, read only": memoizeLast((timeLimit) =>
+    beginningOf(timeLimit, "begin isolation level repeatable read, read only"),
+  ),
+  serializable: memoizeLast((timeLimit) =>
+    beginningOf(timeLimit, "begin isolation level serializable"),
+  ),
 };
 
 /** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
 const IDLE_LIMIT_MS = 60_000;
 
-/** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
+/** Has a transaction begin with its first statement; statements take `timeLimit` milliseconds at the most, 0: any time. */
 export async function begin(
   session: PostgresSession,
   mode: Mode,
   timeLimit: number,
 ): Promise<void> {
-  await session.command([beginnings[mode], ...settings(timeLimit)].join("; "));
+  session.begin(beginnings[mode](timeLimit));
+}
+
+function beginningOf(timeLimit: number, words?: string): Beginning {
+  const isTransaction = words !== undefined;
+  const settings = settingsSql(timeLimit, !isTransaction);
+  return { isTransaction, opening: openingOf(isTransaction ? [words, settings] : [settings]) };
 }
 
 /**
  * Said in each transaction, and not to the connection, since that may lead through a pooler to
  * another server process each time.
  */
-function settings(timeLimit: number): string[] {
-  return [
-    `set local statement_timeout = ${timeLimit}`,
-    `set local idle_in_transaction_session_timeout = ${IDLE_LIMIT_MS}`,
-    "set local timezone = 'UTC'",
-    "set local datestyle = 'ISO, YMD'",
-    "set local bytea_output = 'hex'",
-    "set local extra_float_digits = 3",
-  ];
+function settingsSql(timeLimit: number, isReading: boolean): string {
+  const settings = {
+    statement_timeout: timeLimit,
+    idle_in_transaction_session_timeout: IDLE_LIMIT_MS,
+    timezone: "UTC",
+    datestyle: "ISO, YMD",
+    bytea_output: "hex",
+    extra_float_digits: 3,
+    ...(isReading ? { transaction_read_only: "on" } : {}),
+  };
+  const calls = Object.entries(settings).map(
+    ([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`,
+  );
+  return `select ${calls.join(", ")}`;
 }
 
 /**
@@ -128,17 +150,18 @@ export interface PostgresOptions extends RemoteOptions {
 export async function openPostgresStore(url: string, options: PostgresOptions): Promise<Store> {
   const address = parseAddress(url);
   const { host, port, database: home } = address;
+  const tables = new KnownTables<PostgresTable>();
   const server = { host, port, wanted: home };
   if (options.databases === "schemas") {
     const connections = {
       targetOf: () => home,
-      open: () => PostgresConnection.open(address, home),
+      open: () => PostgresConnection.open(address, home, tables),
     };
     return openRemoteStore({ ...server, dialect: ofSchemas, connections }, options);
   }
   const connections = {
     targetOf: (database?: string) => (database === undefined ? home : visibleDatabase(database)),
-    open: (target: string) => openDatabase(address, target),
+    open: (target: string) => openDatabase(address, target, tables),
   };
   return openRemoteStore({ ...server, dialect: ofDatabases, connections }, options);
 }

@@ -27,6 +27,8 @@ export interface PostgresKind extends ColumnKind {
   compare(value: PresentValue): Fragment | undefined;
   /** JSON text of a value other than null, from PostgreSQL's own text. */
   encode(text: string): string;
+  /** True for a type, by its number, whose text is read in the same way. */
+  isWrittenAs(type: number): boolean;
   /** The same out of the bytes of that text, where there is such a way. */
   readonly bytes?: ByteForm | undefined;
 }
@@ -77,7 +79,10 @@ export function kindOf(type: TypeDescription): PostgresKind {
     castOf(codec.write(value), type.sqlName);
   const measure = measureOf(codec, type);
   const { read: encode, bytes } = codec;
-  const kind: PostgresKind = { store: plain, compare: plain, encode, bytes, like, measure };
+  const isWrittenAs = (id: number) =>
+    id === type.id || codecs.get(id) === codec || (codec === strings && !codecs.has(id));
+  const values = { store: plain, compare: plain, encode, bytes, isWrittenAs };
+  const kind: PostgresKind = { ...values, like, measure };
   if (textTypes.has(type.id)) return { ...kind, like: likeText };
   if (codec === integers) return { ...kind, sum, compare: (value) => compareInteger(plain, value) };
   if (codec === doubles) return { ...kind, sum };

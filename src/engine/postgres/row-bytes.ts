@@ -1,9 +1,15 @@
+import { OutdatedTable } from "../remote/known-tables.ts";
 import type { RowOutput } from "../row-output.ts";
 import { layoutOf, type RowLayout } from "../sql/encode.ts";
 import type { Column, ColumnReference } from "../sql/scope.ts";
 import { ByteWriter } from "./byte-writer.ts";
 import { MOST_GROWTH, type PutCell, putCellOf } from "./cell-bytes.ts";
 import type { PostgresKind } from "./kinds.ts";
+
+/** A column of a result, as the server describes it. */
+export interface ResultColumn {
+  readonly dataTypeID: number;
+}
 
 /** A column of rows that are written as they come. */
 interface Cell {
@@ -46,6 +52,19 @@ export class RowBytes {
     this.#separator = Buffer.from(separator);
     this.#end = Buffer.from(end);
     this.#absent = Buffer.from(absent);
+  }
+
+  /**
+   * Sees that the columns are still of the types that they were known by.
+   *
+   * @throws OutdatedTable if one is not
+   */
+  requireTypes(columns: readonly ResultColumn[]): void {
+    const areKnown = this.#cells.every(({ kind }, index) => {
+      const type = columns[index]?.dataTypeID;
+      return type !== undefined && kind.isWrittenAs(type);
+    });
+    if (!areKnown) throw new OutdatedTable();
   }
 
   /**

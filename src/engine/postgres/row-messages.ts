@@ -1,12 +1,7 @@
-import type { Connection, Submittable } from "pg";
+import type { Connection } from "pg";
 import type { RowOutput } from "../row-output.ts";
-import type { RowBytes } from "./row-bytes.ts";
-
-/** A statement as the driver takes it, its values PostgreSQL's text. */
-export interface Statement {
-  readonly text: string;
-  readonly values: (string | null)[];
-}
+import { Exchange, type Opening, type Statement } from "./exchange.ts";
+import type { ResultColumn, RowBytes } from "./row-bytes.ts";
 
 /** The first byte of a row, and the bytes before what a message says (PostgreSQL, "Message Formats"). */
 const DATA_ROW = 0x44;
@@ -15,6 +10,12 @@ const HEAD_LENGTH = 5;
 /** Bytes of rows that are handed over together, and how long they wait for others, in milliseconds. */
 const PIECE_LENGTH = 64 * 1024;
 const GATHERING_TIME = 5;
+
+/** A statement, and what opens it. */
+interface Asked {
+  readonly statement: Statement;
+  readonly opening: Opening | undefined;
+}
 
 /** What comes on a connection, before the driver reads it. */
 export class ConnectionTap {
@@ -57,16 +58,12 @@ export class ConnectionTap {
  * driver would make a string of each value. All else that comes is left to it. The connection is not
  * read while the output has a backlog, so that the server waits.
  */
-export class RowMessages implements Submittable {
-  /** Resolves at the end. Rejects with the server's error, or that of the connection. */
-  readonly done: Promise<void>;
+export class RowMessages extends Exchange {
   /** Why a row could not be written, if so; those behind it were dropped. */
   failure: unknown;
-  readonly #statement: Statement;
   readonly #rows: RowBytes;
   readonly #output: RowOutput;
   readonly #tap: ConnectionTap;
-  readonly #ending = Promise.withResolvers<void>();
   #isOver = false;
   #soon: NodeJS.Timeout | undefined;
   /** What has come of a message that is not complete, and how long it is to be. */
@@ -74,36 +71,30 @@ export class RowMessages implements Submittable {
   #length = 0;
   #needed = 0;
 
-  constructor(tap: ConnectionTap, statement: Statement, rows: RowBytes, output: RowOutput) {
+  constructor(tap: ConnectionTap, asked: Asked, rows: RowBytes, output: RowOutput) {
+    super(asked.statement, asked.opening);
     this.#tap = tap;
-    this.#statement = statement;
     this.#rows = rows;
     this.#output = output;
-    this.done = this.#ending.promise;
   }
 
-  /** Called by the driver when it is this statement's turn, as are those below. */
-  submit(connection: Connection): void {
-    const { text, values } = this.#statement;
+  override submit(connection: Connection): void {
     this.#tap.giveTo(this.#onData);
-    connection.stream.cork();
-    connection.parse({ name: "", text, types: [] }, true);
-    connection.bind({ values }, true);
-    connection.execute(null, true);
-    connection.sync();
-    connection.stream.uncork();
+    super.submit(connection);
   }
 
-  handleCommandComplete(): void {}
-
-  handleReadyForQuery(): void {
-    this.#leave();
-    this.#ending.resolve();
+  override handleRowDescription({ fields }: { readonly fields: readonly ResultColumn[] }): void {
+    if (this.isReached) this.#attempt(() => this.#rows.requireTypes(fields));
   }
 
-  handleError(error: unknown): void {
+  override handleReadyForQuery(): void {
     this.#leave();
-    this.#ending.reject(error);
+    super.handleReadyForQuery();
+  }
+
+  override handleError(error: unknown): void {
+    this.#leave();
+    super.handleError(error);
   }
 
   readonly #onData = (chunk: Buffer): void => {
@@ -140,7 +131,7 @@ export class RowMessages implements Submittable {
       if (end > bytes.length) break;
       if (bytes[at] === DATA_ROW) {
         const start = at + HEAD_LENGTH;
-        this.#attempt(() => this.#rows.write(bytes, start, end));
+        if (this.isReached) this.#attempt(() => this.#rows.write(bytes, start, end));
       } else this.#tap.feed(bytes.subarray(at, end));
       at = end;
     }

@@ -17,7 +17,7 @@ import {
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import { RowBytes } from "./row-bytes.ts";
 import type { PostgresPlace } from "./session.ts";
-import { keysSql, readTable } from "./tables.ts";
+import { keysSql, knownTable } from "./tables.ts";
 
 const bigint = kindOf({ id: 20, elementId: 0, sqlName: "bigint", scale: undefined });
 const double = kindOf({ id: 701, elementId: 0, sqlName: "double precision", scale: undefined });
@@ -93,7 +93,7 @@ export async function planOf(
 ): Promise<SelectPlan<PostgresKind>> {
   const tables: SelectedTable<PostgresKind>[] = [];
   for (const name of tablesOf(query)) {
-    const table = await readTable(place, name);
+    const table = await knownTable(place, name);
     tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
   }
   return planSelect(place.schema, tables, query, dialect);

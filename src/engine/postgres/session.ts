@@ -8,51 +8,99 @@ import {
 import { type Client, DatabaseError } from "pg";
 import { EngineRefusal } from "../refusal.ts";
 import { UnknownOutcome } from "../remote/failures.ts";
+import type { KnownTables } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../row-output.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { Exchange, type Opening, type Row, type Statement, TextExchange } from "./exchange.ts";
 import type { RowBytes } from "./row-bytes.ts";
-import { ConnectionTap, RowMessages, type Statement } from "./row-messages.ts";
+import { ConnectionTap, RowMessages } from "./row-messages.ts";
+import type { PostgresTable } from "./tables.ts";
 
-/** A row, its values PostgreSQL's text, in the order of the columns. */
-export type Row = readonly (string | null)[];
-
-/** Leaves every value as the text that PostgreSQL wrote. */
-const types = { getTypeParser: () => (text: string) => text };
+/** How a transaction begins. */
+export interface Beginning {
+  /** False if each statement is one by itself, which the opening stands in front of. */
+  readonly isTransaction: boolean;
+  readonly opening: Opening;
+}
 
 /** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
 export class PostgresSession implements Session {
+  readonly tables: KnownTables<PostgresTable>;
   readonly #client: Client;
   #tap: ConnectionTap | undefined;
+  /** What goes up with the next statement. */
+  #beginning: Beginning | undefined;
+  #isInTransaction = false;
+  #hasAnswered = false;
+  #hasDefined = false;
+  #reliesOnKnown = false;
 
-  constructor(client: Client) {
+  constructor(client: Client, tables: KnownTables<PostgresTable>) {
     this.#client = client;
+    this.tables = tables;
+  }
+
+  get hasAnswered(): boolean {
+    return this.#hasAnswered;
+  }
+
+  /** Has a transaction begin with its first statement, in the same write. */
+  begin(beginning: Beginning): void {
+    this.#beginning = beginning;
+    this.#isInTransaction = false;
+    this.#hasAnswered = false;
+    this.#hasDefined = false;
+    this.#reliesOnKnown = false;
+  }
+
+  /** What a table looked like a moment ago, if that is known. */
+  knownTable(database: string, name: string): PostgresTable | undefined {
+    const known = this.tables.find(database, name);
+    if (known !== undefined) this.#reliesOnKnown = true;
+    return known;
+  }
+
+  forgetTables(): boolean {
+    if (this.#reliesOnKnown) this.tables.forget();
+    return this.#reliesOnKnown;
   }
 
   /** Runs a fragment and returns all of its rows. */
   async rows(fragment: Fragment): Promise<Row[]> {
-    const query = { ...compile(fragment), rowMode: "array" as const, types };
-    const { rows } = await answered(this.#client.query<(string | null)[]>(query));
-    return rows;
+    const exchange = new TextExchange(compile(fragment), this.#takeOpening());
+    await this.#carryOut(exchange);
+    return exchange.rows;
   }
 
   /** Runs a fragment and returns how many rows it changed. */
   async run(fragment: Fragment): Promise<number> {
-    const { rowCount } = await answered(this.#client.query(compile(fragment)));
-    return rowCount ?? 0;
+    const exchange = new TextExchange(compile(fragment), this.#takeOpening());
+    await this.#carryOut(exchange);
+    return exchange.count;
   }
 
-  /** Runs words of our own, which hold no values. */
-  async command(words: string): Promise<void> {
-    await answered(this.#client.query(words));
+  async end(words: "commit" | "rollback"): Promise<void> {
+    this.#beginning = undefined;
+    if (!this.#isInTransaction) return;
+    this.#isInTransaction = false;
+    await this.#carryOut(new Exchange({ text: words, values: [] }));
+    if (this.#hasDefined) this.tables.forget();
+  }
+
+  /** Runs a definition: what is known of tables is outdated once it is committed. */
+  async define(fragment: Fragment): Promise<void> {
+    this.#hasDefined = true;
+    await this.run(fragment);
   }
 
   /**
    * Ends the transaction and runs a definition that PostgreSQL takes outside of one alone. @throws
    * EngineRefusal `database_unavailable` if nobody can say whether it was carried out
    */
-  async define(fragment: Fragment): Promise<void> {
-    await this.command("commit");
+  async defineAlone(fragment: Fragment): Promise<void> {
+    await this.end("commit");
+    this.tables.forget();
     try {
       await this.run(fragment);
     } catch (error) {
@@ -63,17 +111,31 @@ export class PostgresSession implements Session {
   /** Writes a fragment's rows to an output as they come; the server waits while it has a backlog. */
   async stream(fragment: Fragment, rows: RowBytes, output: RowOutput): Promise<void> {
     this.#tap ??= new ConnectionTap(this.#client.connection);
-    const messages = new RowMessages(this.#tap, compile(fragment), rows, output);
-    await answered(this.#client.query(messages).done);
+    const asked = { statement: compile(fragment), opening: this.#takeOpening() };
+    const messages = new RowMessages(this.#tap, asked, rows, output);
+    await this.#carryOut(messages);
     if (messages.failure !== undefined) throw messages.failure;
   }
-}
 
-async function answered<Result>(result: Promise<Result>): Promise<Result> {
-  try {
-    return await result;
-  } catch (error) {
-    throw error instanceof DatabaseError ? error : new ConnectionLost(error);
+  /** A transaction is opened once, and what is none each time. */
+  #takeOpening(): Opening | undefined {
+    const beginning = this.#beginning;
+    if (beginning?.isTransaction) {
+      this.#beginning = undefined;
+      this.#isInTransaction = true;
+    }
+    return beginning?.opening;
+  }
+
+  async #carryOut(exchange: Exchange): Promise<void> {
+    try {
+      await this.#client.query(exchange).done;
+    } catch (error) {
+      if (!(error instanceof DatabaseError)) throw new ConnectionLost(error);
+      this.#hasAnswered = true;
+      throw error;
+    }
+    this.#hasAnswered = true;
   }
 }
 

@@ -18,6 +18,16 @@ export interface PostgresTable extends Table<PostgresColumn> {
   readonly isTable: boolean;
 }
 
+/** What a table looked like a moment ago, or looks like now. @throws as `readTable` does */
+export async function knownTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
+  const { session, database } = place;
+  const known = session.knownTable(database, name);
+  if (known !== undefined) return known;
+  const table = await readTable(place, name);
+  session.tables.keep(database, name, table);
+  return table;
+}
+
 /**
  * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
  * one spelling only.

@@ -1,4 +1,5 @@
 import type { Select } from "../../query/operation-types.ts";
+import type { OperationFields } from "../../query/operations.ts";
 import { parseCell } from "../parse.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
@@ -18,10 +19,14 @@ interface Answering<Raw> extends Session {
   rows(fragment: Statement["fragment"]): Promise<readonly (readonly (Raw | null)[])[]>;
 }
 
-/** Finds a table that is changed. */
+/**
+ * Finds a table that is changed. What it looked like a moment ago will do where nothing is read of it:
+ * `isRead` is false.
+ */
 type TargetOf<Leased extends Session, Raw> = (
   place: Place<Leased>,
   table: string,
+  isRead: boolean,
 ) => Promise<Target<Raw>>;
 
 /**
@@ -33,21 +38,22 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestTouched"> {
   async function take<Result>(
     place: Place<Leased>,
-    table: string,
+    { table, returning }: Pick<OperationFields["Insert"], "table" | "returning">,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
+    isRead = returning !== undefined,
   ): Promise<Result> {
-    const target = await targetOf(place, table);
+    const target = await targetOf(place, table, isRead);
     return takeIn(place.session, stepsOf(target));
   }
   return {
-    Insert: (place, fields) => take(place, fields.table, (target) => insert(target, fields)),
-    Update: (place, fields) => take(place, fields.table, (target) => update(target, fields)),
-    Delete: (place, fields) => take(place, fields.table, (target) => deleteRows(target, fields)),
-    Upsert: (place, fields) => take(place, fields.table, (target) => upsert(target, fields)),
+    Insert: (place, fields) => take(place, fields, (target) => insert(target, fields)),
+    Update: (place, fields) => take(place, fields, (target) => update(target, fields)),
+    Delete: (place, fields) => take(place, fields, (target) => deleteRows(target, fields)),
+    Upsert: (place, fields) => take(place, fields, (target) => upsert(target, fields), true),
     preview: (place, operation, shown) =>
-      take(place, operation.fields.table, (target) => preview(target, operation, shown)),
+      take(place, operation.fields, (target) => preview(target, operation, shown), true),
     digestTouched: (place, operation) =>
-      take(place, operation.fields.table, (target) => digestTouched(target, operation)),
+      take(place, operation.fields, (target) => digestTouched(target, operation), true),
   };
 }
 

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { sql } from "kysely";
 import type { Logger } from "pino";
 import type { Dialect } from "./dialect.ts";
 import { ConnectionPool, type ConnectionSource } from "./pool.ts";
@@ -6,8 +7,8 @@ import { ConnectionLost, type Session } from "./session.ts";
 import { Transactions } from "./transaction.ts";
 
 /**
- * Finds out whether a server answers, by an empty transaction on a connection of its own: it waits
- * behind no query.
+ * Finds out whether a server answers, by a statement on a connection of its own: it waits behind no
+ * query.
  */
 export class HealthCheck<Leased extends Session> {
   readonly #pool: ConnectionPool<Leased>;
@@ -45,11 +46,16 @@ export class HealthCheck<Leased extends Session> {
 
   async #ask(): Promise<void> {
     try {
-      await this.#transactions.run({ mode: "read only" }, this.#closing.signal, async () => {});
+      const { signal } = this.#closing;
+      await this.#transactions.run({ mode: "read only" }, signal, ask);
     } finally {
       this.#asking = undefined;
     }
   }
+}
+
+async function ask(session: Session): Promise<void> {
+  await session.run(sql`select 1`);
 }
 
 /** Rejects after the time given. */

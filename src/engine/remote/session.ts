@@ -7,8 +7,12 @@ import type { Fragment } from "../sql/fragment.ts";
 export interface Session {
   /** Runs a fragment and returns how many rows it changed. */
   run(fragment: Fragment): Promise<number>;
-  /** Runs words of our own, which hold no values. */
-  command(words: string): Promise<void>;
+  /** Ends the transaction. */
+  end(words: "commit" | "rollback"): Promise<void>;
+  /** False as long as the server has answered nothing of the transaction, so that nothing of it is done. */
+  readonly hasAnswered: boolean;
+  /** Forgets what is known of tables; true if the transaction has relied on any of it. */
+  forgetTables?(): boolean;
 }
 
 /** A connection to a server, on which one transaction after another is run. */

@@ -1,0 +1,43 @@
+import { EngineRefusal } from "../refusal.ts";
+import { refused } from "./failures.ts";
+
+/** How long what was read of a table counts, in milliseconds. */
+const FRESH_TIME_MS = 1000;
+
+/** Tables that are remembered at the most. */
+const TABLE_LIMIT = 1000;
+
+/** A table is not what it was when it was read: nothing was answered by it. */
+export class OutdatedTable extends EngineRefusal {
+  constructor() {
+    super(...refused.inUse);
+    this.name = "OutdatedTable";
+  }
+}
+
+/**
+ * What tables of one server looked like a moment ago, so that not every query reads its catalog. It is
+ * forgotten after a second, when this engine has changed a table, and when a query fails by it.
+ */
+export class KnownTables<Table> {
+  readonly #tables = new Map<string, { readonly table: Table; readonly readAt: number }>();
+
+  find(database: string, name: string): Table | undefined {
+    const known = this.#tables.get(keyOf(database, name));
+    if (known === undefined || performance.now() - known.readAt > FRESH_TIME_MS) return undefined;
+    return known.table;
+  }
+
+  keep(database: string, name: string, table: Table): void {
+    if (this.#tables.size >= TABLE_LIMIT) this.forget();
+    this.#tables.set(keyOf(database, name), { table, readAt: performance.now() });
+  }
+
+  forget(): void {
+    this.#tables.clear();
+  }
+}
+
+function keyOf(database: string, name: string): string {
+  return `${database}\0${name}`;
+}
