@@ -42,6 +42,7 @@ export type Judge = (turn: Turn) => Promise<void>;
 interface Committed {
   readonly entries: readonly LogEntry[];
   readonly version: number;
+  readonly id: string;
   /** Milliseconds that the longest of the leases was taken for. */
   readonly longestLease: number;
 }
@@ -113,7 +114,8 @@ export class StoreWriter {
         },
       };
       await this.#turns.run(turn, () => judge(turn));
-      return { entries, version: turn.version - 1, longestLease };
+      const { id } = entries.at(-1) ?? head;
+      return { entries, version: turn.version - 1, id, longestLease };
     });
     try {
       await this.#state.apply(committed.entries);
@@ -124,17 +126,29 @@ export class StoreWriter {
     return committed;
   }
 
-  /** Waits for the leases of all others; past the longest of them also without the store. */
-  async #inForce({ version, longestLease }: Committed, since: number): Promise<void> {
-    const sql = `select count(*)::int as count from gatehouse.leases
+  /**
+   * Waits until all others have applied it, or their leases have run out. Past the longest of them it
+   * waits for nobody: a poll sent since the commit brings the change, and one sent before is too old
+   * to decide by. A replica that never gets the answers to its polls may go on renewing its lease.
+   *
+   * @throws Refusal `store_uncertain` if the store has lost the change, as by a failover
+   */
+  async #inForce({ version, id, longestLease }: Committed, since: number): Promise<void> {
+    const sql = `select count(*)::int as count, exists (
+        select from gatehouse.log where version = $1 and id = $3
+      ) as is_known, coalesce(max(extract(epoch from expires - sent)), 0) * 1000 as longest
+      from gatehouse.leases
       where expires > clock_timestamp() and applied < $1 and replica is distinct from $2`;
+    const values = [version, this.#replica ?? null, id];
+    let longest = longestLease;
     let pause = FIRST_LOOK_MS;
     for (;;) {
-      const left = await this.#database
-        .query(sql, [version, this.#replica ?? null])
-        .catch(() => undefined);
-      if (left?.[0]?.count === 0) return;
-      if (left === undefined && performance.now() - since > longestLease) return;
+      const rows = await this.#database.query(sql, values).catch(() => undefined);
+      const left = rows?.[0];
+      if (left?.is_known === false) throw new Refusal("store_uncertain");
+      if (left?.count === 0) return;
+      longest = Math.max(longest, Number(left?.longest ?? 0));
+      if (performance.now() - since > longest) return;
       await delay(pause);
       pause = Math.min(2 * pause, LONGEST_LOOK_MS);
     }

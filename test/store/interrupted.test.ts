@@ -1,7 +1,7 @@
 import { Client } from "pg";
 import t from "tap";
 import { sharedServer } from "../engine/postgres/kit.ts";
-import { eventually } from "../kit/eventually.ts";
+import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { Wire } from "./faults/wire.ts";
 import { makeStore, queryStatus, untilDeciding } from "./kit.ts";
@@ -63,5 +63,28 @@ t.test(
     t.match(await cut, { status: 503, body: { code: "store_unreachable" } });
     await untilDeciding(far);
     t.equal((await add("far", far)).status, 201, "nothing was changed by it");
+  },
+);
+
+t.test(
+  "a replica that hears nothing, but is heard, holds up changes no longer than a lease",
+  async (t) => {
+    const store = await makeStore(t, { maxStaleness }, await sharedServer());
+    const wire = await Wire.to(t, store.server.port);
+    const near = await store.replica();
+    const far = await store.replica(store.url.replace(`:${store.server.port}`, `:${wire.port}`));
+    const admin = await near.login();
+    const token = await far.login();
+    // An answer takes longer than a poll may: each of its polls renews the lease, and is given up.
+    wire.delay = 3000;
+    const headers = { authorization: `Bearer ${admin}` };
+    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const out = await near.request("/logout", { method: "POST", headers, signal });
+    t.equal(out.status, 200);
+    t.equal(await queryStatus(far, admin), 503);
+    wire.delay = 0;
+    await untilDeciding(far);
+    t.equal(await queryStatus(far, admin), 401);
+    t.equal(await queryStatus(far, token), 200);
   },
 );
