@@ -18,6 +18,12 @@ const FIRST_POLLS = 1000;
 /** Milliseconds after which a poll is given up, at most, and begun anew on another connection. */
 const LONGEST_POLL_MS = 4000;
 
+/**
+ * Milliseconds that the wall clock may gain on the monotonic one between two polls. Past it the clock
+ * was set, and nothing is decided, nor a token issued, before the store knows how far ahead it is.
+ */
+export const CLOCK_TOLERANCE_MS = 200;
+
 /** Takes or renews the lease, and reads in one what is new. */
 const pollSql = `
   with old as (select expires from gatehouse.leases where replica = $1),
@@ -133,7 +139,10 @@ export class Replica implements ReplicaMetrics {
   }
 
   get isFresh(): boolean {
-    return this.leaseAge < this.#maxStaleness;
+    const { monotonic, wall } = now();
+    const [passed, passedByWall] = [monotonic - this.#sent.monotonic, wall - this.#sent.wall];
+    const isSet = passedByWall - passed > CLOCK_TOLERANCE_MS;
+    return Math.max(passed, passedByWall) < this.#maxStaleness && !isSet;
   }
 
   /** @throws Refusal `store_unreachable` if too much time has passed to decide anything */

@@ -8,6 +8,7 @@ import {
 } from "../identity/revocations.ts";
 import type { StoreAccess } from "./access-store.ts";
 import type { Query } from "./database.ts";
+import { CLOCK_TOLERANCE_MS } from "./replica.ts";
 
 /**
  * Seconds since 1970 by the clock that is furthest ahead, of this process, the store and all
@@ -16,8 +17,9 @@ import type { Query } from "./database.ts";
 async function latestClock(query: Query): Promise<number> {
   const [row] = await query(
     `select extract(epoch from clock_timestamp())
-      + greatest(0, coalesce(max(ahead), 0)) as latest
+      + greatest(0, coalesce(max(ahead), 0)) + $1 as latest
       from gatehouse.leases where expires > clock_timestamp()`,
+    [CLOCK_TOLERANCE_MS / 1000],
   );
   return Math.max(epochSeconds(), Math.floor(Number(row?.latest)));
 }
