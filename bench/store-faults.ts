@@ -1,0 +1,63 @@
+/**
+ * Clients of three replicas while replicas, networks and the store fail, by schedules that seeds
+ * draw; then looks whether one history explains all that was answered.
+ *
+ * `node bench/store-faults.ts [--schedules 50] [--seed 1] [--kinds jump,pause]`
+ */
+import { parseArgs } from "node:util";
+import { faultKinds } from "../test/store/faults/kinds.ts";
+import { startRig } from "../test/store/faults/rig.ts";
+import { isInside, runInside } from "../test/store/faults/sandbox.ts";
+import { type Outcome, runSchedule } from "../test/store/faults/schedule.ts";
+
+const { values: flags } = parseArgs({
+  options: {
+    schedules: { type: "string", default: "50" },
+    seed: { type: "string", default: "1" },
+    kinds: { type: "string", default: Object.keys(faultKinds).join(",") },
+  },
+});
+
+function tell({ seed, faults, history, answers, violations, wrongs }: Outcome): void {
+  const { operations, writes, unknownWrites, registers, slowestWrite } = history;
+  const slowest = `${(slowestWrite / 1000).toFixed(1)} s`;
+  const verdict = violations.length + wrongs.length === 0 ? "good" : "WRONG";
+  console.log(
+    `${verdict} seed ${seed}: ${faults.join("; ")} | ${operations} operations on ${registers} registers, ` +
+      `${writes} changes (${unknownWrites} unknown, slowest ${slowest})`,
+  );
+  const shown = [...answers].map(([answer, count]) => `${answer.trim()} ${count}`).join(", ");
+  if (verdict !== "good") console.log(`  answers: ${shown}`);
+  for (const wrong of wrongs) console.log(`  ${wrong}`);
+  for (const { register, replica, read, writes } of violations.slice(0, 5)) {
+    console.log(`  ${register} at replica ${replica}: ${JSON.stringify(read)} after`);
+    for (const write of writes) console.log(`    ${JSON.stringify(write)}`);
+  }
+}
+
+async function runAll(): Promise<number> {
+  const start = performance.now();
+  await using opened = new AsyncDisposableStack();
+  const teardown = (work: () => unknown) => opened.defer(async () => void (await work()));
+  const rig = await startRig({ teardown });
+  console.log(
+    `${isInside() ? "network namespaces" : "relays"}; ${rig.front === undefined ? "no HAProxy" : "HAProxy"}; ${rig.pooler === undefined ? "no PgBouncer" : "PgBouncer"}`,
+  );
+  const outcomes: Outcome[] = [];
+  for (let at = 0; at < Number(flags.schedules); at++) {
+    const outcome = await runSchedule(rig, Number(flags.seed) + at, flags.kinds.split(","));
+    tell(outcome);
+    outcomes.push(outcome);
+  }
+  const bad = outcomes.filter(({ violations, wrongs }) => violations.length + wrongs.length > 0);
+  const sum = (of: (outcome: Outcome) => number) => outcomes.reduce((all, one) => all + of(one), 0);
+  console.log(
+    `${outcomes.length} schedules, ${sum(({ history }) => history.operations)} operations, ` +
+      `${sum(({ history }) => history.writes)} changes, ${bad.length} schedules wrong` +
+      `${bad.map(({ seed }) => ` ${seed}`).join("")}; ${((performance.now() - start) / 1000).toFixed(0)} s`,
+  );
+  return bad.length === 0 ? 0 : 1;
+}
+
+process.exitCode = (await runInside()) ?? (await runAll());
+if (isInside()) process.exit();

@@ -1,0 +1,60 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { findProgram } from "../../deploy/programs.ts";
+import { owner } from "../../engine/postgres/binaries.ts";
+
+interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+/** A program of the system that can be killed and started again; it ends with the test. */
+export class SystemProgram {
+  readonly #command: readonly [string, ...string[]];
+  #child: ChildProcess | undefined;
+  #output = "";
+
+  private constructor(command: readonly [string, ...string[]]) {
+    this.#command = command;
+  }
+
+  /** @returns undefined if this machine has none of that name */
+  static find(t: Teardown, name: string, flags: readonly string[]): SystemProgram | undefined {
+    const file = findProgram(name);
+    if (file === undefined) return undefined;
+    const program = new SystemProgram([file, ...flags]);
+    t.teardown(() => program.stop());
+    return program;
+  }
+
+  /** What it has printed lately. */
+  get output(): string {
+    return this.#output;
+  }
+
+  get pid(): number {
+    return this.#child?.pid ?? 0;
+  }
+
+  /** Starts it as a user who is not root. */
+  start(): void {
+    const [file, ...flags] = this.#command;
+    const env = { PATH: process.env.PATH, LC_ALL: "C.UTF-8", HOME: "/nonexistent" };
+    const child = spawn(file, flags, { ...owner, env, stdio: ["ignore", "pipe", "pipe"] });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.setEncoding("utf8").on("data", (text: string) => {
+        this.#output = (this.#output + text).slice(-20_000);
+      });
+    }
+    child.on("error", (error) => (this.#output += error.message));
+    this.#child = child;
+  }
+
+  async stop(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const exit = once(child, "exit");
+    child.kill(signal);
+    await exit;
+  }
+}

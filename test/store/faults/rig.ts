@@ -1,0 +1,158 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { giveToOwner } from "../../engine/postgres/binaries.ts";
+import { type PostgresServer, startPostgres } from "../../engine/postgres/server.ts";
+import { eventually } from "../../kit/eventually.ts";
+import { freePort } from "../../kit/free-port.ts";
+import { makeStore, type StoreServer, type TestStore } from "../kit.ts";
+import { makeNetwork, type Network } from "./network.ts";
+import { SystemProgram } from "./program.ts";
+import { FaultyReplica, MAX_STALENESS } from "./replica.ts";
+
+const REPLICAS = 3;
+
+interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
+/** A PgBouncer that pools transactions. */
+export interface Pooler {
+  readonly port: number;
+  readonly program: SystemProgram;
+}
+
+/** Replicas, each on a host of its own, behind HAProxy and over a store, all of which can fail. */
+export interface Rig {
+  readonly store: TestStore;
+  readonly network: Network;
+  readonly replicas: readonly FaultyReplica[];
+  /** The server of the store; undefined if it is another's to make it fail. */
+  readonly postgres: PostgresServer | undefined;
+  readonly pooler: Pooler | undefined;
+  /** The front's URL. */
+  readonly front: string | undefined;
+}
+
+function makeDirectory(t: Teardown): string {
+  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-faults-"));
+  giveToOwner(directory);
+  t.teardown(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+function write(directory: string, name: string, text: string): string {
+  const file = path.join(directory, name);
+  writeFileSync(file, text);
+  return file;
+}
+
+/** A database that has nothing and takes everything. */
+async function startUpstream(t: Teardown): Promise<string> {
+  const server = createServer((request, response) => {
+    request.resume().on("end", () => {
+      response.writeHead(200, { "content-type": "application/json" });
+      response.end('{"status":"success","data":[]}');
+    });
+  });
+  const { promise, resolve } = Promise.withResolvers<void>();
+  server.listen(0, "0.0.0.0", resolve);
+  await promise;
+  t.teardown(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const address = server.address();
+  if (typeof address === "string" || address === null) throw new Error("no port");
+  return String(address.port);
+}
+
+async function startPooler(
+  t: Teardown,
+  directory: string,
+  target: number,
+): Promise<Pooler | undefined> {
+  const port = await freePort();
+  const users = write(directory, "users.txt", '"gatehouse" ""\n');
+  const settings = `[databases]
+* = host=127.0.0.1 port=${target}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir =
+auth_type = trust
+auth_file = ${users}
+pool_mode = transaction
+server_login_retry = 0.5
+`;
+  const program = SystemProgram.find(t, "pgbouncer", [write(directory, "pgbouncer.ini", settings)]);
+  program?.start();
+  return program === undefined ? undefined : { port, program };
+}
+
+/** HAProxy as docs/operations.md has it in front of replicas, with each answer signed. */
+async function startFront(
+  t: Teardown,
+  directory: string,
+  { address, hosts }: Network,
+): Promise<string | undefined> {
+  const port = await freePort();
+  const servers = hosts.map((host, at) => `  server ${at} ${host.address}`).join("\n");
+  const settings = `defaults
+  mode http
+  timeout connect 1s
+  timeout client 30s
+  timeout server 30s
+frontend public
+  bind ${address}:${port}
+  default_backend gatehouse
+backend gatehouse
+  option redispatch
+  option httpchk
+  http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host gatehouse
+  http-check expect status 200
+  http-response set-header X-Replica %s
+  default-server check inter 300ms fall 2 rise 1
+${servers}
+`;
+  const file = write(directory, "haproxy.cfg", settings);
+  const program = SystemProgram.find(t, "haproxy", ["-db", "-f", file]);
+  program?.start();
+  return program === undefined ? undefined : `http://${address}:${port}`;
+}
+
+/** Waits until every replica decides by all that the store has. */
+export async function untilWhole({ replicas }: Rig): Promise<void> {
+  for (const { gateway, name } of replicas) {
+    await eventually(`replica ${name} is ready`, async () => {
+      const signal = AbortSignal.timeout(2000);
+      const answer = await gateway.request("/readyz", { signal }).catch(() => undefined);
+      return answer?.status === 200 && answer.body.store === "reached";
+    });
+  }
+}
+
+/**
+ * Starts all of it.
+ *
+ * @param server where the store is; by default a PostgreSQL of its own
+ */
+export async function startRig(t: Teardown, server?: StoreServer): Promise<Rig> {
+  const directory = makeDirectory(t);
+  const postgres = server === undefined ? await startPostgres(t) : undefined;
+  const target = server ?? postgres;
+  if (target === undefined) throw new Error("no server");
+  const store = await makeStore(t, { maxStaleness: MAX_STALENESS }, target);
+  const network = await makeNetwork(t, REPLICAS, target.port);
+  const upstream = `http://${network.address}:${await startUpstream(t)}`;
+  const replicas = network.hosts.map(
+    (host, at) => new FaultyReplica(t, String(at), host, store, upstream),
+  );
+  await Promise.all(replicas.map((replica) => replica.start()));
+  const pooler = await startPooler(t, directory, target.port);
+  const front = await startFront(t, directory, network);
+  const rig: Rig = { store, network, replicas, postgres, pooler, front };
+  await untilWhole(rig);
+  return rig;
+}
