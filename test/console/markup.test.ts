@@ -6,7 +6,7 @@ import { passwordOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { obtainTokens } from "../oauth/flow.ts";
-import { registered } from "../oauth/kit.ts";
+import { REDIRECT, registered } from "../oauth/kit.ts";
 import { ConsoleClient, signedIn, unescaped } from "./kit.ts";
 
 /** Markup that ends whatever it may stand in. */
@@ -42,7 +42,8 @@ t.test("what a stranger can write is only ever text, on every page", async (t) =
   const rowFilter = [{ column: "tenant", cmp: "=", value: markup("filter") }];
   const narrowed = { role: "ReadOnly", row_filter: rowFilter };
   t.equal((await gateway.send("PUT", "/api/access/wim/main/tickets", narrowed, root)).status, 200);
-  const clientId = await registered(gateway, { client_name: markup("client") });
+  const client_name = markup("client");
+  const clientId = await registered(gateway, { client_name, redirect_uris: [REDIRECT] });
   await obtainTokens(gateway, { clientId, username: "wim", password: passwordOf("wim") });
   const where = { column: "state", cmp: "=", value: markup("approval") };
   idIn(await ask(bot, { Delete: { ...orders, where } }));
@@ -84,7 +85,7 @@ t.test("what a stranger can write is only ever text, on every page", async (t) =
   }
   const all = [...pages.values()].join("\n");
   for (const name of ["email", "filter", "client", "approval", "agent", "asked"]) {
-    t.match(all, `&lt;x-${name} onclick=&quot;`, `${name} is shown, as text`);
+    t.ok(all.includes(`&lt;x-${name} onclick=`), `${name} is shown, as text`);
   }
   t.ok(pages.size > 25, `${pages.size} pages were looked at`);
 });
