@@ -90,7 +90,7 @@ export function accessPage(view: AccessView): ConsolePage {
     content: html`${heading("Access", actions)}
 ${filter(view)}
 ${list}
-<p class="actions">${isLater ? first : nothing}${next === undefined ? nothing : after}</p>
+${isLater || next !== undefined ? html`<p class="actions">${isLater ? first : nothing}${next === undefined ? nothing : after}</p>` : nothing}
 <p class="quiet">${rule} Access version <code>${view.accessVersion}</code>.</p>`,
   };
 }

@@ -1,7 +1,8 @@
 import type { Connection } from "../../oauth/server/connections.ts";
 import { identityOf, type KnownClient, permission } from "../../oauth/server/pages/client.ts";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
-import { type ConsolePage, hidden, table } from "./frame.ts";
+import { type ConsolePage, heading, hidden, table } from "./frame.ts";
+import { browserNamed } from "./user-agent.ts";
 
 /** A session of the console. Times in epoch seconds. */
 export interface SessionRow {
@@ -50,7 +51,7 @@ function unseen(text: string | Html): Html {
 function sessionTable({ csrf, sessions }: SessionsView): Html {
   const rows = sessions.map((one) => [
     html`<bdi>${one.username}</bdi>${one.isThis ? html` <strong>(this one)</strong>` : nothing}`,
-    html`<bdi>${one.address}</bdi><span class="hint"><bdi>${one.userAgent || "a browser that does not say what it is"}</bdi></span>`,
+    html`<bdi>${one.address}</bdi><span class="hint"><bdi>${browserNamed(one.userAgent)}</bdi></span>`,
     dateOf(one.started),
     dateOf(one.used),
     `in ${one.minutesLeft} min`,
@@ -63,7 +64,7 @@ function sessionTable({ csrf, sessions }: SessionsView): Html {
   ]);
   return table(
     "Sessions of the console",
-    ["User", "Browser", "Since", "Last used", "Ends", "Action"],
+    ["User", "Browser", ["Since", "moment"], ["Last used", "moment"], ["Ends", "moment"], "Action"],
     rows,
   );
 }
@@ -87,8 +88,11 @@ function applicationTable({ csrf, applications }: SessionsView): Html {
       html`Disconnect${unseen(html` ${one.name} of ${one.username}`)}`,
     ),
   ]);
-  const head = ["User", "App", "May", "Allowed", "Last renewed", "Ends", "Action"];
-  return table("Connected applications", head, rows);
+  return table(
+    "Connected applications",
+    ["User", "App", "May", "Allowed", "Last renewed", "Ends", "Action"],
+    rows,
+  );
 }
 
 function filter({ username }: SessionsView): Html {
@@ -101,10 +105,10 @@ function filter({ username }: SessionsView): Html {
 
 function endEverything({ csrf, reader, username = reader }: SessionsView): Html {
   const whose = username === reader ? html`you have` : html`<bdi>${username}</bdi> has`;
-  return html`<section class="sheet narrow"><h2>End everything</h2>
+  return html`<details class="sheet narrow"><summary>End everything of <bdi>${username}</bdi></summary>
 <p>Ends every token, every app and every session that ${whose} by now, machines among them. Passwords and grants stay.</p>
 <form method="post" action="/sessions/end-all">${hidden("csrf", csrf)}${hidden("user", username)}
-<button class="danger">End everything of <bdi>${username}</bdi></button></form></section>`;
+<button class="danger">End everything now</button></form></details>`;
 }
 
 function applicationSection(view: SessionsView): Html {
@@ -122,7 +126,7 @@ export function sessionsPage(view: SessionsView): ConsolePage {
   return {
     title: "Sessions",
     place: "sessions",
-    content: html`<h1>Sessions</h1>
+    content: html`${heading("Sessions")}
 ${isAdministrator ? filter(view) : nothing}
 <h2>Signed in to this console</h2>
 ${sessions.length === 0 ? html`<p class="sheet empty">Nobody of that name is signed in.</p>` : sessionTable(view)}
