@@ -12,6 +12,8 @@ export interface Body {
 
 const BACKSLASH = 0x5c;
 const BLANK = 0x20;
+const CLOSE_BRACE = 0x7d;
+const COMMA = 0x2c;
 const LETTER_A = 0x61;
 const LETTER_E = 0x65;
 const LETTER_F = 0x66;
@@ -22,6 +24,7 @@ const LETTER_S = 0x73;
 const LETTER_T = 0x74;
 const LETTER_U = 0x75;
 const MINUS = 0x2d;
+const NINE = 0x39;
 const PLUS = 0x2b;
 const POINT = 0x2e;
 const QUOTE = 0x22;
@@ -47,6 +50,28 @@ export function plainEnd(body: Body, start: number): number {
   const long = position + LONG_RUN;
   while (position < long && plainInString[bytes[position] ?? 0] === 1) position++;
   return position === long ? body.runs().end(position) : position;
+}
+
+/**
+ * Offset after a value as most are that begins at an offset: a short string without escapes, a whole number with no
+ * more than a comma or the end of its object behind it, true, false or null. 0 for any other. @throws JsonFault
+ */
+export function usualEnd(bytes: Buffer, start: number): number {
+  const first = bytes[start] ?? 0;
+  let position = start + 1;
+  if (first === QUOTE) {
+    const long = position + LONG_RUN;
+    while (position < long && plainInString[bytes[position] ?? 0] === 1) position++;
+    return bytes[position] === QUOTE ? position + 1 : 0;
+  }
+  if (first > ZERO && first <= NINE) {
+    while (digit[bytes[position] ?? 0] === 1) position++;
+    const after = bytes[position];
+    return after === COMMA || after === CLOSE_BRACE ? position : 0;
+  }
+  return first === LETTER_T || first === LETTER_F || first === LETTER_N
+    ? literalEnd(bytes, start)
+    : 0;
 }
 
 /** Offset after the escape that begins with the backslash at an offset. @throws JsonFault */

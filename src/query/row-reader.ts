@@ -5,18 +5,15 @@ import { ByteText } from "../json/bytes.ts";
 import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
+import { usualEnd } from "../json/tokens.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";
+import { type ColumnListener, RowKey, RowKeys } from "./row-keys.ts";
 
+const COMMA = 0x2c;
+const QUOTE = 0x22;
 const noText = ByteText.from("");
-
-/** Who may want to know the columns of a row. */
-interface ColumnListener {
-  /** Undefined if it does not. */
-  readonly named: unknown;
-  use(column: ByteText): void;
-}
 
 /**
  * Reads the rows of one body, one after the other.
@@ -32,7 +29,7 @@ export class RowReader {
   readonly #reader: BodyReader;
   #known = new RowKeys();
   /** Stands before the first key of every row. */
-  #origin = new RowKey(noText, 0, 0, 0);
+  #origin = new RowKey(noText, 0, 0);
   #previous = this.#origin;
   #others: DistinctKeys | undefined = undefined;
   #row = 0;
@@ -52,6 +49,7 @@ export class RowReader {
     this.#row++;
     this.cells = 0;
     for (let more = reader.openObject(); more; more = reader.nextMember()) {
+      if (this.#skipUsualCells()) continue;
       const rest = this.#readCell();
       if (rest !== undefined) return this.#readOn(rest);
     }
@@ -60,15 +58,43 @@ export class RowReader {
   *#readOn(begun: Steps<void>): Steps<void> {
     yield* begun;
     while (this.#reader.nextMember()) {
+      if (this.#skipUsualCells()) continue;
       const rest = this.#readCell();
       if (rest !== undefined) yield* rest;
     }
   }
 
+  /**
+   * Reads past cells as most are: the bytes of the key that followed before, and a usual value. Written as one loop,
+   * which takes half the time of going through `#readCell` for each.
+   *
+   * @returns true behind the value of one, false at a key that is to be read otherwise
+   */
+  #skipUsualCells(): boolean {
+    const { bytes } = this.#reader;
+    let { position } = this.#reader;
+    for (let key = this.#previous.next; key !== undefined; key = key.next) {
+      const { start, end } = key;
+      const distance = position - start;
+      let offset = start;
+      while (offset < end && bytes[offset] === bytes[offset + distance]) offset++;
+      const isNew = key.row !== this.#row && key.listener === this.#listener;
+      const after = offset === end && isNew ? usualEnd(bytes, end + distance) : 0;
+      if (after === 0) break;
+      key.row = this.#row;
+      this.#previous = key;
+      this.cells++;
+      this.#reader.position = after;
+      if (bytes[after] !== COMMA || bytes[after + 1] !== QUOTE) return true;
+      position = after + 1;
+    }
+    this.#reader.position = position;
+    return false;
+  }
+
   #readCell(): Rest {
     const reader = this.#reader;
     this.#readKey();
-    reader.skipColon();
     this.cells++;
     return reader.skipValue() ?? reader.pause();
   }
@@ -76,13 +102,23 @@ export class RowReader {
   /** Keys must be forgotten together: one that is linked but not known would hide a duplicate. */
   #forget(): void {
     this.#known = new RowKeys();
-    this.#origin = new RowKey(noText, 0, 0, 0);
+    this.#origin = new RowKey(noText, 0, 0);
   }
 
+  /** Reads a key, and moves to its value. */
   #readKey(): void {
-    const start = this.#reader.position;
-    const key = this.#repeatKey(this.#previous) ?? this.#lookUpKey();
-    if (key === undefined) return;
+    const reader = this.#reader;
+    const start = reader.position;
+    const repeated = this.#repeatKey(this.#previous);
+    const key = repeated ?? this.#lookUpKey();
+    if (key !== undefined) this.#note(key, start);
+    // What was repeated goes on to the value; there may be more white space before it this time.
+    if (repeated !== undefined) reader.skipSpace();
+    else reader.skipColon();
+    if (key?.end === 0) key.end = reader.position;
+  }
+
+  #note(key: RowKey, start: number): void {
     if (key.listener !== this.#listener) this.#tell(key);
     if (key.row === this.#row) throw this.#givenTwice(key.text, start);
     key.row = this.#row;
@@ -118,7 +154,7 @@ export class RowReader {
     let key = this.#known.find(text, hash);
     if (key === undefined) {
       if (this.#known.isFull) return this.#noteOther(text, hash, start);
-      key = new RowKey(text, hash, start, reader.position);
+      key = new RowKey(text, hash, start);
       this.#known.add(key);
     }
     this.#previous.precede(key);
@@ -134,83 +170,5 @@ export class RowReader {
   #givenTwice(text: ByteText, start: number): QueryRefused {
     const problem = `the column ${quoteName(text.toString())} is given twice; each may stand once`;
     return this.#reader.refusal("duplicate_key", problem, start);
-  }
-}
-
-/** Past so many, no further one is remembered, so that memory stays bounded. */
-const MOST_KEYS = 4096;
-const SMALLEST_SIZE = 16;
-
-/** A key that is known to be a column name. */
-export class RowKey {
-  readonly text: ByteText;
-  readonly hash: number;
-  /** Byte offset of the key's string token, quotes included, where it was first met. */
-  readonly start: number;
-  readonly end: number;
-  /** The number of the row that had it last. */
-  row = 0;
-  /** Who was told of it last. */
-  listener: ColumnListener | undefined = undefined;
-  /** The keys that followed it last, the latest first. */
-  next: RowKey | undefined = undefined;
-  alternative: RowKey | undefined = undefined;
-
-  constructor(text: ByteText, hash: number, start: number, end: number) {
-    this.text = text;
-    this.hash = hash;
-    this.start = start;
-    this.end = end;
-  }
-
-  /** Notes that another key followed this one. */
-  precede(next: RowKey): void {
-    this.alternative = this.next;
-    this.next = next;
-  }
-}
-
-/** The keys by their text: a hash table with open addressing. */
-export class RowKeys {
-  #slots: (RowKey | undefined)[] = new Array(SMALLEST_SIZE).fill(undefined);
-  #count = 0;
-
-  get isFull(): boolean {
-    return this.#count >= MOST_KEYS;
-  }
-
-  find(text: ByteText, hash: number): RowKey | undefined {
-    let slot = this.#firstSlot(hash);
-    for (let key = this.#slots[slot]; key !== undefined; key = this.#slots[slot]) {
-      if (key.hash === hash && key.text.equals(text)) return key;
-      slot = (slot + 1) & (this.#slots.length - 1);
-    }
-    return undefined;
-  }
-
-  /** Adds a key that is not there. */
-  add(key: RowKey): void {
-    if (this.#count * 2 >= this.#slots.length) this.#grow();
-    this.#place(key);
-    this.#count++;
-  }
-
-  #grow(): void {
-    const slots = this.#slots;
-    this.#slots = new Array(2 * slots.length).fill(undefined);
-    for (const key of slots) {
-      if (key !== undefined) this.#place(key);
-    }
-  }
-
-  #place(key: RowKey): void {
-    let slot = this.#firstSlot(key.hash);
-    while (this.#slots[slot] !== undefined) slot = (slot + 1) & (this.#slots.length - 1);
-    this.#slots[slot] = key;
-  }
-
-  /** The upper bits of a hash choose, since they are the better ones. */
-  #firstSlot(hash: number): number {
-    return hash >>> (Math.clz32(this.#slots.length) + 1);
   }
 }
