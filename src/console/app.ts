@@ -19,6 +19,7 @@ import {
   type ConsoleEnv,
   type ConsoleRequest,
   formNameOf,
+  type Visitor,
   visitorOf,
 } from "./visit.ts";
 
@@ -45,6 +46,18 @@ function refusalOf(error: unknown): Refusal {
   return new Refusal("internal_error", { cause: error });
 }
 
+/** Who is signed in, as far as that is known: before the guards are passed nobody is anybody. */
+function readerOf(console: Console, c: ConsoleRequest): Visitor | undefined {
+  if (c.get("session") === undefined) return undefined;
+  try {
+    return visitorOf(console, c);
+  } catch (error) {
+    // A store that is out of reach says nothing of users.
+    if (error instanceof Refusal) return undefined;
+    throw error;
+  }
+}
+
 /** Says why not, in the frame of the console for whoever is signed in. */
 function showError(console: Console, error: unknown, c: ConsoleRequest): Response {
   const refusal = refusalOf(error);
@@ -57,8 +70,7 @@ function showError(console: Console, error: unknown, c: ConsoleRequest): Respons
     status === 404 ? "There is no such page" : "That did not work",
     `${message}.`,
   );
-  // Before the guards are passed nobody is anybody.
-  const reader = c.get("session") === undefined ? undefined : visitorOf(console, c);
+  const reader = readerOf(console, c);
   const wait =
     refusal.retryAfter === undefined ? [] : [["Retry-After", String(refusal.retryAfter)]];
   const headers = Object.fromEntries([["Content-Type", "text/html; charset=UTF-8"], ...wait]);
@@ -77,7 +89,7 @@ export function createApp(console: Console, port: () => number): Hono<ConsoleEnv
   app.get("/icon.svg", (c) => c.body(icon, 200, { "Content-Type": "image/svg+xml" }));
 
   app.use(async (c, next) => {
-    c.set("session", sessionOf(console, c));
+    c.set("session", await sessionOf(console, c));
     await next();
   });
   app.post("*", guards.ownForms, guards.smallForms, async (c, next) => {

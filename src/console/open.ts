@@ -18,8 +18,9 @@ export interface RunningConsole {
 /** Starts the console. @throws the system's error if it cannot listen */
 export async function openConsole(options: ConsoleOptions): Promise<RunningConsole> {
   const { access, revocations, listen, publicUrl } = options;
-  const sessions = new Sessions({ snapshot: () => access.snapshot, revocations });
-  const guard = createFormGuard(randomBytes(32));
+  const context = { snapshot: () => access.snapshot, revocations };
+  const sessions = new Sessions(context, () => performance.now(), options.shared?.sessions);
+  const guard = createFormGuard(options.shared?.formSecret ?? randomBytes(32));
   const history = new AccessHistory(access, options.earlierVersions ?? (async () => []));
   let port = listen.port;
   const app = createApp({ options, sessions, guard, history }, () => port);

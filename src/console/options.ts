@@ -20,6 +20,7 @@ import type { Log } from "../observe/log.ts";
 import type { Access } from "../query/query.ts";
 import type { StoreStatus } from "../store/status.ts";
 import type { LoadedVersion } from "./access-history.ts";
+import type { HeldSessions } from "./sessions.ts";
 
 /** A place that queries go to. */
 export interface UpstreamState {
@@ -96,6 +97,13 @@ export interface ApprovalDesk {
   rowsFor(approver: string, approval: Approval, body: Buffer): Promise<ShownRows | NoPreview>;
 }
 
+/** What the consoles of all replicas share, so that each takes what another has begun. */
+export interface SharedConsole {
+  readonly sessions: HeldSessions;
+  /** What the tokens of forms are made of. */
+  readonly formSecret: Uint8Array;
+}
+
 /** What the console is given by the gateway that it belongs to. */
 export interface ConsoleOptions {
   readonly listen: ListenAddress;
@@ -105,6 +113,8 @@ export interface ConsoleOptions {
   readonly gatewayUrl: string;
   /** Milliseconds in which a request must have arrived whole. */
   readonly requestTimeout: number;
+  /** Undefined where sessions are this process's own. */
+  readonly shared: SharedConsole | undefined;
   readonly access: AccessRules;
   readonly revocations: LiveRevocations;
   readonly login: LoginContext;

@@ -51,7 +51,7 @@ function whose({ isAdministrator, actor }: Visitor, asked: string | undefined): 
 export async function showSessions(console: Console, c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(console, c);
   const username = whose(visitor, c.req.query("user"));
-  const sessions = console.sessions.list(username);
+  const sessions = await console.sessions.list(username);
   const connections = await connectedTo(console, username);
   const page = sessionsPage({
     csrf: visitor.csrf,
@@ -67,13 +67,14 @@ export async function showSessions(console: Console, c: ConsoleRequest): Promise
 }
 
 /** `POST /sessions/end`: one session of the console is over. */
-export function endSession(console: Console, c: ConsoleRequest): Response {
+export async function endSession(console: Console, c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(console, c);
   const id = c.var.form.get("session");
-  const session = console.sessions.list().find(({ tokenId }) => tokenId === id);
+  const all = await console.sessions.list();
+  const session = all.find(({ tokenId }) => tokenId === id);
   if (session !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, session.username);
-    console.sessions.end(({ tokenId }) => tokenId === id);
+    await console.sessions.end(session.tokenId);
     const change = { change: "session ended", user: session.username };
     console.options.noteChange(actor.username, change);
   }

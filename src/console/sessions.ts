@@ -31,6 +31,62 @@ export interface Session extends BrowserPlace {
   readonly usedAt: number;
 }
 
+/** Sessions by the hashes of their secrets, wherever they are held. */
+export interface HeldSessions {
+  add(key: string, session: Session): Promise<void>;
+  /** One whose time is not over, which counts as use; its times are of this process's clock. */
+  use(key: string): Promise<Session | undefined>;
+  /** Those of a user, or all, whose time is not over. */
+  list(username: string | undefined): Promise<readonly Session[]>;
+  end(tokenId: string): Promise<void>;
+}
+
+/** Milliseconds until a session ends by itself. */
+function msLeft({ startedAt, usedAt }: Session, now: number): number {
+  return Math.min(startedAt + LONGEST_MS, usedAt + IDLE_MS) - now;
+}
+
+/** Sessions in memory: a restart ends all of them. */
+class SessionsInMemory implements HeldSessions {
+  readonly #now: () => number;
+  readonly #held = new Map<string, Session>();
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  async add(key: string, session: Session): Promise<void> {
+    this.#held.set(key, session);
+  }
+
+  async use(key: string): Promise<Session | undefined> {
+    this.#dropOld();
+    const session = this.#held.get(key);
+    if (session === undefined) return undefined;
+    const used = { ...session, usedAt: this.#now() };
+    this.#held.set(key, used);
+    return used;
+  }
+
+  async list(username: string | undefined): Promise<readonly Session[]> {
+    this.#dropOld();
+    const all = this.#held.values();
+    return [...all.filter((one) => username === undefined || one.username === username)];
+  }
+
+  async end(tokenId: string): Promise<void> {
+    this.#drop((session) => session.tokenId === tokenId);
+  }
+
+  #dropOld(): void {
+    this.#drop((session) => msLeft(session, this.#now()) <= 0);
+  }
+
+  #drop(isMeant: (session: Session) => boolean): void {
+    for (const [key, session] of this.#held) if (isMeant(session)) this.#held.delete(key);
+  }
+}
+
 /** Where users are looked up. */
 export interface SessionContext {
   readonly snapshot: () => Snapshot;
@@ -42,27 +98,31 @@ function digest(secret: string): string {
 }
 
 /**
- * The sessions of the console, in memory: a restart ends all of them. Each is held under the hash of
- * its secret, and held against the access file and the revocations whenever it is used.
+ * The sessions of the console. Each is held under the hash of its secret, and held against the
+ * access rules and the revocations whenever it is used.
  */
 export class Sessions {
   readonly #context: SessionContext;
   readonly #now: () => number;
-  readonly #held = new Map<string, Session>();
+  readonly #held: HeldSessions;
 
   /** @param now milliseconds of a clock that is never set */
-  constructor(context: SessionContext, now: () => number = () => performance.now()) {
+  constructor(
+    context: SessionContext,
+    now: () => number = () => performance.now(),
+    held: HeldSessions = new SessionsInMemory(now),
+  ) {
     this.#context = context;
     this.#now = now;
+    this.#held = held;
   }
 
   /** Signs a user in. @returns the secret that the browser keeps */
-  open(user: User, { address, userAgent }: BrowserPlace): string {
+  async open(user: User, { address, userAgent }: BrowserPlace): Promise<string> {
     const secret = randomBytes(32).toString("base64url");
     const now = this.#now();
     const earliest = this.#context.revocations.earliestIssue(user.username);
-    this.#makeRoom(user.username);
-    this.#held.set(digest(secret), {
+    await this.#held.add(digest(secret), {
       address,
       userAgent,
       tokenId: randomUUID(),
@@ -73,38 +133,33 @@ export class Sessions {
       startedAt: now,
       usedAt: now,
     });
+    const tooMany = (await this.list(user.username)).slice(PER_USER);
+    for (const { tokenId } of tooMany) await this.end(tokenId);
     return secret;
   }
 
   /** The session of a browser; undefined if it has none, or one that has ended. Counts as use. */
-  use(secret: string): Session | undefined {
-    const key = digest(secret);
-    const session = this.#held.get(key);
-    if (session === undefined || !this.#isGood(key, session)) return undefined;
-    const used = { ...session, usedAt: this.#now() };
-    this.#held.set(key, used);
-    return used;
+  async use(secret: string): Promise<Session | undefined> {
+    const session = await this.#held.use(digest(secret));
+    return session !== undefined && (await this.#isGood(session)) ? session : undefined;
   }
 
   /** Those of a user, or all, the last used first. */
-  list(username?: string): Session[] {
-    return Array.from(this.#held)
-      .filter(([key, session]) => {
-        const isMeant = username === undefined || session.username === username;
-        return isMeant && this.#isGood(key, session);
-      })
-      .map(([, session]) => session)
-      .sort((one, other) => other.usedAt - one.usedAt);
+  async list(username?: string): Promise<Session[]> {
+    const good: Session[] = [];
+    for (const session of await this.#held.list(username)) {
+      if (await this.#isGood(session)) good.push(session);
+    }
+    return good.sort((one, other) => other.usedAt - one.usedAt);
   }
 
-  /** Ends those that are meant. */
-  end(isMeant: (session: Session) => boolean): void {
-    for (const [key, session] of this.#held) if (isMeant(session)) this.#held.delete(key);
+  end(tokenId: string): Promise<void> {
+    return this.#held.end(tokenId);
   }
 
   /** Milliseconds until a session ends by itself. */
-  msLeft({ startedAt, usedAt }: Session): number {
-    return Math.min(startedAt + LONGEST_MS, usedAt + IDLE_MS) - this.#now();
+  msLeft(session: Session): number {
+    return msLeft(session, this.#now());
   }
 
   /** Epoch seconds of a moment of the sessions' clock. */
@@ -112,24 +167,16 @@ export class Sessions {
     return epochSeconds() - Math.round((this.#now() - moment) / 1000);
   }
 
-  #isGood(key: string, session: Session): boolean {
-    const isAlive = this.msLeft(session) > 0 && this.#isIdentified(session);
-    if (!isAlive) this.#held.delete(key);
-    return isAlive;
-  }
-
-  #isIdentified(session: Session): boolean {
+  /** False for one whose user may not be signed in any more: it has ended. */
+  async #isGood(session: Session): Promise<boolean> {
     try {
       identify(this.#context.snapshot(), this.#context.revocations, session);
       return true;
     } catch (error) {
-      if (error instanceof Refusal) return false;
-      throw error;
+      // What is not known now, as while a store is out of reach, ends nothing.
+      if (!(error instanceof Refusal) || error.status !== 401) throw error;
+      await this.end(session.tokenId);
+      return false;
     }
-  }
-
-  #makeRoom(username: string): void {
-    const oldest = this.list(username).slice(PER_USER - 1);
-    this.end(({ tokenId }) => oldest.some((session) => session.tokenId === tokenId));
   }
 }

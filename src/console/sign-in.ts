@@ -63,9 +63,9 @@ export async function postSignIn(console: Console, c: ConsoleRequest): Promise<R
   try {
     const user = await checkPassword(options.login, username, password, origin);
     options.onEvent("console_login", { ...event, outcome: "allowed" }, "info");
-    if (old !== undefined) sessions.end(({ tokenId }) => tokenId === old.tokenId);
+    if (old !== undefined) await sessions.end(old.tokenId);
     const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
-    keepSession(c, sessions.open(user, { address: origin.address, userAgent }));
+    keepSession(c, await sessions.open(user, { address: origin.address, userAgent }));
     return c.redirect(next, 303);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
@@ -75,10 +75,13 @@ export async function postSignIn(console: Console, c: ConsoleRequest): Promise<R
 }
 
 /** `POST /sign-out`: the session is over, whatever the browser still keeps. */
-export function postSignOut({ sessions, options }: Console, c: ConsoleRequest): Response {
+export async function postSignOut(
+  { sessions, options }: Console,
+  c: ConsoleRequest,
+): Promise<Response> {
   const { session } = c.var;
   if (session !== undefined) {
-    sessions.end(({ tokenId }) => tokenId === session.tokenId);
+    await sessions.end(session.tokenId);
     const { address } = options.originOf(c.env.incoming);
     options.onEvent("console_logout", { user: session.username, address }, "info");
   }
@@ -87,7 +90,7 @@ export function postSignOut({ sessions, options }: Console, c: ConsoleRequest): 
 }
 
 /** The session that the browser shows, if it is one that has not ended. */
-export function sessionOf({ sessions }: Console, c: ConsoleRequest) {
+export async function sessionOf({ sessions }: Console, c: ConsoleRequest) {
   const secret = sessionSecret(c);
   return secret === undefined ? undefined : sessions.use(secret);
 }

@@ -1,9 +1,12 @@
+import { randomBytes } from "node:crypto";
 import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { openConsole } from "../console/open.ts";
+import type { SharedConsole } from "../console/options.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
+import type { StoreReplica } from "../store/open.ts";
 import { approvalDesk } from "./approval-desk.ts";
 import { describeChanges } from "./change-records.ts";
 import { type ShownGateway, stateOf, versionsIn } from "./console-state.ts";
@@ -20,6 +23,18 @@ async function openApplications(
   const { mcp } = gateway.configuration;
   if (!mcp.enabled || mcp.authorization_servers.length > 0) return undefined;
   return (await openState(gateway, serviceDirectory, opened)).store;
+}
+
+/** What the consoles of all replicas share; undefined for one alone. */
+async function openSharedConsole(
+  store: StoreReplica | undefined,
+): Promise<SharedConsole | undefined> {
+  if (store === undefined) return undefined;
+  const { sessionsInStore } = await import("../console/store-sessions.ts");
+  return {
+    sessions: sessionsInStore(store.store.database, store.replica),
+    formSecret: await store.authorization.store.secret("console forms", randomBytes(32)),
+  };
 }
 
 /** Changes users and grants for a user of the console. */
@@ -62,6 +77,7 @@ export async function openConsoleOf(
     publicUrl: console.public_url,
     gatewayUrl: gateway.publicUrl,
     requestTimeout: server.request_timeout * 1000,
+    shared: await openSharedConsole(shown.store),
     access: gateway.access,
     revocations: gateway.revocations,
     login: gateway.login,

@@ -77,6 +77,15 @@ const migrations: readonly string[] = [
   );
   create table gatehouse.approval_ended (state text primary key, count bigint not null);
   `,
+  `
+  create table gatehouse.console_sessions (
+    key text collate "C" primary key, username text collate "C" not null, token_id text not null,
+    address text not null, user_agent text not null, credential text not null, issued bigint not null,
+    version bigint not null, started timestamptz not null, used timestamptz not null
+  );
+  create index console_sessions_by_token on gatehouse.console_sessions (token_id);
+  create index console_sessions_by_user on gatehouse.console_sessions (username);
+  `,
 ];
 
 /** How many migrations there are. */

@@ -12,60 +12,56 @@ const alice: User = {
 };
 const place = { address: "127.0.0.1", userAgent: "test" };
 
-function openSetting() {
+async function openSetting() {
   const clock = { now: 1000 };
   const revocations = new RevocationIndex();
   const state = { snapshot: { ...emptySnapshot, users: new Map([["alice", alice]]) } };
   const context = { snapshot: () => state.snapshot, revocations };
   const sessions = new Sessions(context, () => clock.now);
-  return { clock, revocations, sessions, secret: sessions.open(alice, place) };
+  return { clock, revocations, sessions, secret: await sessions.open(alice, place) };
 }
 
-t.test("a session that is not used for half an hour ends", (t) => {
-  const { clock, sessions, secret } = openSetting();
+t.test("a session that is not used for half an hour ends", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
   clock.now += IDLE_MS - 1;
-  t.match(sessions.use(secret), { username: "alice" });
+  t.match(await sessions.use(secret), { username: "alice" });
   clock.now += IDLE_MS - 1;
-  t.match(sessions.use(secret), { username: "alice" });
+  t.match(await sessions.use(secret), { username: "alice" });
   clock.now += IDLE_MS;
-  t.equal(sessions.use(secret), undefined);
-  t.end();
+  t.equal(await sessions.use(secret), undefined);
 });
 
-t.test("a session that is used all the time ends after twelve hours", (t) => {
-  const { clock, sessions, secret } = openSetting();
+t.test("a session that is used all the time ends after twelve hours", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
   const end = clock.now + LONGEST_MS;
-  for (; clock.now < end; clock.now += IDLE_MS / 2) t.ok(sessions.use(secret));
-  t.equal(sessions.use(secret), undefined);
-  t.strictSame(sessions.list(), []);
-  t.end();
+  for (; clock.now < end; clock.now += IDLE_MS / 2) t.ok(await sessions.use(secret));
+  t.equal(await sessions.use(secret), undefined);
+  t.strictSame(await sessions.list(), []);
 });
 
-t.test("to look at the list of sessions is no use of them", (t) => {
-  const { clock, sessions, secret } = openSetting();
+t.test("to look at the list of sessions is no use of them", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
   clock.now += IDLE_MS - 1;
-  t.equal(sessions.list("alice").length, 1);
+  t.equal((await sessions.list("alice")).length, 1);
   clock.now += 1;
-  t.strictSame(sessions.list("alice"), []);
-  t.equal(sessions.use(secret), undefined);
-  t.end();
+  t.strictSame(await sessions.list("alice"), []);
+  t.equal(await sessions.use(secret), undefined);
 });
 
-t.test("whoever signs in after a revocation is signed in, whoever did before is not", (t) => {
-  const { revocations, sessions, secret } = openSetting();
+t.test("whoever signs in after a revocation is signed in, whoever did before is not", async (t) => {
+  const { revocations, sessions, secret } = await openSetting();
   revocations.add({ user: "alice", before: Math.floor(Date.now() / 1000) + 2 });
-  t.equal(sessions.use(secret), undefined);
-  t.ok(sessions.use(sessions.open(alice, place)));
-  t.end();
+  t.equal(await sessions.use(secret), undefined);
+  t.ok(await sessions.use(await sessions.open(alice, place)));
 });
 
-t.test("a user has twenty sessions at most: the one used least lately gives way", (t) => {
-  const { clock, sessions, secret } = openSetting();
-  const secrets = Array.from({ length: 20 }, () => {
+t.test("a user has twenty sessions at most: the one used least lately gives way", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
+  const secrets: string[] = [];
+  while (secrets.length < 20) {
     clock.now++;
-    return sessions.open(alice, place);
-  });
-  t.equal(sessions.use(secret), undefined);
-  for (const one of secrets) t.ok(sessions.use(one));
-  t.end();
+    secrets.push(await sessions.open(alice, place));
+  }
+  t.equal(await sessions.use(secret), undefined);
+  for (const one of secrets) t.ok(await sessions.use(one));
 });

@@ -1,0 +1,79 @@
+import * as z from "zod";
+import { Refusal } from "../refusal.ts";
+import type { Database } from "../store/database.ts";
+import type { Replica } from "../store/replica.ts";
+import { type HeldSessions, IDLE_MS, LONGEST_MS, type Session } from "./sessions.ts";
+
+/** Milliseconds after which a statement is given up. */
+const TIMEOUT_MS = 4000;
+
+/** Sessions whose time is not over. */
+const alive = `used > clock_timestamp() - interval '${IDLE_MS} ms'
+  and started > clock_timestamp() - interval '${LONGEST_MS} ms'`;
+
+const columns = `username, token_id, address, user_agent, credential, issued, version,
+  (extract(epoch from clock_timestamp() - started) * 1000)::float8 as started,
+  (extract(epoch from clock_timestamp() - used) * 1000)::float8 as used`;
+
+const addSql = `insert into gatehouse.console_sessions
+  (key, username, token_id, address, user_agent, credential, issued, version, started, used)
+  values ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(), clock_timestamp())`;
+const useSql = `update gatehouse.console_sessions set used = clock_timestamp()
+  where key = $1 and ${alive} returning ${columns}`;
+const listSql = `select ${columns} from gatehouse.console_sessions
+  where ($1::text is null or username = $1) and ${alive}`;
+const endSql = "delete from gatehouse.console_sessions where token_id = $1";
+const sweepSql = `delete from gatehouse.console_sessions where key in (
+  select key from gatehouse.console_sessions where not (${alive}) limit 1000 for update skip locked)`;
+
+const rowShape = z.object({
+  ...{ username: z.string(), token_id: z.string(), address: z.string(), user_agent: z.string() },
+  ...{ credential: z.string(), issued: z.int(), version: z.int() },
+  ...{ started: z.number(), used: z.number() },
+});
+
+/** The times in the store are how long ago it was. */
+function sessionOf(row: z.infer<typeof rowShape>): Session {
+  const { username, address, credential, issued, started, used } = row;
+  const now = performance.now();
+  return {
+    ...{ username, address, credential, userAgent: row.user_agent, tokenId: row.token_id },
+    ...{ issuedAt: issued, startedAt: now - started, usedAt: now - used },
+  };
+}
+
+/** The sessions of the console of every replica, whose times are by the store's clock. */
+export function sessionsInStore({ query }: Database, replica: Replica): HeldSessions {
+  function ask(sql: string, ...values: unknown[]) {
+    replica.requireReached();
+    return query(sql, values, TIMEOUT_MS);
+  }
+
+  /** The sessions, once this replica knows what those knew that began them. */
+  async function readAll(rows: readonly unknown[]): Promise<Session[]> {
+    const known = rows.map((row) => rowShape.parse(row));
+    const newest = Math.max(...known.map(({ version }) => version));
+    if (newest > replica.appliedVersion) await replica.poll();
+    if (newest > replica.appliedVersion) {
+      throw new Refusal("store_unreachable", { retryAfter: 1 });
+    }
+    return known.map(sessionOf);
+  }
+
+  return {
+    async add(key, { username, tokenId, address, userAgent, credential, issuedAt }) {
+      const { appliedVersion } = replica;
+      const session = [key, username, tokenId, address, userAgent, credential, issuedAt];
+      await ask(addSql, ...session, appliedVersion);
+      await ask(sweepSql);
+    },
+    async use(key) {
+      const [session] = await readAll(await ask(useSql, key));
+      return session;
+    },
+    list: async (username) => readAll(await ask(listSql, username ?? null)),
+    async end(tokenId) {
+      await ask(endSql, tokenId);
+    },
+  };
+}

@@ -1,0 +1,130 @@
+/** The consoles of several replicas over a store: one browser comes to any of them. */
+import t from "tap";
+import { careful, idIn } from "../approvals/kit.ts";
+import { ConsoleClient, seenOn, signedIn } from "../console/kit.ts";
+import { sharedServer } from "../engine/postgres/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { ADMIN_PASSWORD, type TestGateway } from "../kit/gateway.ts";
+import { Wire } from "./faults/wire.ts";
+import { makeStore } from "./kit.ts";
+
+const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
+await store.good(["user", "add", "bot", "--password-stdin"], "bot password\n");
+await store.addAccess(careful());
+const wire = await Wire.to(t, store.server.port);
+const behind = store.url.replace(`:${store.server.port}`, `:${wire.port}`);
+
+async function start(url = store.url): Promise<{ gateway: TestGateway; url: string }> {
+  const listen = `127.0.0.1:${await freePort()}`;
+  const section = `[console]\nlisten = "${listen}"\n`;
+  const gateway = await store.replica(url, store.makeHome(), section);
+  return { gateway, url: `http://${listen}` };
+}
+
+const [one, two] = await Promise.all([start(), start(behind)]);
+
+/** The same browser, led to another replica by a balancer. */
+function sameAt(url: string, { cookies }: ConsoleClient): ConsoleClient {
+  const other = new ConsoleClient(url);
+  for (const [name, value] of cookies) other.cookies.set(name, value);
+  return other;
+}
+
+async function isSignedIn(client: ConsoleClient): Promise<boolean> {
+  const { status, headers } = await client.get("/sessions");
+  if (status === 200) return true;
+  if (status === 303 && headers.location?.includes("/sign-in")) return false;
+  throw new Error(`the console answered ${status}`);
+}
+
+t.test("a session is known at all replicas, and ends at all", async (t) => {
+  const here = await signedIn(t, one.url);
+  const there = sameAt(two.url, here);
+  t.equal(await isSignedIn(there), true);
+  const [row] = await store.sql("select * from gatehouse.console_sessions");
+  const secrets = [...here.cookies.values()];
+  for (const secret of secrets) t.notMatch(JSON.stringify(row), secret, "nothing that opens it");
+
+  await t.test("a form of one is taken by the other", async (t) => {
+    // The page was made by the one, and is sent to the other.
+    const { text } = await here.get("/sessions");
+    const csrf = /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? "";
+    t.equal((await sameAt(two.url, here).post("/sign-out", { csrf })).status, 303);
+    t.equal(await isSignedIn(here), false);
+    t.equal(await isSignedIn(there), false);
+  });
+
+  await t.test("with the password, by disabling, by revocation", async (t) => {
+    const password = "carol password";
+    await store.good(["user", "add", "carol", "--password-stdin"], `${password}\n`);
+    const open = async (given = password) => {
+      const client = await signedIn(t, two.url, "carol", given);
+      t.equal(await isSignedIn(sameAt(one.url, client)), true);
+      return [client, sameAt(one.url, client)];
+    };
+    const admin = await one.gateway.login();
+    for (const [method, path, body] of [
+      ["DELETE", "/api/users/carol/tokens", {}],
+      ["PATCH", "/api/users/carol", { disabled: true }],
+    ] as const) {
+      const clients = await open();
+      t.equal((await one.gateway.send(method, path, body, admin)).status, 200);
+      for (const client of clients) t.equal(await isSignedIn(client), false, path);
+    }
+    await one.gateway.send("PATCH", "/api/users/carol", { disabled: false }, admin);
+    const clients = await open();
+    const change = { new_password: "another password" };
+    const path = "/api/users/carol/password";
+    t.equal((await two.gateway.send("PUT", path, change, admin)).status, 200);
+    for (const client of clients) t.equal(await isSignedIn(client), false, path);
+    await open("another password");
+  });
+});
+
+t.test("without the store nobody is signed out", async (t) => {
+  const there = await signedIn(t, two.url);
+  wire.cut();
+  await eventually("the console says so", async () => {
+    const { status, text } = await there.get("/sessions");
+    return status === 503 && text.includes("does not answer");
+  });
+  t.equal((await there.get("/style.css")).status, 200);
+  wire.mend();
+  await eventually("it is there again", async () => (await there.get("/sessions")).status === 200);
+  t.equal(await isSignedIn(sameAt(one.url, there)), true);
+});
+
+t.test("what the console changes is in force everywhere, under its user's name", async (t) => {
+  const client = await signedIn(t, one.url);
+  const form = "/access/entry?user=bot&database=other";
+  const seen = await seenOn(client, form);
+  const entry = { user: "bot", database: "other", table: "", role: "ReadOnly", seen };
+  const answer = await client.post("/access/entry", { ...entry, password: ADMIN_PASSWORD });
+  t.equal(answer.status, 303, answer.text);
+  const select = { Select: { database: "other", from: "users", columns: ["*"] } };
+  const bot = await two.gateway.login("bot", "bot password");
+  t.equal((await two.gateway.query(select, bot)).status, 200);
+  const history = JSON.parse(await store.good(["access", "history", "--json"]));
+  t.match(history.at(-1), { author: { kind: "console", name: "admin" } });
+  const author = JSON.stringify({ kind: "console", name: "admin" });
+  const isTold = (line: object) => "author" in line && JSON.stringify(line.author) === author;
+  t.match(await one.gateway.service.logged(isTold), { msg: "change" });
+});
+
+t.test("what is asked for at one replica is approved at the console of another", async (t) => {
+  const where = { column: "id", cmp: "=", value: 1 };
+  const body = JSON.stringify({ Delete: { database: "main", table: "orders", where } });
+  const bot = await one.gateway.login("bot", "bot password");
+  const headers = { authorization: `Bearer ${bot}`, "content-type": "application/json" };
+  const id = idIn(await one.gateway.request("/query", { method: "POST", headers, body }));
+  const client = await signedIn(t, two.url);
+  t.match((await client.get("/approvals")).text, id);
+  t.match((await client.get(`/approvals/${id}`)).text, "orders");
+  const decision = { decision: "approve", password: ADMIN_PASSWORD };
+  t.equal((await client.post(`/approvals/${id}`, decision)).status, 303);
+  const shown = { ...headers, "x-gatehouse-approval": id };
+  const run = () => one.gateway.request("/query", { method: "POST", headers: shown, body });
+  t.equal((await run()).status, 200);
+  t.match(await run(), { status: 409, body: { code: "approval_used" } });
+});
