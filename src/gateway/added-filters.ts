@@ -2,7 +2,7 @@
 import type { Decision } from "../access/decision.ts";
 import { filterAdditions } from "../access/filter-additions.ts";
 import type { Access, Query } from "../query/query.ts";
-import { scan } from "../query/scan.ts";
+import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal } from "../refusal.ts";
 import type { Gateway } from "./gateway.ts";
@@ -14,26 +14,36 @@ export interface Asked {
 }
 
 /**
- * The query with the row filters that it lacks, which is read again: it must be of the grammar, no
- * longer than any body, and ask for the same tables.
+ * The query with the row filters that it lacks, which is read again, a long one in slices: it must
+ * be of the grammar, no longer than any body, and ask for the same tables.
  *
+ * @returns what was asked itself if it lacks none
  * @throws QueryRefused, or Refusal `body_too_large`
  */
 export function withFilters(
-  { queries, configuration }: Gateway,
-  { body, query }: Asked,
+  { queries: { grammar }, configuration }: Pick<Gateway, "queries" | "configuration">,
+  asked: Asked,
   decisions: readonly Decision[],
-): Asked {
-  const additions = filterAdditions(query, decisions);
-  if (additions.length === 0) return { body, query };
-  const filtered = splice(body, additions);
-  if (filtered.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
-  const again = scan(filtered, queries.grammar);
+): Asked | Promise<Asked> {
+  const additions = filterAdditions(asked.query, decisions);
+  if (additions.length === 0) return asked;
+  const body = splice(asked.body, additions);
+  if (body.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
+  const isLong = body.length >= LONG_BODY;
+  if (!isLong) return { body, query: requireSamePlaces(scan(body, grammar), asked.query) };
+  return scanInSlices(body, grammar).then((query) => ({
+    body,
+    query: requireSamePlaces(query, asked.query),
+  }));
+}
+
+/** @throws Error if a query asks for something else than another does */
+function requireSamePlaces(query: Query | undefined, { accesses: others }: Query): Query {
   const isSame =
-    again.accesses.length === query.accesses.length &&
-    again.accesses.every((access, at) => isSamePlace(access, query.accesses[at]));
+    query?.accesses.length === others.length &&
+    query.accesses.every((access, at) => isSamePlace(access, others[at]));
   if (!isSame) throw new Error("A query asks for other tables once filters are added");
-  return { body: filtered, query: again };
+  return query;
 }
 
 function isSamePlace({ operation, database, tables }: Access, other: Access | undefined): boolean {

@@ -11,7 +11,8 @@ import type { ApprovalDesk } from "../console/options.ts";
 import { Refusal } from "../refusal.ts";
 import { fieldLines } from "../upstream/query-form.ts";
 import type { Gateway } from "./gateway.ts";
-import { credentialOf, LIMITS_HEADER } from "./query-flow.ts";
+import { credentialOf } from "./query-flow.ts";
+import { LIMITS_HEADER } from "./upward-request.ts";
 
 /** Milliseconds that a Preview may take. */
 const TIMEOUT_MS = 60_000;

@@ -2,57 +2,27 @@
  * The one way from a question to an answer, for `POST /query`, the tools of `/mcp` and `/schema`:
  * route to a database, judge, note, add headers and trace, and send up.
  */
-import type { UpwardTrace } from "../observe/request-trace.ts";
-import { isReadOnly, type Query } from "../query/query.ts";
+import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "../upstream/buffered-answer.ts";
-import { gatewayHeaders, type Identity, rowCountsOf } from "../upstream/headers.ts";
+import { rowCountsOf } from "../upstream/headers.ts";
 import { givenUp, type QueryClient } from "../upstream/query-client.ts";
-import { fieldLines, inForm } from "../upstream/query-form.ts";
 import { type Asked, withFilters } from "./added-filters.ts";
 import { requireApproval } from "./approval-flow.ts";
 import { requireStillGood } from "./authentication.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { isNarrowed, type Judged, judge, type NeededApproval } from "./judge.ts";
+import { isNarrowed, judge, type NeededApproval } from "./judge.ts";
 import { countQuery } from "./request-limits.ts";
-
-/** A request that may go up, and how. */
-export interface UpwardRequest {
-  readonly queries: QueryClient;
-  /** Set for `GET` of a path instead of a query. */
-  readonly path?: string;
-  readonly body: Buffer;
-  /** The lines of its header fields. */
-  readonly fields: string;
-  readonly isRead: boolean;
-  readonly trace: UpwardTrace | undefined;
-}
-
-/** How `gatehouse engine` is told what a query may do at the most. */
-export const LIMITS_HEADER = "x-gatehouse-limits";
-/** How it is told to name nothing of the schema in errors that the query does not name. */
-const NARROWED_HEADER = "x-gatehouse-narrowed";
-
-/** Header fields besides those that the gateway adds to all that goes up. */
-type OwnHeaders = Record<string, string | string[]>;
-
-function headed(
-  gateway: Gateway,
-  exchange: Exchange,
-  method: "GET" | "POST",
-  own: OwnHeaders,
-  identity: Identity | undefined,
-): Pick<UpwardRequest, "fields" | "trace"> {
-  const { requestId, peer } = exchange;
-  const { forwardedFor, proto, host } = peer;
-  const trace = exchange.goUp({ method, headers: own, target: gateway.tracing?.upstream });
-  const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
-  // No name is in both: the configuration lets none through that the gateway sets.
-  return { fields: fieldLines(own) + fieldLines(added), trace };
-}
+import {
+  headed,
+  type OwnHeaders,
+  type RoutedQuery,
+  requestFor,
+  type UpwardRequest,
+} from "./upward-request.ts";
 
 /** Reads a query: in detail for whoever is narrowed, else as far as the audit tells it. @throws QueryRefused */
 export function readQuery(gateway: Gateway, exchange: Exchange, body: Buffer): Query {
@@ -75,50 +45,23 @@ export function readLongQuery(
   return scanInSlices(body, gateway.queries.grammar, isWanted, collects);
 }
 
-/** Makes the request of what was judged, with the filters that it lacks. @throws as `withFilters` does */
-function requestFor(
-  gateway: Gateway,
-  exchange: Exchange,
-  asked: Asked,
-  { identity, decisions, limits, seesSchema }: Judged,
-  own: OwnHeaders,
-): UpwardRequest {
-  const queries = gateway.routing.queriesOf(asked.query);
-  const narrowed = withFilters(gateway, asked, decisions);
-  exchange.verdict.allow();
-  exchange.verdict.isNarrowed = narrowed.body !== asked.body;
-  if (limits.length > 0) own[LIMITS_HEADER] = JSON.stringify(limits);
-  if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
-  const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
-  const form = gateway.configuration.upstream.query_form;
-  return {
-    queries,
-    body: inForm(form, narrowed.body, narrowed.query),
-    fields,
-    isRead: isReadOnly(asked.query),
-    trace,
-  };
-}
-
 /** The request of a query once its approval is used up, by which it is sent up once. @throws Refusal */
 async function approvedRequest(
   gateway: Gateway,
   exchange: Exchange,
-  asked: Asked,
+  routed: RoutedQuery,
   needed: NeededApproval,
   { own, approval: id }: AdmitOptions,
 ): Promise<UpwardRequest> {
-  const needing = { ...asked, needed };
-  const { touched } = await requireApproval(gateway, exchange, needing, id);
+  const { asked } = routed;
+  const { touched } = await requireApproval(gateway, exchange, { ...asked, needed }, id);
   requireStillGood(gateway, exchange);
-  // What has changed meanwhile was not approved.
+  // What has changed meanwhile, the filters too, was not approved.
   const judged = judge(gateway, exchange, asked.query);
   if (judged.approval?.basis !== needed.basis) throw new Refusal("approval_void");
   const limits = touched === undefined ? judged.limits : [...judged.limits, { touched }];
-  return {
-    ...requestFor(gateway, exchange, asked, { ...judged, limits }, own),
-    isRead: false,
-  };
+  const request = requestFor(gateway, exchange, routed, { ...judged, limits }, own);
+  return { ...request, isRead: false };
 }
 
 /** What a query comes with. */
@@ -144,13 +87,20 @@ export function admit(
 ): UpwardRequest | Promise<UpwardRequest> {
   const asked = { body, query };
   // What cannot be sent anywhere is refused before it is judged.
-  gateway.routing.queriesOf(query);
+  const queries = gateway.routing.queriesOf(query);
   const judged = judge(gateway, exchange, query);
-  if (judged.approval === undefined) {
-    return requestFor(gateway, exchange, asked, judged, options.own);
-  }
-  withFilters(gateway, asked, judged.decisions);
-  return approvedRequest(gateway, exchange, asked, judged.approval, options);
+  const send = (sent: Asked) => {
+    const routed = { asked, queries, sent };
+    return judged.approval === undefined
+      ? requestFor(gateway, exchange, routed, judged, options.own)
+      : approvedRequest(gateway, exchange, routed, judged.approval, options);
+  };
+  const sent = withFilters(gateway, asked, judged.decisions);
+  if (!(sent instanceof Promise)) return send(sent);
+  return sent.then((read) => {
+    requireStillGood(gateway, exchange);
+    return send(read);
+  });
 }
 
 /** How an answer is held that the gateway itself has a use for. */

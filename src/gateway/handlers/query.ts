@@ -8,10 +8,11 @@ import { requireStillGood } from "../authentication.ts";
 import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { databaseParameter, tableParameter } from "../parameters.ts";
-import { admit, noteCounts, readLongQuery, readQuery, type UpwardRequest } from "../query-flow.ts";
+import { admit, noteCounts, readLongQuery, readQuery } from "../query-flow.ts";
 import { reject } from "../rejection.ts";
 import { countQuery } from "../request-limits.ts";
 import type { Endpoint } from "../route.ts";
+import type { UpwardRequest } from "../upward-request.ts";
 
 /** Sends a query up, and its answer to the client. */
 function forward(gateway: Gateway, exchange: Exchange, request: UpwardRequest): void {
