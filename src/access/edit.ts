@@ -131,19 +131,27 @@ function* holdsExactly(parsed: AccessRecords, expected: AccessRecords): Steps<bo
   return usersAre && (yield* areEqual(parsed.grants, expected.grants));
 }
 
+/** A file that holds nobody is taken as truncated, so none is written. */
+export class NothingLeftError extends UneditableError {
+  constructor() {
+    super("it would hold no user and no grant");
+  }
+}
+
 /** The file with `changes` made, proven to hold the old records plus exactly those. */
 export function* editAndVerify(
   before: ParsedAccess,
   file: string,
   changes: readonly Change[],
 ): Steps<ParsedAccess> {
+  const expected = yield* applyChanges(before.records, changes);
+  if (expected.users.length === 0 && expected.grants.length === 0) throw new NothingLeftError();
   const text = yield* decodeSteps(file, before.bytes);
   const edited = Buffer.from(yield* editSteps(text, before.records, changes));
   if (edited.length > MAX_ACCESS_FILE_BYTES) {
     throw new UneditableError("it would be larger than 64 MiB");
   }
   const after = yield* parseSteps(edited, file, before);
-  const expected = yield* applyChanges(before.records, changes);
   if (yield* holdsExactly(after.records, expected)) return after;
   throw new UneditableError("the edit would change more than it means to");
 }

@@ -8,7 +8,7 @@ import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
 import { requireRemainingOwners } from "./administration.ts";
-import { editAndVerify, editText } from "./edit.ts";
+import { editAndVerify, editText, NothingLeftError } from "./edit.ts";
 import {
   AccessFileError,
   digestSteps,
@@ -18,7 +18,7 @@ import {
   readAgain,
 } from "./parse.ts";
 import type { Change } from "./record-change.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 import { UneditableError } from "./text-editor.ts";
 import { type Batch, gatherBatch, type Writer } from "./write-batch.ts";
 
@@ -70,14 +70,18 @@ async function prepare(
   current: ParsedAccess,
   file: string,
 ): Promise<ParsedAccess | undefined> {
+  const requireOwnersIn = async (next: Snapshot) => {
+    const isForced = first?.options.force === true;
+    if (!isForced) await runCooperatively(requireRemainingOwners(current.snapshot, next));
+  };
   try {
     const next = await runCooperatively(editAndVerify(current, file, changes));
-    const isForced = first?.options.force === true;
-    if (!isForced) await runCooperatively(requireRemainingOwners(current.snapshot, next.snapshot));
+    await requireOwnersIn(next.snapshot);
     return next;
   } catch (error) {
-    if (others.length === 0) throw error;
-    return undefined;
+    if (others.length > 0) return undefined;
+    if (error instanceof NothingLeftError) await requireOwnersIn(emptySnapshot);
+    throw error;
   }
 }
 

@@ -127,6 +127,17 @@ t.test("the last Owner and the last administrator stay, unless it is forced", as
   t.equal(forced.users.get("root")?.disabled, true);
 });
 
+t.test("the only user is not removed, and the refusal says as what", async (t) => {
+  const alone = user("root") + grant("root", "*", "Owner");
+  const file = accessFile(t, alone);
+  const remove: Plan = () => [{ kind: "remove-user", username: "root" }];
+  t.equal((await refusedBy(changeAccessFile(file, remove))).code, "last_administrator");
+  const forced = await refusedBy(changeAccessFile(file, remove, { force: true }));
+  t.equal(forced.code, "access_file_invalid", "a file that holds nobody cannot be written");
+  t.match(forced.message, "no user and no grant");
+  t.equal(await readFile(file, "utf8"), alone);
+});
+
 t.test("an invalid file is not written to, and the refusal holds nothing of it", async (t) => {
   const broken = `${text}[[users]]\nusername = "hunter2"\npassword_hash = "hunter2"\n`;
   const file = accessFile(t, broken);
