@@ -95,6 +95,11 @@ export interface Judged {
   readonly seesSchema: boolean;
 }
 
+/** @throws Refusal that tells the caller by which rule, and what else to do */
+export function requireAllowed({ reason, message }: Decision): void {
+  if (reason !== "allowed") throw new Refusal(reason, message === undefined ? {} : { message });
+}
+
 /** The refusal that tells the caller by which rule, and in which element of a Batch. */
 function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
   const { message } = decisions.at(-1) ?? {};

@@ -10,7 +10,7 @@ import type { PermissionClass } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { isNarrowed, originOf } from "./judge.ts";
+import { isNarrowed, originOf, requireAllowed } from "./judge.ts";
 import { countCall } from "./request-limits.ts";
 
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
@@ -38,8 +38,7 @@ export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Prin
         const { tools: now } = gateway.configuration.mcp;
         const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
         if (!isRuled) throw new Refusal("no_grant");
-        const { reason } = judge();
-        if (reason !== "allowed") throw new Refusal(reason);
+        requireAllowed(judge());
       };
       return decision;
     },

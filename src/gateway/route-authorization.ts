@@ -9,7 +9,7 @@ import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { originOf } from "./judge.ts";
+import { originOf, requireAllowed } from "./judge.ts";
 import { databaseParameter } from "./parameters.ts";
 
 /** A route of `[[routes]]`. */
@@ -41,15 +41,11 @@ function requireOnDatabase(
   const database = readDatabase(exchange, settings);
   const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
-  const { reason, role, entry } = decideWhole(
-    gateway.access.snapshot,
-    subject,
-    permission,
-    database,
-    originOf(exchange),
-  );
-  exchange.verdict.ask([{ operation: permission, database, tables: [], role, entry }]);
-  if (reason !== "allowed") throw new Refusal(reason);
+  const { snapshot } = gateway.access;
+  const decision = decideWhole(snapshot, subject, permission, database, originOf(exchange));
+  const { role, entry, boundary } = decision;
+  exchange.verdict.ask([{ operation: permission, database, tables: [], role, entry, boundary }]);
+  requireAllowed(decision);
   return { username: subject.username, roles: [role ?? ""], databases: [database] };
 }
 
@@ -71,7 +67,7 @@ function requireWhole(
   if (!namesDatabase(settings)) return;
   const database = readDatabase(exchange, settings);
   const denial = whyNotWhole(access.snapshot, subject, database, originOf(exchange));
-  if (denial !== undefined) throw new Refusal(denial.reason);
+  if (denial !== undefined) requireAllowed(denial);
 }
 
 /** @throws Refusal if the caller may not use the route */

@@ -200,6 +200,7 @@ t.test("a route cannot be narrowed, so a narrowed caller does not use it", async
   });
   t.equal(answer.status, 403);
   t.equal(answer.body.code, "not_narrowable");
+  t.match(answer.body.message, /^Use queries instead: this reaches all of main/);
   t.notOk(upstream.take().some(({ url }) => url.startsWith("/db")));
 });
 
