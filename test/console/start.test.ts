@@ -15,7 +15,7 @@ t.test("several workers have one console, and each says where it is", async (t) 
   const client = await signedIn(t, url);
   for (let at = 0; at < 8; at++) {
     t.equal((await client.get("/state")).status, 200);
-    t.match((await gateway.request("/", html)).text, `<code>${url}</code> is the console`);
+    t.match((await gateway.request("/", html)).text, `<a href="${url}">${url}</a> is the console`);
   }
 });
 

@@ -32,7 +32,13 @@ ${hidden("csrf", csrf)}${hidden("next", next)}
 </div>
 <div class="actions"><button class="primary">Sign in</button></div>
 </form>
-<p class="quiet after">This is the console of the gateway at <bdi>${gatewayUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>`,
+<p class="quiet after">This is the console of the gateway at <bdi>${gatewayUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>
+<details class="quiet"><summary>Cannot sign in?</summary>
+<ul>
+<li>The first start of a gateway makes the administrator <code>admin</code>, and prints its password or leaves it in the file <code>initial_admin_password</code>.</li>
+<li>A password that is lost is set anew on the gateway's machine: <code>gatehouse user password &lt;name&gt;</code>.</li>
+<li>Users of another authorization server have no password here, and so no console.</li>
+</ul></details>`,
     },
     undefined,
   );

@@ -7,17 +7,12 @@ import { table } from "./frame.ts";
 /** What became of users and grants, version by version. */
 
 const labels: Readonly<Record<ChangedNames["kind"], string>> = {
-  usersAdded: "Users added",
-  usersRemoved: "Users removed",
-  usersChanged: "Another password, email, state or attributes",
-  boundariesAdded: "Boundaries added",
-  boundariesRemoved: "Boundaries removed",
+  usersAdded: "added",
+  usersRemoved: "removed, with all grants",
+  usersChanged: "another password, email, state or attributes",
+  boundariesAdded: "boundary added",
+  boundariesRemoved: "boundary removed",
 };
-
-function namesOf({ kind, names, more }: ChangedNames): Html {
-  const rest = more > 0 ? `, and ${more} more` : "";
-  return html`<dt>${labels[kind]}</dt><dd><bdi>${names.join(", ")}</bdi>${rest}</dd>`;
-}
 
 function written(value: unknown): string {
   return value === undefined ? "none" : JSON.stringify(value);
@@ -40,7 +35,9 @@ function standing({ role, entry }: EffectChange["before"]): Html {
   return entry === undefined ? html`<span class="dim">no grant</span>` : roleBadge(role);
 }
 
-function effectRow(change: EffectChange): (Html | string)[] {
+type Cells = (Html | string)[];
+
+function effectCells(change: EffectChange): Cells {
   const { username, place, before, after } = change;
   return [
     html`<a href="${pathOf("/access/user", { user: username })}"><bdi>${username}</bdi></a>`,
@@ -50,33 +47,37 @@ function effectRow(change: EffectChange): (Html | string)[] {
   ];
 }
 
+function recordCells({ kind, names, more }: ChangedNames): Cells {
+  const rest = more > 0 ? `, and ${more} more` : "";
+  return [html`<bdi>${names.join(", ")}</bdi>${rest}`, "", labels[kind], ""];
+}
+
 function authorOf({ author }: LoadedVersion): Html {
   if (author === undefined) return nothing;
   const ways = { api: "", console: ", in the console", cli: ", by command", store: ", a replica" };
-  return html` by <bdi>${author.name}</bdi>${ways[author.kind]}`;
+  return html`<span class="hint">by <bdi>${author.name}</bdi>${ways[author.kind]}</span>`;
 }
 
-function loaded(one: LoadedVersion): Html {
+function loaded(one: LoadedVersion): Cells[] {
   const { version, at, effects, hasOthers, records } = one;
-  const isSilent = effects.length === 0 && records.length === 0;
-  const rows = table(
-    `Who gains and loses what by version ${version}`,
-    ["User", "Where", "Gains and loses", "Role"],
-    effects.map(effectRow),
-  );
-  return html`<section><h3>Version <code>${version}</code> <span class="quiet">${dateOf(at)}${authorOf(one)}</span></h3>
-${effects.length === 0 ? nothing : rows}
-${records.length === 0 ? nothing : html`<dl class="sheet">${records.map(namesOf)}</dl>`}
-${hasOthers ? html`<p class="quiet">More users are not shown: <code>gatehouse access diff</code> compares all of them.</p>` : nothing}
-${isSilent ? html`<p class="quiet">Nobody gains or loses anything.</p>` : nothing}</section>`;
+  const name = html`<code>${version}</code><span class="hint">${dateOf(at)}</span>${authorOf(one)}`;
+  const again = html`<span class="again"><code>${version}</code></span>`;
+  const cells = [
+    ...effects.map(effectCells),
+    ...records.map(recordCells),
+    ...(hasOthers ? [["and others", "", "", ""]] : []),
+  ];
+  if (cells.length === 0) cells.push([html`<span class="dim">nobody</span>`, "", "", ""]);
+  return cells.map((row, index) => [index === 0 ? name : again, ...row]);
 }
 
-function refused({ at, problems }: FailedReload): Html {
+function refused({ at, problems }: FailedReload): Cells {
   const list = problems.map(
     ({ line, reason }) =>
       html`<li>${line === undefined ? nothing : html`Line ${String(line)}: `}${reason}</li>`,
   );
-  return html`<section class="note error"><h3>Refused <span class="quiet">${dateOf(at)}</span></h3><p>The last good state stayed in force.</p><ul>${list}</ul></section>`;
+  const name = html`<span class="state bad">Refused</span><span class="hint">${dateOf(at)}</span>`;
+  return [name, "", "", html`<ul class="plain">${list}</ul>`, "the last good state stayed"];
 }
 
 /** The versions, the newest first. @param since before when nothing is known here */
@@ -92,6 +93,7 @@ export function versionList(events: readonly AccessEvent[], since: number | unde
     since === undefined
       ? html`What came before is listed by <code>gatehouse access history</code>.`
       : html`What came before ${dateOf(since)}, when this gateway started, is in the audit log.`;
-  const list = events.map((one) => (one.kind === "loaded" ? loaded(one) : refused(one)));
-  return html`${list}<p class="quiet">${before}</p>`;
+  const rows = events.flatMap((one) => (one.kind === "loaded" ? loaded(one) : [refused(one)]));
+  const head = ["Version", "User", "Where", "Gains and loses", "Role"];
+  return html`${table("Versions of users and grants", head, rows)}<p class="quiet">${before}</p>`;
 }

@@ -75,7 +75,7 @@ tr:has(.again) td:first-child { border-top-color: transparent; }
 .state.bad { color: var(--error-line); }
 .state.bad::before { content: "\\25B2\\00A0"; }
 .tools { display: flex; flex-wrap: wrap; align-items: end; gap: .75rem; margin: 1rem 0; }
-.tools .field { flex: 1 1 12rem; margin: 0; }
+.tools .field { flex: 1 1 10rem; max-width: 26rem; margin: 0; }
 .tools button { flex: 0 0 auto; }
 .console .field label { font-size: .875rem; }
 .console input:not([type=radio], [type=checkbox]), .console select { min-height: 2.5rem; padding: .375rem .75rem; }
@@ -118,8 +118,8 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
   .bar { padding: .5rem 1rem 0; gap: 0 .75rem; }
   .bar .brand { flex: 1 1 auto; }
   .bar .who { order: 2; }
-  nav { order: 3; flex: 1 0 100%; margin-left: -.75rem; }
-  nav a { min-height: 2.75rem; }
+  nav { order: 3; flex: 1 0 100%; gap: 0; margin-left: -.5rem; }
+  nav a { min-height: 2.75rem; padding: 0 .5rem; }
   .console dl { grid-template-columns: 1fr; gap: 0; }
   .console dd { margin-bottom: .625rem; }
   table, tbody, tr, td { display: block; }

@@ -80,7 +80,7 @@ export function isBrowserAtHome({ method, headers }: IncomingMessage, path: stri
   return headers.accept?.includes("text/html") ?? false;
 }
 
-type Place = [place: string, what: string];
+type Place = [place: string, what: string, isPage?: true];
 
 /** What MCP adds; the page of connected applications is the embedded authorization server's. */
 function mcpPlaces({ configuration: { mcp }, publicUrl }: Gateway): Place[] {
@@ -88,13 +88,13 @@ function mcpPlaces({ configuration: { mcp }, publicUrl }: Gateway): Place[] {
   const endpoint: Place = [`${publicUrl}/mcp`, "is for MCP clients: give them this address"];
   if (mcp.authorization_servers.length > 0) return [endpoint];
   const page = `${publicUrl}/oauth/applications`;
-  return [endpoint, [page, "shows the apps that you have let in, and disconnects them"]];
+  return [endpoint, [page, "shows the apps that you have let in, and disconnects them", true]];
 }
 
 /** Where people look and change things, or how to get such a place. */
 function consolePlace({ consoleUrl, configuration }: Gateway): Place[] {
   if (consoleUrl !== undefined)
-    return [[consoleUrl, "is the console: sign in there with a browser"]];
+    return [[consoleUrl, "is the console: sign in there with a browser", true]];
   if (configuration.console.listen !== undefined) return [];
   return [["[console]", "in gateway.toml, with a listen address, gives this gateway a console"]];
 }
@@ -118,7 +118,10 @@ async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
   const content = html`<h1>This is a gateway to a database</h1>
 <p>It lets programs query the database behind it, each user with the rights that were granted. There is nothing to browse here, and an account comes from whoever runs this gateway.</p>
 <ul>
-${places(gateway).map(([place, what]) => html`<li><code>${place}</code> ${what}</li>`)}
+${places(gateway).map(([place, what, isPage]) => {
+  const name = isPage ? html`<a href="${place}">${place}</a>` : html`<code>${place}</code>`;
+  return html`<li>${name} ${what}</li>`;
+})}
 </ul>
 <p class="quiet">The pages README.md, docs/http.md and docs/mcp.md of Gatehouse describe them.</p>`;
   const bytes = Buffer.from(renderPage({ title: "Gateway", content }));
