@@ -1,0 +1,220 @@
+/** Makes the pictures of the documents: `npm run screenshots`. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import type { BrowserContext, BrowserContextOptions } from "playwright-core";
+import t from "tap";
+import { passwordOf, staffFile, tokenOf } from "../journeys/staff.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { launch } from "../oauth/chromium.ts";
+import { obtainTokens } from "../oauth/flow.ts";
+import { registered } from "../oauth/kit.ts";
+import { ConsoleClient, signInBrowser } from "./kit.ts";
+
+const images = path.join(import.meta.dirname, "../../docs/images");
+
+const grants = [
+  ...["mara * Owner", "dave support DbAdmin", "lena shop ReadWrite", "lena analytics ReadOnly"],
+  ...["noah support ReadWrite", "olga analytics ReadOnly", "finn shop ReadOnly"],
+  ...["ines support ReadOnly", "theo shop DbAdmin", "yuki analytics ReadWrite"],
+];
+const narrowed = `
+[[users]]
+username = "support-bot"
+
+[[acl]]
+username = "support-bot"
+database = "support"
+role = "ReadWrite"
+tables = ["tickets"]
+max_rows = 200
+require_approval = ["DELETE"]
+approvers = ["dave"]
+
+[[acl]]
+username = "support-bot"
+database = "support"
+role = "None"
+
+[[users]]
+username = "rita"
+attributes = { tenant = "acme" }
+
+[[acl]]
+username = "rita"
+database = "support"
+role = "ReadWrite"
+tables = ["customer_*"]
+columns = ["id", "name", "city"]
+row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]
+
+[[acl]]
+username = "rita"
+database = "support"
+role = "ReadOnly"
+
+[[acl]]
+username = "theo"
+database = "support"
+role = "ReadOnly"
+expires = 2199-12-24T18:00:00Z
+
+[[acl]]
+username = "corp:jane.doe"
+database = "analytics"
+role = "ReadOnly"
+max_rows = 1000
+`;
+
+const tickets = { database: "support", table: "tickets" };
+const subjects = [
+  ...["Invoice is missing", "Password reset", "Parcel is late", "Wrong address", "Refund please"],
+  ...["Cannot log in", "Two parcels", "Change of name", "Gift card", "App is slow"],
+];
+
+async function good(answer: Promise<{ status: number; text: string }>): Promise<void> {
+  const { status, text } = await answer;
+  if (status >= 300) throw new Error(text);
+}
+
+/** Puts tickets into the database, and has people work on them. */
+async function work(gateway: TestGateway, root: string): Promise<void> {
+  const ask = (query: object, token: string) => gateway.query(query, token);
+  for (const database of ["support", "shop", "analytics"]) {
+    await good(ask({ CreateDatabase: { database } }, root));
+  }
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    { name: "status", type: "text" },
+    { name: "subject", type: "text" },
+  ];
+  await good(ask({ CreateTable: { ...tickets, columns } }, root));
+  const values = subjects.map((subject, at) => ({
+    ...{ id: 4711 + at, subject },
+    status: at % 3 === 0 ? "spam" : "open",
+  }));
+  await good(ask({ Insert: { ...tickets, values } }, root));
+  const noah = await tokenOf(gateway, "noah");
+  const ines = await tokenOf(gateway, "ines");
+  const open = { column: "status", cmp: "=", value: "open" };
+  const list = { database: "support", from: "tickets", columns: ["id", "subject"], where: open };
+  const one = { column: "id", cmp: "=", value: 4712 };
+  await ask({ Select: list }, ines);
+  await ask({ Update: { ...tickets, set: { status: "closed" }, where: one } }, noah);
+  await ask({ Delete: { ...tickets, where: one } }, ines);
+  await ask({ Select: { ...list, database: "shop" } }, noah);
+  await ask({ Select: list }, noah);
+}
+
+/** Users and grants change: in the file, and through the interface. */
+async function change(gateway: TestGateway, root: string): Promise<void> {
+  const put = (place: string, entry: object) =>
+    good(gateway.send("PUT", `/api/access/${place}`, entry, root));
+  await put("finn/shop", { role: "ReadWrite", max_changes: 20 });
+  await put("yuki/analytics", { role: "ReadOnly" });
+  await put("ines/support/tickets", { role: "ReadWrite", writable_columns: ["status"] });
+  await good(gateway.send("PATCH", "/api/users/olga", { disabled: true }, root));
+}
+
+/** Asks for what has to be approved. @returns where it is decided */
+async function askForApproval(gateway: TestGateway, token: string): Promise<string> {
+  const where = { column: "status", cmp: "=", value: "spam" };
+  const { body } = await gateway.query({ Delete: { ...tickets, where } }, token);
+  return new URL(String(Object(body.approval).url)).pathname;
+}
+
+const agents = {
+  dave: "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.1 Safari/605.1.15",
+  lena: "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
+  noah: "Mozilla/5.0 (Linux; Android 16; Pixel 9) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Mobile Safari/537.36",
+};
+
+/** People sign in, each from a place of their own, and let an app in. */
+async function signIn(gateway: TestGateway, url: string): Promise<void> {
+  let last = 20;
+  for (const [name, agent] of Object.entries(agents)) {
+    const client = new ConsoleClient(url);
+    await client.get("/sign-in");
+    const form = { username: name, password: passwordOf(name), next: "/" };
+    const headers = { "user-agent": agent, "x-forwarded-for": `203.0.113.${last++}` };
+    await client.post("/sign-in", form, headers);
+  }
+  const clientId = await registered(gateway);
+  const user = { username: "lena", password: passwordOf("lena") };
+  await obtainTokens(gateway, { clientId, ...user, database: "analytics", reach: "read" });
+}
+
+type BrowserState = Awaited<ReturnType<BrowserContext["storageState"]>>;
+
+/** Who looks, at which heading, and with what. */
+interface Shot extends BrowserContextOptions {
+  readonly as?: string;
+  readonly to?: string;
+}
+
+const wide = { viewport: { width: 1200, height: 700 } };
+const phone = { viewport: { width: 390, height: 760 }, colorScheme: "dark" } as const;
+
+t.test("pictures of the console", async (t) => {
+  const home = temporaryHome(t);
+  const users = await staffFile(grants);
+  writeFileSync(path.join(home, "access_control.toml"), `${users}${narrowed}`, { mode: 0o600 });
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const config = `[console]\nlisten = "127.0.0.1:${port}"\n[server]\ntrusted_proxies = ["127.0.0.1/32"]\n[audit]\nfile = "audit.log"\n`;
+  const gateway = await startGateway(t, { home, config });
+  const root = await tokenOf(gateway, "mara");
+  await work(gateway, root);
+  await change(gateway, root);
+  await signIn(gateway, url);
+  await good(
+    gateway.send(
+      "PUT",
+      "/api/users/support-bot/password",
+      { new_password: passwordOf("support-bot") },
+      root,
+    ),
+  );
+  const approval = await askForApproval(gateway, await tokenOf(gateway, "support-bot"));
+
+  mkdirSync(images, { recursive: true });
+  const browser = await launch(t);
+  const states = new Map<string, BrowserState>();
+  for (const name of ["mara", "dave"]) {
+    const context = await browser.newContext();
+    await signInBrowser(await context.newPage(), url, name, passwordOf(name));
+    states.set(name, await context.storageState());
+    await context.close();
+  }
+  const take = async (
+    name: string,
+    route: string,
+    { as = "mara", to = "", ...screen }: Shot = {},
+  ) => {
+    const storageState = route === "/sign-in" ? undefined : states.get(as);
+    const still = { ...wide, reducedMotion: "reduce" } as const;
+    const context = await browser.newContext({
+      ...still,
+      ...screen,
+      ...(storageState && { storageState }),
+    });
+    const page = await context.newPage();
+    await page.goto(`${url}${route}`);
+    if (to !== "") {
+      const heading = page.getByRole("heading", { name: to });
+      await heading.evaluate((at) => at.scrollIntoView());
+    }
+    const picture = await page.screenshot({ path: path.join(images, `${name}.png`) });
+    t.ok(picture.length < 100_000, `${name}.png: ${picture.length} bytes`);
+    await context.close();
+  };
+  await take("console-sign-in", "/sign-in");
+  await take("console-access", "/access");
+  await take("console-grant", "/access/entry?user=rita&database=support&table=customer_*");
+  await take("console-approval", approval, { as: "dave" });
+  await take("console-audit", "/audit");
+  await take("console-state", "/state");
+  await take("console-versions", "/state", { to: "Versions of users", colorScheme: "dark" });
+  await take("console-sessions", "/sessions");
+  await take("console-phone", "/access/user?user=rita", phone);
+});
