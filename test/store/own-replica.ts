@@ -1,17 +1,36 @@
 import type { Test } from "tap";
 import { loadConfiguration } from "../../src/config/load.ts";
-import { openReplica, openStore, type StoreReplica } from "../../src/store/open.ts";
+import {
+  openReplica,
+  openStore,
+  operateStore,
+  type StoreOperator,
+  type StoreReplica,
+} from "../../src/store/open.ts";
 import type { TestStore } from "./kit.ts";
 
-/** A replica in the test's own process, without a gateway. */
-export async function openOwn(t: Test, { home }: TestStore): Promise<StoreReplica> {
-  const opened = new AsyncDisposableStack();
-  t.teardown(() => opened.disposeAsync());
+async function connect({ home }: TestStore, opened: AsyncDisposableStack) {
   const { configuration } = loadConfiguration({
     ...{ config: `${home}/gateway.toml`, cwd: home, env: { GATEHOUSE_HOME: home } },
   });
   const store = await openStore(configuration);
   opened.defer(() => store.close());
+  return { configuration, store };
+}
+
+/** The store as commands see it: without a lease. */
+export async function openOperator(t: Test, of: TestStore): Promise<StoreOperator> {
+  const opened = new AsyncDisposableStack();
+  t.teardown(() => opened.disposeAsync());
+  const { store } = await connect(of, opened);
+  return operateStore(store);
+}
+
+/** A replica in the test's own process, without a gateway. */
+export async function openOwn(t: Test, of: TestStore): Promise<StoreReplica> {
+  const opened = new AsyncDisposableStack();
+  t.teardown(() => opened.disposeAsync());
+  const { configuration, store } = await connect(of, opened);
   const observers = { onLost: () => {}, onFound: () => {} };
   return openReplica(store, configuration, observers, opened);
 }

@@ -1,0 +1,155 @@
+/**
+ * Codes and refresh tokens that are sent to two replicas at one moment.
+ *
+ *     node test/store/token-races.test.ts --times 10000
+ */
+import { hash, randomBytes } from "node:crypto";
+import { parseArgs } from "node:util";
+import t from "tap";
+import { epochSeconds } from "../../src/clock.ts";
+import { sharedServer } from "../engine/postgres/kit.ts";
+import { send } from "../journeys/mcp.ts";
+import type { TestGateway } from "../kit/gateway.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { authorize, obtainTokens } from "../oauth/flow.ts";
+import { postForm } from "../oauth/kit.ts";
+import { openOperator } from "./own-replica.ts";
+import { addUser, openReplicated } from "./round-robin.ts";
+
+const { values } = parseArgs({ options: { times: { type: "string", default: "200" } } });
+const times = Number(values.times);
+/** Races at one time. */
+const LANES = 16;
+
+t.setTimeout(3_600_000);
+const { store, replicas, front } = await openReplicated(t, {
+  ...{ mcp: "enabled = true", server: await sharedServer() },
+});
+await addUser(front, "alice", "ReadWrite");
+const alice = { username: "alice", password: "alice password" };
+const list = statelessCall("tools/list");
+
+/** Two of the replicas, others each time. */
+function two(round: number): TestGateway[] {
+  return replicas.filter((_, at) => at !== round % replicas.length);
+}
+
+/** Has `race` run so often, several at a time. */
+async function run(once: (round: number, lane: number) => Promise<void>): Promise<void> {
+  let next = 0;
+  const lane = async (_: unknown, number: number) => {
+    while (next < times) await once(next++, number);
+  };
+  await Promise.all(Array.from({ length: LANES }, lane));
+}
+
+function keyOf(code: string): string {
+  return hash("sha256", code, "base64url");
+}
+
+/** Has a user consent once, and makes the token requests of codes that are as if from that. */
+async function openCodes(): Promise<() => Promise<Record<string, string>>> {
+  const { callback, clientId, verifier, redirectUri } = await authorize(front, alice);
+  const { store: state } = (await openOperator(t, store)).authorization;
+  const code = callback.searchParams.get("code") ?? "";
+  const issued = JSON.parse((await state.find("AuthorizationCode", keyOf(code)))?.payload ?? "");
+  const grant = JSON.parse((await state.find("Grant", issued.grantId))?.payload ?? "");
+
+  async function put(model: string, id: string, content: object, grantId?: string): Promise<void> {
+    const expires = epochSeconds() + 60;
+    const payload = JSON.stringify({ ...content, exp: expires });
+    await state.put(model, id, { payload, grantId, uid: undefined, expires });
+  }
+
+  return async () => {
+    const [next, grantId] = [randomBytes(32), randomBytes(32)].map((id) =>
+      id.toString("base64url"),
+    );
+    if (next === undefined || grantId === undefined) throw new Error("no ids");
+    await put("Grant", grantId, { ...grant, jti: grantId });
+    await put("AuthorizationCode", keyOf(next), { ...issued, grantId }, grantId);
+    return {
+      ...{ grant_type: "authorization_code", client_id: clientId, code: next },
+      ...{ code_verifier: verifier, redirect_uri: redirectUri, resource: `${front.url}/mcp` },
+    };
+  };
+}
+
+t.test("a record that is good once is used up by the first of two", async (t) => {
+  const states = [await openOperator(t, store), await openOperator(t, store)];
+  let once = 0;
+  await run(async (round) => {
+    const record = { payload: "{}", grantId: "g", uid: undefined, expires: epochSeconds() + 60 };
+    await states[0]?.authorization.store.put("RefreshToken", `r${round}`, record);
+    const used = await Promise.all(
+      states.map(({ authorization }) => authorization.store.consume("RefreshToken", `r${round}`)),
+    );
+    if (used.filter(Boolean).length === 1) once++;
+  });
+  t.comment(JSON.stringify({ times, once }));
+  t.equal(once, times);
+});
+
+type Answered = Awaited<ReturnType<typeof postForm>>;
+
+/** Sends a token request to two replicas at one moment. */
+function race(round: number, form: Record<string, string>): Promise<Answered[]> {
+  return Promise.all(two(round).map(({ url }) => postForm(`${url}/oauth/token`, form)));
+}
+
+/** A replica that has no processor for two seconds says that it does not reach its store. */
+function isAway({ status }: Answered): boolean {
+  return status === 503;
+}
+
+t.test("of two replicas that are sent a code at one moment, one gives tokens", async (t) => {
+  const makeCode = await openCodes();
+  const found = { won: 0, ended: 0, disagreed: 0, away: 0 };
+  await run(async (round) => {
+    const answers = await race(round, await makeCode());
+    const won = answers.filter(({ status }) => status === 200);
+    const lost = answers.filter(({ body }) => body.error === "invalid_grant");
+    if (won.length === 1 && lost.length === 1) found.won++;
+    else if (won.length < 2 && answers.some(isAway)) found.away++;
+    if (round % 8 > 0) return;
+    // A code that is shown twice ends what came of it, everywhere or nowhere.
+    const token = String(won[0]?.body.access_token);
+    const judged = await Promise.all(two(round).map((replica) => send(replica, list, token)));
+    const taken = judged.filter(({ status }) => status === 200).length;
+    if (taken === 0) found.ended++;
+    else if (taken !== judged.length) found.disagreed++;
+  });
+  t.comment(JSON.stringify({ times, ...found }));
+  t.match(found, { won: times - found.away, disagreed: 0 });
+  t.ok(found.away <= times / 10);
+});
+
+t.test("a refresh token serves its client at two replicas at one moment", async (t) => {
+  const found = { answered: 0, distinct: 0, away: 0 };
+  const families = await Promise.all(
+    Array.from({ length: LANES }, () => obtainTokens(front, alice)),
+  );
+  await run(async (round, lane) => {
+    const { clientId, refreshToken } = families[lane] ?? { clientId: "", refreshToken: "" };
+    const answers = await race(round, {
+      ...{ grant_type: "refresh_token", client_id: clientId, refresh_token: refreshToken },
+      resource: `${front.url}/mcp`,
+    });
+    const tokens = answers.flatMap(({ body }) => body.refresh_token ?? []).map(String);
+    if (tokens.length === 2) found.answered++;
+    else if (answers.some(isAway)) found.away++;
+    if (new Set([...tokens, refreshToken]).size === 3) found.distinct++;
+    const [next] = tokens;
+    const family = families[lane];
+    if (family !== undefined && next !== undefined)
+      families[lane] = { ...family, refreshToken: next };
+  });
+  t.comment(JSON.stringify({ times, ...found }));
+  const answered = times - found.away;
+  t.match(found, { answered, distinct: answered });
+  t.ok(found.away <= times / 10);
+  const listed: { client: string }[] = JSON.parse(await store.good(["token", "list", "--json"]));
+  for (const { clientId } of families) {
+    t.equal(listed.filter(({ client }) => client === clientId).length, 1, "one family");
+  }
+});
