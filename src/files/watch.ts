@@ -1,6 +1,5 @@
-import { statSync } from "node:fs";
+import { type FSWatcher, statSync, watch } from "node:fs";
 import path from "node:path";
-import { type FSWatcher, watch } from "chokidar";
 
 /** How often a file is polled besides what the watch reports, in milliseconds. */
 const POLL_MS = 500;
@@ -23,6 +22,15 @@ function fingerprint(file: string): Fingerprint {
   } catch (error) {
     // A path of which nothing can be learned is in a state of its own.
     return error instanceof Error ? error.message : "unreadable";
+  }
+}
+
+/** Has the system report on a directory; undefined where it cannot: the poll goes on without. */
+function watchDirectory(directory: string, onReport: () => void): FSWatcher | undefined {
+  try {
+    return watch(directory, onReport).on("error", () => {});
+  } catch {
+    return undefined;
   }
 }
 
@@ -60,6 +68,9 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     }
     changing = undefined;
     seen = now;
+    // The directory may be another one by now.
+    watcher?.close();
+    watcher = watchDirectory(directory, gather);
     onSettled();
   }
 
@@ -86,17 +97,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
   }
 
   const directory = path.dirname(path.resolve(file));
-  const watcher: FSWatcher = watch(directory, {
-    depth: 0,
-    ignoreInitial: true,
-    ignorePermissionErrors: true,
-    // What changed is looked up here: the watcher need not look at each file beside it as well.
-    ignored: (entry) => entry !== directory,
-  });
-  watcher.on("all", gather);
-  watcher.on("raw", gather);
-  // The poll goes on where a watch cannot be had, such as when inotify's limits are used up.
-  watcher.on("error", notice);
+  let watcher = watchDirectory(directory, gather);
   const poll = setInterval(notice, POLL_MS);
 
   return {
@@ -107,7 +108,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
       clearInterval(poll);
       clearTimeout(timer);
       clearTimeout(gathering);
-      await watcher.close();
+      watcher?.close();
     },
   };
 }
