@@ -1,8 +1,9 @@
+import { DatabaseGrants, type NamedPlace } from "./database-grants.ts";
 import type { Grant } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import type { Place } from "./table-patterns.ts";
-import { DatabaseGrants, type NamedPlace, type UserGrants } from "./user-grants.ts";
+import type { UserGrants } from "./user-grants.ts";
 
 /** The one entry that decides on a table, or on what is no table's. */
 export interface DecidingEntry {

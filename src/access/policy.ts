@@ -1,6 +1,7 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
 import { mayBeNarrowed } from "./boundaries.ts";
+import { DatabaseGrants } from "./database-grants.ts";
 import { decidingEntry, entriesInForce } from "./deciding-entry.ts";
 import type { Decision, DecisionContext, QueryDecision, Reason } from "./decision.ts";
 import { isNarrowing } from "./grant.ts";
@@ -9,7 +10,7 @@ import type { EntryRole } from "./roles.ts";
 import { EVERY_DATABASE, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import { judgeName, judgeToken, type Subject } from "./subject.ts";
-import { DatabaseGrants, lastingGrant, standingGrant } from "./user-grants.ts";
+import { lastingGrant, standingGrant } from "./user-grants.ts";
 
 function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
   return { allowed: false, reason, role, entry };

@@ -15,10 +15,6 @@ import type { EntryRole } from "./roles.ts";
 
 const noAttributes: ReadonlyMap<string, AttributeValue> = new Map();
 
-function isEntryRole(role: unknown): role is EntryRole {
-  return entryRoles.some((known) => known === role);
-}
-
 /** The records of the access file in the file's own order. */
 export interface AccessRecords {
   readonly users: readonly User[];
@@ -166,16 +162,17 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
   const { username, database, role } = record;
   const isNamed = isUsername(username) || isExternalUsername(username);
   const isPlace = isDatabaseOrEvery(database);
-  const isGiven = isEntryRole(role);
+  // The role's own string, which all entries share.
+  const given = entryRoles.find((known) => known === role);
   const fail = (key: string, reason: string) => report({ table: "acl", index, key, reason });
-  if (isNamed && isPlace && isGiven) {
-    const grant: Grant = { username, database, role };
+  if (isNamed && isPlace && given !== undefined) {
+    const grant: Grant = { username, database, role: given };
     return readKeys(record, entryKeys, grant, fail) ? grant : undefined;
   }
   if (!isNamed) fail("username", nameReason);
   if (!isPlace)
     fail("database", "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-'");
-  if (!isGiven) {
+  if (given === undefined) {
     const hint = typeof role === "string" ? didYouMean(role, entryRoles) : "";
     fail("role", `\`role\` must be one of ${entryRoles.join(", ")}${hint}`);
   }

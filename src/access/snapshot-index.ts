@@ -1,11 +1,12 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
+import type { GrantConflict } from "./database-grants.ts";
 import type { Boundary } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { type AccessRecord, isUser, type TableName, tableOf } from "./record-tables.ts";
 import type { AccessRecords, ReadRecords, Report } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Grant, Snapshot, User } from "./snapshot.ts";
-import { GrantCollection, type GrantConflict } from "./user-grants.ts";
+import { GrantCollection } from "./user-grants.ts";
 
 /** The records, indexed for the decisions. */
 export interface AccessIndex {
