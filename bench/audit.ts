@@ -19,6 +19,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import type { AuditFilter } from "../src/observe/audit-filter.ts";
+import { extendIndex } from "../src/observe/audit-index.ts";
 import { searchAudit } from "../src/observe/audit-search.ts";
 
 const { values: flags } = parseArgs({
@@ -44,7 +45,7 @@ function writeLines(): void {
       const id = number.toString(16).padStart(12, "0");
       lines +=
         `{"level":"info","time":"${new Date(at).toISOString()}","requestId":"0b9c3bd1-8f3f-4a57-9a3c-${id}"` +
-        `,"address":"10.0.0.${number % 250}","method":"POST","path":"/query","user":"user${number % 1000}"` +
+        `,"address":"10.0.0.${number % 250}","method":"POST","path":"/query","user":"${number % 700_000 === 0 ? "rare" : `user${number % 1000}`}"` +
         `,"tokenId":"5f3d3a1c-8f3f-4a57-9a3c-${id}","via":"query","operations":[{"operation":"${operation}"` +
         `,"database":"main","tables":["table${number % 40}"],"role":"ReadWrite","entry":"main","shape":"${shape}"}]` +
         `,"operationCount":1,"decision":"allow",${tail},"accessVersion":"2c9aae597997","status":200,"ms":1.234,"bytes":512,"msg":"request"}\n`;
@@ -99,6 +100,14 @@ async function measurePage(filter: Omit<AuditFilter, "since" | "until">): Promis
   );
 }
 
+/** What it takes to index the file, which a gateway does as it grows. */
+async function measureIndex(): Promise<void> {
+  const start = performance.now();
+  await extendIndex(file, file, async () => {});
+  const seconds = (performance.now() - start) / 1000;
+  console.log(`the index: ${seconds.toFixed(2)} s, ${(size / 1e6 / seconds).toFixed(0)} MB/s`);
+}
+
 /** How fast the file can be read at all. */
 function readAll(): void {
   const handle = openSync(file, "r");
@@ -116,7 +125,7 @@ try {
   writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
   writeLines();
   readAll();
-  await measure(["--user", "nobody"]);
+  await measure(["--user", "rare"]);
   await measure(["--user", "user1"]);
   await measure(["--operation", "Delete"]);
   await measure(["--operation", "Delete", "--table", "table10", "--since", "24h"]);
@@ -126,6 +135,13 @@ try {
   await measurePage({ user: "user1" });
   await measurePage({ user: "user1", operation: "Delete" });
   await measurePage({ outcome: "denied" });
+  await measurePage({ user: "rare" });
+  await measurePage({ user: "nobody" });
+  await measureIndex();
+  await measure(["--user", "rare"]);
+  await measure(["--denied"]);
+  await measurePage({ outcome: "denied" });
+  await measurePage({ user: "rare" });
   await measurePage({ user: "nobody" });
 } finally {
   rmSync(home, { recursive: true, force: true });

@@ -57,7 +57,8 @@ async function show(options: ShowOptions): Promise<void> {
     if (line !== undefined && fits(line)) print(options.json ? bytes.toString() : lineText(line));
   };
   for (const one of await filesSince(file, since)) {
-    await readLines(one, { needles: needlesOf(filter), since, take }, taken);
+    const query = { needles: needlesOf(filter), since, indexed: { file, filter }, take };
+    await readLines(one, query, taken);
   }
 }
 

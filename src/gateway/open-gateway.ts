@@ -12,6 +12,7 @@ import { openTracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
 import type { StoreReplica } from "../store/open.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
+import { keepAuditIndexed } from "./audit-indexer.ts";
 import { BodyBudget } from "./body-collector.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openApprovals } from "./open-approvals.ts";
@@ -145,6 +146,10 @@ export async function openGateway(
   const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
+  // The files are the same for all processes.
+  if (configuration.audit.file !== undefined && (member?.number ?? 1) === 1) {
+    opened.defer(keepAuditIndexed(configuration.audit.file, log));
+  }
   const activity = new ActivityNotes(loaded.serviceDirectory, member?.number ?? 0, log);
   opened.defer(() => activity.close());
   const metrics = createMetrics();

@@ -4,11 +4,11 @@ import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream";
 import { createGunzip } from "node:zlib";
+import type { AuditFilter } from "./audit-filter.ts";
+import { findIndex } from "./audit-index.ts";
+import { findLines, NEWLINE, wholeLines } from "./audit-lines.ts";
 
 export const CHUNK_BYTES = 1024 * 1024;
-/** A line that is longer was not written by the gateway. */
-export const LONGEST_LINE = 4 * CHUNK_BYTES;
-export const NEWLINE = 0x0a;
 /** Milliseconds by which lines of several processes, or of a clock that was set, may be out of order. */
 export const DISORDER_MS = 60_000;
 
@@ -18,6 +18,8 @@ export interface LineQuery {
   readonly needles: readonly string[];
   /** Epoch milliseconds before which lines need not be given; some are. */
   readonly since: number;
+  /** What is asked of which audit, if its index may help. */
+  readonly indexed?: { readonly file: string; readonly filter: AuditFilter };
   /** Given each line that may be wanted; the bytes are not to be kept. */
   readonly take: (line: Buffer) => void;
 }
@@ -50,53 +52,6 @@ export async function auditFilesOf(file: string, since: number): Promise<string[
     .map(({ place }) => place);
 }
 
-/** Whole lines of a file, one behind the other, and at which byte of it they begin. */
-export interface Piece {
-  readonly start: number;
-  readonly lines: Buffer;
-}
-
-/** Puts bytes that come in chunks together to whole lines. */
-export async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<Piece> {
-  let rest: Buffer = Buffer.alloc(0);
-  let start = 0;
-  for await (const chunk of chunks) {
-    const end = chunk.lastIndexOf(NEWLINE) + 1;
-    if (end > 0) {
-      const whole = chunk.subarray(0, end);
-      const lines = rest.length === 0 ? whole : Buffer.concat([rest, whole]);
-      yield { start, lines };
-      start += lines.length;
-      rest = Buffer.from(chunk.subarray(end));
-    } else if (rest.length + chunk.length <= LONGEST_LINE) rest = Buffer.concat([rest, chunk]);
-    else {
-      start += rest.length + chunk.length;
-      rest = Buffer.alloc(0);
-    }
-  }
-  if (rest.length > 0) yield { start, lines: rest };
-}
-
-/** Calls `take` with each of the lines that holds all needles, in their order. */
-export function findLines(
-  { lines }: Piece,
-  needles: readonly string[],
-  take: (line: Buffer) => void,
-): void {
-  // The longest is the rarest, as a rule.
-  const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
-  const needle = first === undefined ? undefined : Buffer.from(first);
-  for (let at = 0; at < lines.length; ) {
-    const found = needle === undefined ? at : lines.indexOf(needle, at);
-    if (found === -1) return;
-    const newline = lines.indexOf(NEWLINE, found);
-    const end = newline === -1 ? lines.length : newline;
-    const line = lines.subarray(Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1), end);
-    if (others.every((other) => line.includes(other))) take(line);
-    at = end + 1;
-  }
-}
-
 /** Epoch milliseconds of the first whole line behind an offset; undefined if there is none near. */
 async function timeBehind(handle: FileHandle, offset: number): Promise<number | undefined> {
   const buffer = Buffer.alloc(64 * 1024);
@@ -125,25 +80,33 @@ export async function offsetsOf(
   return { low, high };
 }
 
-async function offsetOf(file: string, since: number): Promise<number> {
-  if (since <= 0) return 0;
-  await using handle = await open(file, "r");
-  return (await offsetsOf(handle, since)).low;
-}
-
 /** True for a file that cannot be read from its middle. */
 export function isCompressed(file: string): boolean {
   return file.endsWith(".gz");
 }
 
-/** The bytes of a file, but for some that are older. */
-export async function chunksOf(file: string, since: number): Promise<AsyncIterable<Buffer>> {
-  const isPacked = isCompressed(file);
-  const start = isPacked ? 0 : await offsetOf(file, since);
-  const stream = createReadStream(file, { highWaterMark: CHUNK_BYTES, start });
-  if (!isPacked) return stream;
+/** The bytes of a compressed file. */
+export function unpacked(file: string): AsyncIterable<Buffer> {
   // Its error is that of what is read.
-  return pipeline(stream, createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
+  return pipeline(createReadStream(file), createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
+}
+
+/** The bytes of a file, but for some that are older, and for some that hold nothing that is asked. */
+async function* chunksOf(
+  file: string,
+  { since, indexed }: LineQuery,
+): AsyncGenerator<AsyncIterable<Buffer>> {
+  if (isCompressed(file)) {
+    yield unpacked(file);
+    return;
+  }
+  await using handle = await open(file, "r");
+  const from = since <= 0 ? 0 : (await offsetsOf(handle, since)).low;
+  await using index = indexed && (await findIndex(indexed.file, handle, indexed.filter));
+  const ranges = index?.ranges(from) ?? [{ start: from, end: Number.POSITIVE_INFINITY }];
+  for await (const { start, end } of ranges) {
+    yield createReadStream(file, { highWaterMark: CHUNK_BYTES, start, end: end - 1 });
+  }
 }
 
 /**
@@ -157,8 +120,10 @@ export async function readLines(
   query: LineQuery,
   drained: () => Promise<void> = async () => {},
 ): Promise<void> {
-  for await (const piece of wholeLines(await chunksOf(file, query.since))) {
-    findLines(piece, query.needles, query.take);
-    await drained();
+  for await (const chunks of chunksOf(file, query)) {
+    for await (const piece of wholeLines(chunks)) {
+      findLines(piece, query.needles, query.take);
+      await drained();
+    }
   }
 }

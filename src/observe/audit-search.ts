@@ -3,15 +3,10 @@ import { type FileHandle, open } from "node:fs/promises";
 import {
   auditFilesOf,
   CHUNK_BYTES,
-  chunksOf,
   DISORDER_MS,
-  findLines,
   isCompressed,
-  LONGEST_LINE,
-  NEWLINE,
   offsetsOf,
-  type Piece,
-  wholeLines,
+  unpacked,
 } from "./audit-files.ts";
 import {
   type AuditFilter,
@@ -20,6 +15,8 @@ import {
   parseLine,
   type ReadLine,
 } from "./audit-filter.ts";
+import { findIndex } from "./audit-index.ts";
+import { findLines, LONGEST_LINE, NEWLINE, type Piece, wholeLines } from "./audit-lines.ts";
 
 /** Where a page has ended: a file, and the byte before which the next one goes on. */
 export interface AuditPosition {
@@ -60,18 +57,30 @@ export interface AuditAnswer {
   readonly bytesRead: number;
 }
 
-/** Reads whole lines from an offset of a file backwards, a piece at a time. */
-async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator<Piece> {
+/**
+ * Reads whole lines from an offset of a file backwards, a piece at a time.
+ *
+ * @param skip where to go on before an offset at which a line begins
+ */
+async function* piecesBackwards(
+  handle: FileHandle,
+  end: number,
+  skip: (offset: number) => Promise<number>,
+): AsyncGenerator<Piece> {
   let rest: Buffer = Buffer.alloc(0);
-  for (let position = end; position > 0; ) {
+  for (let position = await skip(end); position > 0; ) {
     const start = Math.max(0, position - CHUNK_BYTES);
     const chunk = Buffer.allocUnsafe(position - start);
     await handle.read(chunk, 0, chunk.length, start);
-    position = start;
     const begin = start === 0 ? 0 : chunk.indexOf(NEWLINE) + 1;
+    position = start;
     if (begin > 0 || start === 0) {
       yield { start: start + begin, lines: Buffer.concat([chunk.subarray(begin), rest]) };
       rest = chunk.subarray(0, begin);
+      const next = await skip(start + begin);
+      if (next === start + begin) continue;
+      position = next;
+      rest = Buffer.alloc(0);
     } else {
       const isTooLong = rest.length + chunk.length > LONGEST_LINE;
       rest = isTooLong ? Buffer.alloc(0) : Buffer.concat([chunk, rest]);
@@ -144,11 +153,15 @@ class Search {
 
   /** @returns where to go on in this file; -1 if nothing that is older is wanted */
   async #lookBack(handle: FileHandle, end: number): Promise<number | undefined> {
-    const { until } = this.#question.filter;
+    const { file, filter } = this.#question;
+    const { since, until } = filter;
+    const { low } = since > 0 ? await offsetsOf(handle, since) : { low: 0 };
+    await using index = await findIndex(file, handle, filter);
+    const skip = async (offset: number) => index?.skipBack(offset, low) ?? offset;
     const last = Number.isFinite(until)
       ? await offsetsOf(handle, until + 2 * DISORDER_MS)
       : undefined;
-    for await (const piece of piecesBackwards(handle, Math.min(end, last?.high ?? end))) {
+    for await (const piece of piecesBackwards(handle, Math.min(end, last?.high ?? end), skip)) {
       const full = this.#take(this.#found(piece));
       const isPast = this.#isPast(piece);
       if (full !== undefined) return full;
@@ -161,7 +174,7 @@ class Search {
   /** A compressed file is read whole, and the last lines are kept that a page has room for. */
   async #lookThrough(file: string, end: number): Promise<number | undefined> {
     let kept: { line: ReadLine; offset: number }[] = [];
-    for await (const piece of wholeLines(await chunksOf(file, 0))) {
+    for await (const piece of wholeLines(unpacked(file))) {
       if (piece.start >= end) break;
       const found = this.#found(piece).filter(({ offset }) => offset < end);
       kept = [...kept, ...found].slice(-this.#question.limit);
