@@ -39,8 +39,10 @@ function isSameRecord(one: User, other: User): boolean {
 function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
   yield* visitEach(LayeredMap.differing(after.users, before.users), (name) => {
     const [old, user] = [before.users.get(name), after.users.get(name)];
-    if (user === undefined) diff.usersRemoved.push(name);
-    else if (old === undefined) diff.usersAdded.push(name);
+    if (user === undefined) {
+      // A name that was removed earlier may differ from neither.
+      if (old !== undefined) diff.usersRemoved.push(name);
+    } else if (old === undefined) diff.usersAdded.push(name);
     else if (!isSameRecord(old, user)) diff.usersChanged.push(name);
   });
 }

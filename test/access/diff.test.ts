@@ -1,6 +1,8 @@
 import t from "tap";
 import { diffSnapshots } from "../../src/access/diff.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
+import { indexOf, namesIn, recordsOf, replaceRecords } from "../../src/access/replacement.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, user } from "./kit.ts";
 
 const none = {
@@ -48,6 +50,20 @@ t.test("any change of a user's record is seen, and shown by its name alone", (t)
   ];
   for (const other of others)
     t.strictSame(diff(plain, other), { ...none, usersChanged: ["alice"] });
+  t.end();
+});
+
+t.test("a user who was removed is not told of again by the next difference", (t) => {
+  const given = parseAccessFile(user("alice") + user("bob") + user("carol"), "a");
+  const records = Array.from(namesIn(given), (name) => recordsOf(given, name));
+  const first = runAtOnce(indexOf(records, [], "1"));
+  const without = (name: string) => new Map([[name, { user: undefined, grants: [] }]]);
+  const second = runAtOnce(replaceRecords(first, { users: without("bob") }, "2"));
+  const third = runAtOnce(replaceRecords(second, { users: without("carol") }, "3"));
+  t.strictSame(diffSnapshots(second.snapshot, third.snapshot), {
+    ...none,
+    usersRemoved: ["carol"],
+  });
   t.end();
 });
 
