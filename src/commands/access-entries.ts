@@ -56,7 +56,7 @@ export function readFilter(text: string, earlier: readonly object[] = []): reado
   throw new InvalidArgumentError(form);
 }
 
-/** Reads a number of rows. */
+/** Reads a number, as of rows. */
 export function readCount(text: string): number {
   if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
   throw new InvalidArgumentError("allowed: a whole number from 1");

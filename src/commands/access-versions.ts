@@ -14,11 +14,11 @@ import { previewAccess, type ReplacementPlan, replaceAccess } from "../store/acc
 import {
   type AccessVersion,
   accessAt,
-  accessVersions,
   editableUser,
   planApply,
   planRollback,
   usersGone,
+  versionsBack,
 } from "../store/access-versions.ts";
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { renderAccess, versionOf } from "../store/transfer.ts";
@@ -147,13 +147,23 @@ function summaryOf({ changes }: ReturnType<typeof viewVersion>): string {
   return [...shown, ...(more > 0 ? [`${more} more`] : [])].join("; ");
 }
 
+/** So many versions, which come the newest first, in their order. */
+async function lastOf(versions: AsyncIterable<AccessVersion>, count: number) {
+  const last: ReturnType<typeof viewVersion>[] = [];
+  for await (const version of versions) {
+    if (last.push(viewVersion(version)) === count) break;
+  }
+  return last.reverse();
+}
+
 /** `access history`. */
 export async function listVersions(
-  options: CommonOptions & { readonly json?: true },
+  options: CommonOptions & { readonly json?: true; readonly last: number },
 ): Promise<void> {
-  const known = await withStore(loadWithStore(options), ({ database }) =>
-    Array.fromAsync(accessVersions(database.query), viewVersion),
-  );
+  const known = await withStore(loadWithStore(options), async (store) => {
+    const { state } = await operateStore(store);
+    return lastOf(versionsBack(store.database.query, state), options.last);
+  });
   printList(known, options, ["VERSION", "AT", "AUTHOR", "CHANGED"], (one) => [
     ...[String(one.version), one.at.toISOString()],
     ...[`${one.author.kind} ${plainly(one.author.name)}`, summaryOf(one)],
@@ -176,7 +186,7 @@ export async function rollBack(text: string, options: ChangeFlags): Promise<void
     if (version > position.version) {
       throw new Error(`there is no version ${version}: the newest is ${position.version}`);
     }
-    const earlier = await accessAt(store.database.query, version);
+    const earlier = await accessAt(store.database.query, operator.state, version);
     reportGone(snapshot, earlier);
     await carryOut(operator, planRollback(earlier), options);
   });

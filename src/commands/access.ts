@@ -133,7 +133,8 @@ function addVersionCommands(access: Command): void {
     .option(...force)
     .action(async (options) => (await versions()).editAccess(options));
   withCommonOptions(access.command("history"))
-    .description("list the versions in the store: when, by whom, and what was changed")
+    .description("list the last versions in the store: when, by whom, and what was changed")
+    .option("--last <count>", "how many", readCount, 50)
     .option("--json", "as JSON")
     .action(async (options) => (await versions()).listVersions(options));
   withCommonOptions(access.command("rollback"))

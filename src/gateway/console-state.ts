@@ -3,7 +3,6 @@ import { describeVersion, type LoadedVersion, REMEMBERED } from "../console/acce
 import type { GatewayState, StoreState } from "../console/options.ts";
 import { version } from "../product.ts";
 import { Refusal } from "../refusal.ts";
-import type { AccessVersion } from "../store/access-versions.ts";
 import type { StoreReplica } from "../store/open.ts";
 import type { Gateway } from "./gateway.ts";
 import type { Listener } from "./server.ts";
@@ -52,18 +51,17 @@ export async function stateOf({ gateway, listener, store }: ShownGateway): Promi
 }
 
 /** Reads the last versions of users and grants out of a store, the newest first. */
-async function readVersions({ store: { database } }: StoreReplica): Promise<LoadedVersion[]> {
-  const { accessVersions } = await import("../store/access-versions.ts");
-  let last: AccessVersion[] = [];
-  for await (const one of accessVersions(database.query)) {
-    last = [one, ...last.slice(0, REMEMBERED - 1)];
+async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
+  const { versionsBack } = await import("../store/access-versions.ts");
+  const last: LoadedVersion[] = [];
+  const { access, position } = replica.state;
+  const versions = versionsBack(store.database.query, { access, position });
+  for await (const { at, version: number, author, before, after } of versions) {
+    const version = { at: Math.floor(at.getTime() / 1000), version: String(number), author };
+    const diff = diffSnapshots(before, after);
+    if (last.push(describeVersion({ ...version, before, after, diff })) === REMEMBERED) break;
   }
-  return last.map(({ at, version: number, author, before, after }) =>
-    describeVersion({
-      ...{ at: Math.floor(at.getTime() / 1000), version: String(number), author, before, after },
-      diff: diffSnapshots(before, after),
-    }),
-  );
+  return last;
 }
 
 /** Reads the last versions of users and grants; undefined where only the present one is kept. */

@@ -1,6 +1,12 @@
 import type { AccessRules, Author, ChangeOptions, ReloadEvent } from "../access/access-rules.ts";
 import { requireRemainingOwners } from "../access/administration.ts";
-import { isGone, type Replacement, replacementOf, replaceRecords } from "../access/replacement.ts";
+import {
+  isGone,
+  type Replacement,
+  recordsOf,
+  replacementOf,
+  replaceRecords,
+} from "../access/replacement.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Query } from "./database.ts";
@@ -44,6 +50,15 @@ function isNothing({ users, boundaries }: Replacement): boolean {
   return users.size === 0 && boundaries === undefined;
 }
 
+/** What a replacement takes the place of. */
+function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Replacement {
+  const records = users.keys().map((name) => [name, recordsOf(snapshot, name)] as const);
+  return {
+    users: new Map(records),
+    ...(boundaries === undefined ? {} : { boundaries: snapshot.boundaries }),
+  };
+}
+
 /**
  * The records as a replacement leaves them.
  *
@@ -84,7 +99,8 @@ export async function replaceAccess(
     const { version } = turn;
     const next = await previewAccess(state, replacement, version, force);
     await writeRecords(turn.query, replacement, version);
-    await turn.append({ change: { kind: "access", replacement } });
+    const replaced = replacedBy(before, replacement);
+    await turn.append({ change: { kind: "access", replacement }, before: replaced });
     written = next;
   }, named ?? author);
   return written;

@@ -1,4 +1,5 @@
 /** Versions of users and grants: what each has changed, and the state of one in the place of now. */
+import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
 import type { AccessRecords, TomlTable } from "../access/records.ts";
@@ -8,8 +9,9 @@ import { runCooperatively } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
 import type { ReplacementPlan } from "./access-store.ts";
 import type { Query } from "./database.ts";
-import { entryColumns, parseEntry } from "./log.ts";
+import { authorShape, entryColumns, parseEntry, parseReplacement } from "./log.ts";
 import { writtenAttributes } from "./records.ts";
+import type { SharedState } from "./state.ts";
 import { allRecords, replacementBy } from "./transfer.ts";
 
 /** A version of users, grants and boundaries. */
@@ -25,10 +27,7 @@ export interface AccessVersion {
 const PAGE = 100;
 
 /** Each version up to one, from the first on, out of the whole log. */
-export async function* accessVersions(
-  query: Query,
-  upTo = Number.MAX_SAFE_INTEGER,
-): AsyncGenerator<AccessVersion, undefined> {
+async function* versionsUpTo(query: Query, upTo: number): AsyncGenerator<AccessVersion, undefined> {
   const sql = `select ${entryColumns} from gatehouse.log
     where kind = 'access' and version > $1 and version <= $2 order by version limit ${PAGE}`;
   let index = await runCooperatively(indexOf([], [], "0"));
@@ -46,10 +45,55 @@ export async function* accessVersions(
   }
 }
 
+const backSql = `select version, at, author, before,
+    coalesce((select version from gatehouse.log o where o.kind = 'access' and o.version < l.version
+      order by version desc limit 1), 0) as previous
+  from gatehouse.log l where kind = 'access' and version <= $1 order by version desc limit ${PAGE}`;
+
+const backShape = z.object({
+  ...{ version: z.int(), at: z.coerce.date(), author: authorShape },
+  ...{ before: z.unknown(), previous: z.int() },
+});
+
+/**
+ * Each version from the newest that is known back to the first. What came before is told by each
+ * entry itself, so that no more of the log is read than is wanted.
+ */
+export async function* versionsBack(
+  query: Query,
+  { access, position }: Pick<SharedState, "access" | "position">,
+): AsyncGenerator<AccessVersion, undefined> {
+  let index = access;
+  for (let next = position.version; next > 0; ) {
+    const rows = await query(backSql, [next]);
+    for (const row of rows) {
+      const { version, at, author, before, previous } = backShape.parse(row);
+      // Of a release that did not tell what was before.
+      if (before === null) {
+        yield* (await Array.fromAsync(versionsUpTo(query, version))).reverse();
+        return;
+      }
+      const after = index.snapshot;
+      const earlier = replaceRecords(index, parseReplacement(before), String(previous));
+      index = await runCooperatively(earlier);
+      yield { version, at, author, before: index.snapshot, after };
+      next = previous;
+    }
+    if (rows.length < PAGE) return;
+  }
+}
+
 /** The state as it was at a version. */
-export async function accessAt(query: Query, version: number): Promise<Snapshot> {
-  let { snapshot } = await runCooperatively(indexOf([], [], "0"));
-  for await (const { after } of accessVersions(query, version)) snapshot = after;
+export async function accessAt(
+  query: Query,
+  state: Pick<SharedState, "access" | "position">,
+  version: number,
+): Promise<Snapshot> {
+  let { snapshot } = state.access;
+  for await (const one of versionsBack(query, state)) {
+    if (one.version <= version) break;
+    snapshot = one.before;
+  }
   return snapshot;
 }
 
@@ -140,7 +184,7 @@ export function planApply(records: AccessRecords, version: string): ReplacementP
 
 /** Users of an earlier state that have no record any more, and get none by going back. */
 export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
-  return [...earlier.users.keys().filter((name) => !current.users.has(name))];
+  return [...earlier.users.keys().filter((name) => !current.users.has(name))].sort();
 }
 
 /** Puts grants, boundaries and attributes of an earlier state in force. */

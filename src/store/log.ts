@@ -40,7 +40,8 @@ export interface LogEntry {
   readonly change: StoredChange;
 }
 
-const authorShape = z.object({
+/** Who has made a change. */
+export const authorShape = z.object({
   kind: z.enum(["api", "console", "cli", "store"]),
   name: z.string(),
 });
@@ -50,7 +51,11 @@ const ringShape = z.object({ ring: z.string() });
 export function writtenChange(change: StoredChange): object {
   if (change.kind === "revocation") return change.revocation;
   if (change.kind === "keys") return { ring: change.ring };
-  const { users, boundaries } = change.replacement;
+  return writtenReplacement(change.replacement);
+}
+
+/** Records as they lie in the log. */
+export function writtenReplacement({ users, boundaries }: Replacement): object {
   const records = Array.from(users, ([name, held]) => [name, writtenRecords(held)]);
   return {
     users: Object.fromEntries(records),
@@ -62,14 +67,18 @@ export function writtenChange(change: StoredChange): object {
 export function parseChange(kind: string, data: unknown): StoredChange {
   if (kind === "revocation") return { kind, revocation: lineShape.parse(data) };
   if (kind === "keys") return { kind, ring: ringShape.parse(data).ring };
+  return { kind: "access", replacement: parseReplacement(data) };
+}
+
+/** @throws StoreContentError or ZodError */
+export function parseReplacement(data: unknown): Replacement {
   const { users, boundaries } = z
     .object({ users: z.unknown(), boundaries: z.unknown().optional() })
     .parse(data);
-  const replacement = {
+  return {
     users: parseUsers(users),
     ...(boundaries === undefined ? {} : { boundaries: parseBoundaries(boundaries) }),
   };
-  return { kind: "access", replacement };
 }
 
 const entryShape = z.object({

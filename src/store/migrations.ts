@@ -86,6 +86,10 @@ const migrations: readonly string[] = [
   create index console_sessions_by_token on gatehouse.console_sessions (token_id);
   create index console_sessions_by_user on gatehouse.console_sessions (username);
   `,
+  `
+  alter table gatehouse.log add column before json;
+  create index log_access on gatehouse.log (version) where kind = 'access';
+  `,
 ];
 
 /** How many migrations there are. */

@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Author } from "../access/access-rules.ts";
+import type { Replacement } from "../access/replacement.ts";
 import { Refusal } from "../refusal.ts";
 import { CHANNEL, type Database, type Query } from "./database.ts";
 import { writeExact } from "./exact-json.ts";
@@ -14,12 +15,15 @@ import {
   readHead,
   type StoredChange,
   writtenChange,
+  writtenReplacement,
 } from "./log.ts";
 import { requireReadable, type SharedState } from "./state.ts";
 
 /** What a writer wants in the log. */
 export interface Draft {
   readonly change: StoredChange;
+  /** What an `access` change replaces. */
+  readonly before?: Replacement;
   /** Epoch seconds from which on the entry has nothing to say any more. */
   readonly ends?: number;
 }
@@ -181,16 +185,17 @@ const pruneSql = `delete from gatehouse.log where kind = 'revocation'
 async function insert(
   query: Query,
   version: number,
-  { change, ends }: Draft,
+  { change, before, ends }: Draft,
   author: Author,
 ): Promise<LogEntry> {
   const data = writeExact(writtenChange(change));
+  const replaced = before === undefined ? null : writeExact(writtenReplacement(before));
   const form = formOf(change);
   const [row] = await query(
-    `insert into gatehouse.log (version, id, form, author, kind, data, ends)
-      values ($1, gen_random_uuid(), $2, $3, $4, $5, to_timestamp($6))
+    `insert into gatehouse.log (version, id, form, author, kind, data, before, ends)
+      values ($1, gen_random_uuid(), $2, $3, $4, $5, $6, to_timestamp($7))
       returning version, id, form, at, author, kind, data`,
-    [version, form, JSON.stringify(author), change.kind, data, ends ?? null],
+    [version, form, JSON.stringify(author), change.kind, data, replaced, ends ?? null],
   );
   // What cannot be read again must not be written.
   const entry = parseEntry(row);

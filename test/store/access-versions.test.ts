@@ -174,6 +174,15 @@ t.test("the history names each version, and an earlier one can be put in force",
     author: { kind: "api", name: "admin" },
     changes: [{ change: "grant raised", user: "alice", entry: "main", role: "ReadWrite" }],
   });
+  const last = JSON.parse(await store.good(["access", "history", "--last", "2", "--json"]));
+  t.strictSame(last, listed.slice(-2), "in their order");
+  // A release that does not tell what was before: its versions are worked out from the first on.
+  const untold = "update gatehouse.log set before = null where version";
+  await store.sql(`${untold} = ${version}`);
+  t.strictSame(JSON.parse(await store.good(["access", "history", "--json"])), listed);
+  await store.sql(`delete from gatehouse.log where version = 1`);
+  const back3 = ["access", "history", "--last", "3", "--json"];
+  t.strictSame(JSON.parse(await store.good(back3)), listed.slice(-3), "no more is read");
   const table = await store.good(["access", "history"]);
   t.match(table, /api admin +grant raised alice main ReadWrite/);
   t.match(table, /cli \S+ +user changed dora/);
