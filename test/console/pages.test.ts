@@ -12,6 +12,8 @@ t.test("every page can be used on a phone, in the dark, and by keyboard alone", 
     const complaints: string[] = [];
     page.on("console", (message) => complaints.push(message.text()));
     await page.goto(`${url}/`);
+    await page.getByText("Cannot sign in?").click();
+    await page.getByText("initial_admin_password").waitFor();
     await lookAt(t, page, `sign-in-${name}`);
     await signInBrowser(page, url);
     await page.goto(`${url}/state`);

@@ -8,8 +8,17 @@ import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { replaceFile, tlsSection, writePair } from "../kit/tls-files.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { launch } from "../oauth/chromium.ts";
 import { makeStore } from "../store/kit.ts";
-import { type ConsoleClient, seenOn, signedIn, startConsole, textOf } from "./kit.ts";
+import {
+  type ConsoleClient,
+  lookAt,
+  seenOn,
+  signedIn,
+  signInBrowser,
+  startConsole,
+  textOf,
+} from "./kit.ts";
 
 /** What the page of the state says, once it says something. */
 async function stateOnce(client: ConsoleClient, wanted: RegExp): Promise<string> {
@@ -59,6 +68,18 @@ t.test("the page of the state tells what is in force, and why what is not is not
   );
   const refused = await stateOnce(client, /The access file was refused/);
   t.match(refused, /Refused \d{4}\S+ \S+ UTC Line \d+: .*the last good state stayed/);
+  const browser = await launch(t);
+  for (const colorScheme of ["light", "dark"] as const) {
+    const context = await browser.newContext({
+      colorScheme,
+      viewport: { width: 390, height: 844 },
+    });
+    const page = await context.newPage();
+    await signInBrowser(page, url);
+    await page.goto(`${url}/state`);
+    await lookAt(t, page, `state-refused-${colorScheme}`);
+    await context.close();
+  }
   await gateway.edit((file) => file.replace("King", "ReadOnly"));
   const mended = await stateOnce(client, /bob main \+ SELECT no grant → ReadOnly/);
   t.notMatch(mended, "The access file was refused");

@@ -77,7 +77,8 @@ function refused({ at, problems }: FailedReload): Cells {
       html`<li>${line === undefined ? nothing : html`Line ${String(line)}: `}${reason}</li>`,
   );
   const name = html`<span class="state bad">Refused</span><span class="hint">${dateOf(at)}</span>`;
-  return [name, "", "", html`<ul class="plain">${list}</ul>`, "the last good state stayed"];
+  const stayed = html`<span class="hint">the last good state stayed in force</span>`;
+  return [name, "", "", html`<ul class="plain">${list}</ul>${stayed}`, ""];
 }
 
 /** The versions, the newest first. @param since before when nothing is known here */

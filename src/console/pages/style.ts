@@ -127,6 +127,7 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
   tr { padding: .5rem 0; }
   tr + tr { border-top: 1px solid var(--hairline); }
   tr td, tr + tr td, thead + tbody td { display: grid; grid-template-columns: 7rem 1fr; gap: .75rem; border: 0; padding: .1875rem 1rem; }
+  .state { white-space: normal; }
   td.number { text-align: left; }
   tr td:has(> div:empty) { display: none; }
   td::before { content: attr(data-label); color: var(--quiet); font-size: .8125rem; }
