@@ -1,8 +1,8 @@
 import type { StateCopy } from "../oauth/server/state-copy.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
-import { keyOf } from "./authorization-records.ts";
 import type { Database } from "./database.ts";
 import { addKeys } from "./key-table.ts";
+import { keyOf } from "./secrets.ts";
 
 const consumedSql = `update gatehouse.oauth set consumed = coalesce(consumed, to_timestamp($3))
   where model = $1 and id = $2`;

@@ -1,18 +1,9 @@
 /** How a record of the authorization server lies in the store: by hashes, and encrypted. */
-import { hash } from "node:crypto";
 import * as z from "zod";
 import { parseAccountId } from "../oauth/server/accounts.ts";
 import type { NewRecord } from "../oauth/server/state-store.ts";
 import type { Database, Row } from "./database.ts";
-import type { Secrets } from "./secrets.ts";
-
-/**
- * What a record, a grant or a `uid` is known by in the store. Cookies and tokens are such names:
- * whoever reads the store alone can show none.
- */
-export function keyOf(id: string): string {
-  return hash("sha256", id, "base64url");
-}
+import { keyOf, type Secrets } from "./secrets.ts";
 
 /** What is named when a record is encrypted: one that is put in another's place does not open. */
 function placeOf({ model, id }: Row): string {

@@ -3,9 +3,9 @@ import { epochSeconds } from "../clock.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
 import type { NewRecord, StateStore } from "../oauth/server/state-store.ts";
 import type { StoreAccess } from "./access-store.ts";
-import { keyOf, openRecord, recordColumns, recordValues } from "./authorization-records.ts";
+import { openRecord, recordColumns, recordValues } from "./authorization-records.ts";
 import type { Database, Query, Row } from "./database.ts";
-import type { Secrets } from "./secrets.ts";
+import { keyOf, type Secrets } from "./secrets.ts";
 
 /** Milliseconds that somebody waits for a statement whose connection was cut without a word. */
 const TIMEOUT_MS = 3000;

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:crypto";
+import { createCipheriv, createDecipheriv, createHash, hash, randomBytes } from "node:crypto";
 import { readGuarded } from "../files/guarded.ts";
 
 /** AES-256-GCM (NIST SP 800-38D), with its own sizes of key, nonce and tag. */
@@ -14,6 +14,14 @@ export class StoreKeyError extends Error {}
 
 function nameOf(key: Buffer): Buffer {
   return createHash("sha256").update(key).digest().subarray(0, NAME_BYTES);
+}
+
+/**
+ * What lies in the store in the place of an id that opens something, such as a cookie, a token or a
+ * session: whoever reads the store alone can show none.
+ */
+export function keyOf(id: string): string {
+  return hash("sha256", id, "base64url");
 }
 
 /**

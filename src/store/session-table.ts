@@ -1,8 +1,8 @@
-import { hash } from "node:crypto";
 import { type SessionRegister, usualLimits } from "../mcp/proxy/sessions.ts";
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import type { Database, Row } from "./database.ts";
 import type { Replica } from "./replica.ts";
+import { keyOf } from "./secrets.ts";
 
 const TIMEOUT_MS = 3000;
 /** Milliseconds for which what the store has said of a session is believed: its user never changes. */
@@ -63,11 +63,6 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
       query(endSql, [key, kind]).catch(() => {});
     },
   };
-}
-
-/** What a session is known by: nobody can use it who reads the store. */
-function keyOf(id: string): string {
-  return hash("sha256", id, "base64url");
 }
 
 /**
