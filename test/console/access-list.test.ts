@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
@@ -122,6 +123,22 @@ t.test("of two who send the same form at one moment one is told of the other", a
   }
 });
 
+t.test("who is demoted behind a form that is open changes nothing with it", async (t) => {
+  const { gateway, url } = await setting;
+  await gateway.addUser("erin", "Owner", "*");
+  const erin = await signedIn(t, url, "erin", "erin password");
+  const route = "/access/entry?user=carol&database=third";
+  const seen = await seenOn(erin, route);
+  const admin = await gateway.login();
+  await gateway.send("PUT", "/api/access/erin/*", { role: "ReadOnly" }, admin);
+  const form = { user: "carol", database: "third", table: "", role: "DbAdmin", seen };
+  const before = readFileSync(gateway.accessFile, "utf8");
+  const { status } = await erin.post("/access/entry", { ...form, password: "erin password" });
+  t.equal(status, 403);
+  t.equal((await erin.get(route)).status, 403);
+  t.equal(readFileSync(gateway.accessFile, "utf8"), before);
+});
+
 t.test("a thousand users with twenty grants each are paged and searched", async (t) => {
   const { gateway, url } = await setting;
   const client = await signedIn(t, url);
@@ -143,7 +160,7 @@ t.test("a thousand users with twenty grants each are paged and searched", async 
   }
   t.comment(`${Math.round((performance.now() - start) / pages)} ms a page`);
   t.equal(pages, 21);
-  t.equal(found.length, USERS + 4, "each once");
+  t.equal(found.length, USERS + 5, "each once");
   t.strictSame(found, found.toSorted());
   const { text } = await client.get("/access?user=USER0999");
   t.strictSame(namesOn(text), ["user0999"]);
