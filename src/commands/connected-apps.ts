@@ -7,8 +7,7 @@ import {
 } from "../oauth/server/connections.ts";
 import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
-import { KnownActivity } from "../observe/activity.ts";
-import { noteChanges, readAccess, revocationsOf } from "./operator.ts";
+import { activityOf, noteChanges, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { momentOrNull, plainly, print, printList } from "./output.ts";
 
@@ -51,7 +50,7 @@ function asTime(seconds: number): string {
 /** `gatehouse token list`: the apps that users have let in. */
 export async function listConnections(options: CommonOptions & { json?: true }): Promise<void> {
   const loaded = loadFor(options);
-  const activity = new KnownActivity(loaded.serviceDirectory);
+  const activity = await activityOf(loaded);
   const views = (await connected(loaded)).map((one) => ({
     username: one.username,
     client: one.clientId,

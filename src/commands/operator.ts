@@ -12,6 +12,7 @@ import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import { revocationsIn } from "../identity/revocation-file.ts";
 import type { RevocationStore } from "../identity/revocations.ts";
+import { activityIn, type KnownActivity } from "../observe/activity.ts";
 import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
@@ -169,4 +170,13 @@ export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
     (await storeOf(loaded))?.keys ??
     keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions })
   );
+}
+
+/** When users and their applications last logged in and last were allowed something. */
+export async function activityOf(loaded: LoadedConfiguration): Promise<KnownActivity> {
+  const { configuration, serviceDirectory } = loaded;
+  if (configuration.store.url === undefined) return activityIn(serviceDirectory);
+  const { readActivity } = await import("../store/activity-table.ts");
+  const { withStore } = await import("../store/open.ts");
+  return withStore(loaded, ({ database }) => readActivity(database));
 }

@@ -3,8 +3,7 @@ import type { Plan } from "../access/access-rules.ts";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { KnownActivity } from "../observe/activity.ts";
-import { changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
+import { activityOf, changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
 import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
 import { momentOrNull, plainly, print, printList } from "./output.ts";
 import { readNewHash } from "./password.ts";
@@ -13,7 +12,7 @@ import { addUser } from "./user-add.ts";
 async function list(options: CommonOptions & { json?: true }): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
-  const activity = new KnownActivity(loaded.serviceDirectory);
+  const activity = await activityOf(loaded);
   const users = [...snapshot.users.values()].map((user) => {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };

@@ -4,7 +4,7 @@ import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
-import { ActivityNotes } from "../observe/activity.ts";
+import { ActivityNotes, type ActivityPlace, activityFile } from "../observe/activity.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
@@ -135,6 +135,17 @@ export interface OpenedGateway {
   readonly dataDirectory: string | undefined;
 }
 
+/** Where last logins and last uses are kept. */
+async function activityPlaceOf(
+  { serviceDirectory }: LoadedConfiguration,
+  { member }: MemberOptions,
+  shared: StoreReplica | undefined,
+): Promise<ActivityPlace> {
+  if (shared === undefined) return activityFile(serviceDirectory, member?.number ?? 0);
+  const { activityTable } = await import("../store/activity-table.ts");
+  return activityTable(shared.store.database);
+}
+
 /** Opens files, keys, the upstream and all else that a request may need. */
 export async function openGateway(
   loaded: LoadedConfiguration,
@@ -150,14 +161,14 @@ export async function openGateway(
   if (configuration.audit.file !== undefined && (member?.number ?? 1) === 1) {
     opened.defer(keepAuditIndexed(configuration.audit.file, log));
   }
-  const activity = new ActivityNotes(loaded.serviceDirectory, member?.number ?? 0, log);
-  opened.defer(() => activity.close());
   const metrics = createMetrics();
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
   if (member === undefined) await requireFreeAddresses(configuration);
   const passwordRule = await openPasswordRule(configuration);
   const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
   const store = await openSharedStore(configuration, { log, metrics }, opened);
+  const activity = new ActivityNotes(await activityPlaceOf(loaded, options, store), log);
+  opened.defer(() => activity.close());
   const access = await openAccess(loaded, { log, audit, metrics }, { member, store }, opened);
   const shared = await openShared(loaded, options, { metrics, store }, opened);
   const changes = openChanges(loaded, { access, audit, log, member }, opened);

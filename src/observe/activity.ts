@@ -12,7 +12,7 @@ const WRITE_AFTER_MS = 5000;
 /** Milliseconds between two writes. */
 const WRITE_EVERY_MS = 60_000;
 /** Seconds after which what was not used is forgotten. */
-const FORGOTTEN_AFTER = 400 * 86_400;
+export const FORGOTTEN_AFTER = 400 * 86_400;
 
 /** What is known of a user, or of one of its applications. Epoch seconds; 0 for never. */
 export interface LastActivity {
@@ -41,9 +41,29 @@ function readActivityFile(file: string): [key: string, activity: LastActivity][]
   }
 }
 
+/** Where a process keeps what it has noted. */
+export interface ActivityPlace {
+  /** What is known from before. */
+  load(): Iterable<readonly [key: string, activity: LastActivity]>;
+  write(known: ReadonlyMap<string, LastActivity>): Promise<void>;
+}
+
+/** A file of its own for each process. @param number of the process among those of a gateway */
+export function activityFile(serviceDirectory: string, number: number): ActivityPlace {
+  const file = path.join(serviceDirectory, `activity.${number}.json`);
+  return {
+    load: () => readActivityFile(file),
+    async write(known) {
+      const entries = known.entries().map(([key, { login, use }]) => [key, [login, use]]);
+      await replaceFile(file, JSON.stringify(Object.fromEntries(entries)));
+      giveToDirectoryOwner(file);
+    },
+  };
+}
+
 /** Notes activity of the requests of one process. */
 export class ActivityNotes {
-  readonly #file: string;
+  readonly #place: ActivityPlace;
   readonly #log: Log;
   readonly #known: Map<string, { login: number; use: number }>;
   #timer: NodeJS.Timeout | undefined;
@@ -51,12 +71,11 @@ export class ActivityNotes {
   #pause = WRITE_AFTER_MS;
   #hasFailed = false;
 
-  /** @param number of the process among those of a gateway */
-  constructor(serviceDirectory: string, number: number, log: Log) {
-    this.#file = path.join(serviceDirectory, `activity.${number}.json`);
+  constructor(place: ActivityPlace, log: Log) {
+    this.#place = place;
     this.#log = log;
     const oldest = epochSeconds() - FORGOTTEN_AFTER;
-    const recent = readActivityFile(this.#file).filter(
+    const recent = Array.from(place.load()).filter(
       ([, { login, use }]) => Math.max(login, use) > oldest,
     );
     this.#known = new Map(recent.map(([key, activity]) => [key, { ...activity }]));
@@ -84,20 +103,16 @@ export class ActivityNotes {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#pause = WRITE_EVERY_MS;
-    const entries = this.#known.entries().map(([key, { login, use }]) => [key, [login, use]]);
-    const text = JSON.stringify(Object.fromEntries(entries));
-    this.#writing = this.#writing.then(() => this.#replace(text));
+    this.#writing = this.#writing.then(() => this.#keep());
     return this.#writing;
   }
 
-  async #replace(text: string): Promise<void> {
+  async #keep(): Promise<void> {
     try {
-      await replaceFile(this.#file, text);
-      giveToDirectoryOwner(this.#file);
+      await this.#place.write(this.#known);
       this.#hasFailed = false;
     } catch (error) {
-      if (!this.#hasFailed)
-        this.#log.warn({ file: this.#file, err: error }, "last use of users cannot be written");
+      if (!this.#hasFailed) this.#log.warn({ err: error }, "last use of users cannot be written");
       this.#hasFailed = true;
     }
   }
@@ -113,16 +128,13 @@ export class ActivityNotes {
 export class KnownActivity {
   readonly #known = new Map<string, LastActivity>();
 
-  constructor(serviceDirectory: string) {
-    for (const name of namesIn(serviceDirectory)) {
-      if (!fileName.test(name)) continue;
-      for (const [key, { login, use }] of readActivityFile(path.join(serviceDirectory, name))) {
-        const before = this.#known.get(key) ?? never;
-        this.#known.set(key, {
-          login: Math.max(before.login, login),
-          use: Math.max(before.use, use),
-        });
-      }
+  constructor(activities: Iterable<readonly [key: string, activity: LastActivity]>) {
+    for (const [key, { login, use }] of activities) {
+      const before = this.#known.get(key) ?? never;
+      this.#known.set(key, {
+        login: Math.max(before.login, login),
+        use: Math.max(before.use, use),
+      });
     }
   }
 
@@ -130,6 +142,14 @@ export class KnownActivity {
   of(user: string, client?: string): LastActivity {
     return this.#known.get(keyOf(user, client)) ?? never;
   }
+}
+
+/** What all processes of a service directory have written down. */
+export function activityIn(serviceDirectory: string): KnownActivity {
+  const files = namesIn(serviceDirectory).filter((name) => fileName.test(name));
+  return new KnownActivity(
+    files.flatMap((name) => readActivityFile(path.join(serviceDirectory, name))),
+  );
 }
 
 function namesIn(directory: string): string[] {

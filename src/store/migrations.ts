@@ -90,6 +90,11 @@ const migrations: readonly string[] = [
   alter table gatehouse.log add column before json;
   create index log_access on gatehouse.log (version) where kind = 'access';
   `,
+  `
+  create table gatehouse.activity (
+    key text collate "C" primary key, login bigint not null, use bigint not null
+  );
+  `,
 ];
 
 /** How many migrations there are. */

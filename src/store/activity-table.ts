@@ -1,0 +1,61 @@
+import * as z from "zod";
+import {
+  type ActivityPlace,
+  FORGOTTEN_AFTER,
+  KnownActivity,
+  type LastActivity,
+} from "../observe/activity.ts";
+import type { Database } from "./database.ts";
+
+/** Rows of one statement. */
+const BATCH = 1000;
+/** Milliseconds after which a statement is given up. */
+const TIMEOUT_MS = 4000;
+
+const writeSql = `insert into gatehouse.activity as a (key, login, use)
+  select key, login, use from unnest($1::text[], $2::bigint[], $3::bigint[]) as given (key, login, use)
+    order by key
+  on conflict (key) do update
+    set login = greatest(a.login, excluded.login), use = greatest(a.use, excluded.use)`;
+const forgetSql = `delete from gatehouse.activity
+  where use < extract(epoch from clock_timestamp()) - ${FORGOTTEN_AFTER}`;
+
+/** What the processes of all replicas note; of each what it has not written yet. */
+export function activityTable({ query }: Database): ActivityPlace {
+  const written = new Map<string, LastActivity>();
+
+  async function writeSome(some: readonly (readonly [string, LastActivity])[]): Promise<void> {
+    const columns = [
+      some.map(([key]) => key),
+      some.map(([, { login }]) => login),
+      some.map(([, { use }]) => use),
+    ];
+    await query(writeSql, columns, TIMEOUT_MS);
+    for (const [key, activity] of some) written.set(key, activity);
+  }
+
+  return {
+    load: () => [],
+    async write(known) {
+      const news = Array.from(known, ([key, { login, use }]) => [key, { login, use }] as const);
+      const others = news.filter(([key, { login, use }]) => {
+        const before = written.get(key);
+        return before?.login !== login || before.use !== use;
+      });
+      for (let at = 0; at < others.length; at += BATCH) {
+        await writeSome(others.slice(at, at + BATCH));
+      }
+      await query(forgetSql, [], TIMEOUT_MS);
+    },
+  };
+}
+
+const rowShape = z
+  .object({ key: z.string(), login: z.int(), use: z.int() })
+  .transform(({ key, ...activity }) => [key, activity] as const);
+
+/** What all replicas have noted. @throws Refusal `store_unreachable` */
+export async function readActivity({ query }: Database): Promise<KnownActivity> {
+  const rows = await query("select key, login, use from gatehouse.activity");
+  return new KnownActivity(rows.map((row) => rowShape.parse(row)));
+}
