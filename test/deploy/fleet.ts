@@ -1,6 +1,7 @@
 /** Three replicas behind the HAProxy of `deploy/replicas`, and a load that counts what fails. */
 import { Agent, request } from "node:https";
 import { text } from "node:stream/consumers";
+import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -9,8 +10,9 @@ import { projectRoot } from "../kit/process.ts";
 import { makeStore, select, type TestStore } from "../store/kit.ts";
 import { PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fronts.ts";
 
-/** Connections by which the load asks. */
+/** Connections by which the load asks, and milliseconds between two requests on each. */
 const CONNECTIONS = 8;
+const PAUSE_MS = 10;
 
 /** What a client of the front was answered; status 0 if nothing. */
 export interface FrontAnswer {
@@ -72,6 +74,7 @@ export class SteadyLoad {
       const answer = await this.#client.send("POST", "/query", select);
       this.count += 1;
       if (answer.status !== 200) this.failed.push(answer);
+      await delay(PAUSE_MS);
     }
   }
 

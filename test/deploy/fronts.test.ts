@@ -11,7 +11,7 @@ import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { acceptSockets, SocketClient } from "../kit/web-socket.ts";
 import { statelessCall } from "../mcp/messages.ts";
-import { fronts, PUBLIC_HOST, type RunningFront, startFront } from "./fronts.ts";
+import { fronts, PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fronts.ts";
 import { deployed, fill, findProgram } from "./programs.ts";
 
 /** An address of this machine that is not the front's own, so that the two can be told apart. */
@@ -187,7 +187,7 @@ access = "authenticated"
 upgrade = true
 `.replace("[server]\n", "[server]\nmax_body_bytes = 2000000\n");
 
-for (const kind of fronts) {
+for (const kind of [...fronts, replicasFront([])]) {
   t.test(`${kind.file} sets what the gateway believes, and holds nothing back`, async (t) => {
     const text = deployed(kind.file);
     for (const directive of kind.needs) t.match(text, directive);
