@@ -35,7 +35,7 @@ function columnsNamedBy(grant: Grant): NamedColumns {
     ...filtered,
     ...requireWhere,
   ]);
-  const folded = new FoldedNames((name) => all.has(name));
+  const folded = new FoldedNames(all);
   for (const name of all) folded.add(name);
   const named = {
     readable: columns && new Set(columns),

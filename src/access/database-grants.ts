@@ -20,11 +20,11 @@ export type NamedPlace = readonly [string | undefined, Place];
 /** The entries of a user on one database (or `*`) that are not just one for the whole of it. */
 export class DatabaseGrants {
   /** In the order of the file. */
-  readonly all: Grant[] = [];
+  all: Grant[] = [];
   readonly whole = emptyPlace();
   readonly tables = new Map<string, Place>();
   #patterns = noPatterns;
-  readonly #folded = new FoldedNames((name) => this.tables.has(name));
+  readonly #folded = new FoldedNames(this.tables);
 
   get patterns(): Patterns {
     return this.#patterns;
@@ -32,7 +32,9 @@ export class DatabaseGrants {
 
   /** Adds an entry; what is wrong with it, if anything is. */
   add(grant: Grant): GrantConflict | undefined {
-    this.all.push(grant);
+    // A list that has grown keeps room for many, and most are of one.
+    if (this.all.length === 0) this.all = [grant];
+    else this.all.push(grant);
     if (grant.tables === undefined) {
       return settle(this.whole, grant) ? undefined : "database_taken";
     }

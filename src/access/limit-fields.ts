@@ -31,7 +31,7 @@ const asIf =
   (value: unknown): unknown =>
     test(value) ? value : undefined;
 
-/** Reads a list without repetitions of values that each pass. */
+/** Reads a list without repetitions of values that each pass; the copy takes no more room than it needs. */
 const listOf =
   (test: (value: unknown) => boolean, least = 1) =>
   (value: unknown): unknown =>
@@ -39,7 +39,7 @@ const listOf =
     value.length >= least &&
     new Set(value).size === value.length &&
     value.every(test)
-      ? value
+      ? [...value]
       : undefined;
 
 const matching = (pattern: RegExp) => (value: unknown) =>

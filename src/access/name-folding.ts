@@ -15,15 +15,20 @@ function isAscii(text: string): boolean {
   return true;
 }
 
+/** A set of names, or a map of them. */
+interface Names {
+  has(name: string): boolean;
+}
+
 /** Names by which others are judged that fold alike. Takes little room for names in lower case. */
 export class FoldedNames {
-  readonly #has: (name: string) => boolean;
+  readonly #names: Names;
   /** Names that are not their own folded form, by that. */
   #odd: Map<string, string[]> | undefined = undefined;
 
-  /** @param has whether a name is one of the names, in its exact spelling */
-  constructor(has: (name: string) => boolean) {
-    this.#has = has;
+  /** @param names the names, in their exact spelling */
+  constructor(names: Names) {
+    this.#names = names;
   }
 
   /** To be called for each of the names. */
@@ -40,7 +45,7 @@ export class FoldedNames {
   /** One of the names that differs from `name` by case or Unicode form alone. */
   otherSpelling(name: string): string | undefined {
     const folded = foldName(name);
-    if (folded !== name && this.#has(folded)) return folded;
+    if (folded !== name && this.#names.has(folded)) return folded;
     return this.#odd?.get(folded)?.find((odd) => odd !== name);
   }
 
@@ -49,7 +54,7 @@ export class FoldedNames {
     const folded = foldName(name);
     for (let length = 0; length <= folded.length; length++) {
       const beginning = folded.slice(0, length);
-      if (this.#has(beginning) && !name.startsWith(beginning)) return beginning;
+      if (this.#names.has(beginning) && !name.startsWith(beginning)) return beginning;
       const odd = this.#odd?.get(beginning)?.find((one) => !name.startsWith(one));
       if (odd !== undefined) return odd;
     }

@@ -30,10 +30,11 @@ export function prefixOf(table: string): string | undefined {
 /** Patterns of table names, no two of which fit one name: each as what a name begins with. */
 export class Patterns {
   readonly places = new Map<string, Place>();
-  readonly folded = new FoldedNames((prefix) => this.places.has(prefix));
-  readonly #lengths = new Set<number>();
-  /** The beginnings of longer patterns, of the lengths that patterns have. */
-  readonly #beginnings = new Set<string>();
+  readonly folded = new FoldedNames(this.places);
+  /** The lengths that patterns have, each once. */
+  #lengths: readonly number[] = [];
+  /** The beginnings of longer patterns, of these lengths; made with the first, since most have none. */
+  #beginnings: Set<string> | undefined = undefined;
 
   /** The pattern that fits a name. */
   fitting(name: string): string | undefined {
@@ -47,9 +48,9 @@ export class Patterns {
   /** Adds a pattern. False if another one fits some of its names. */
   add(prefix: string): boolean {
     this.#noteLength(prefix.length);
-    if (this.#beginnings.has(prefix) || this.fitting(prefix) !== undefined) return false;
+    if (this.#beginnings?.has(prefix) === true || this.fitting(prefix) !== undefined) return false;
     for (const length of this.#lengths) {
-      if (length < prefix.length) this.#beginnings.add(prefix.slice(0, length));
+      if (length < prefix.length) this.#noteBeginning(prefix.slice(0, length));
     }
     this.places.set(prefix, emptyPlace());
     this.folded.add(prefix);
@@ -57,11 +58,16 @@ export class Patterns {
   }
 
   #noteLength(length: number): void {
-    if (this.#lengths.has(length)) return;
-    this.#lengths.add(length);
+    if (this.#lengths.includes(length)) return;
+    this.#lengths = [...this.#lengths, length];
     for (const known of this.places.keys()) {
-      if (known.length > length) this.#beginnings.add(known.slice(0, length));
+      if (known.length > length) this.#noteBeginning(known.slice(0, length));
     }
+  }
+
+  #noteBeginning(beginning: string): void {
+    this.#beginnings ??= new Set();
+    this.#beginnings.add(beginning);
   }
 }
 
