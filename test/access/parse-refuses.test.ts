@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { AccessFileError, parseAccessFile } from "../../src/access/parse.ts";
-import { brokenFiles, SECRET } from "./broken-files.ts";
+import { SECRET } from "./broken-file.ts";
+import { brokenFiles } from "./broken-files.ts";
 import { grant, hashWith, user } from "./kit.ts";
 
 function errorOf(text: string): AccessFileError | undefined {

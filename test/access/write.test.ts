@@ -19,8 +19,7 @@ import {
 import path from "node:path";
 import t from "tap";
 import type { Plan } from "../../src/access/access-rules.ts";
-import { planAddUser, planGrant, planRemoveUser } from "../../src/access/administration.ts";
-import type { Actor } from "../../src/access/administration-rights.ts";
+import { planGrant } from "../../src/access/administration.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { grantOn } from "../../src/access/snapshot.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
@@ -208,80 +207,6 @@ t.test("a new hash replaces the old one and nothing else", async (t) => {
 });
 
 /** Plans to add a user with a role on a database, as somebody. */
-function adding(username: string, actor: Actor = "operator", database = "main"): Plan {
-  const fields = {
-    email: undefined,
-    passwordHash: undefined,
-    disabled: false,
-    tokensValidAfter: 0,
-  };
-  return (current) =>
-    planAddUser(current, actor, { username, ...fields }, { database, role: "ReadOnly" });
-}
-
-t.test("writers of one process are served in order, and share a write", async (t) => {
-  const file = accessFile(t, text);
-  const names = Array.from({ length: 20 }, (_, n) => `new${n}`);
-  const written = await Promise.all(names.map((name) => changeAccessFile(file, adding(name))));
-  t.ok(new Set(written).size <= 2, "not one write each");
-  const snapshot = parseAccessFile(await readFile(file, "utf8"), file);
-  t.strictSame([...snapshot.users.keys()], ["root", "alice", ...names]);
-  for (const name of names) t.equal(grantOn(snapshot, name, "main")?.role, "ReadOnly");
-});
-
-t.test("each of many is judged by what those before it change", async (t) => {
-  const file = accessFile(t, `${text}${user("dora")}${grant("dora", "main", "DbAdmin")}`);
-  const dora = { username: "dora", tokenDatabase: "*" };
-  const demoting: Plan = (current) =>
-    planGrant(current, "operator", { username: "dora", database: "main", role: "ReadOnly" });
-  const results = await Promise.allSettled([
-    changeAccessFile(file, adding("one", dora)),
-    changeAccessFile(file, adding("one")),
-    changeAccessFile(file, adding("two")),
-    changeAccessFile(file, (current) => planRemoveUser(current, "operator", "alice")),
-    changeAccessFile(file, adding("alice")),
-    changeAccessFile(file, demoting),
-    changeAccessFile(file, adding("three", dora)),
-    changeAccessFile(file, (current) => planRemoveUser(current, "operator", "root")),
-    changeAccessFile(file, adding("four")),
-    changeAccessFile(file, adding("five", "operator", "MAIN")),
-    changeAccessFile(file, (current) => planRemoveUser(current, "operator", "root"), {
-      force: true,
-    }),
-  ]);
-  t.strictSame(
-    results.map((result) => (result.status === "rejected" ? result.reason.code : "written")),
-    [
-      ...["written", "user_exists", "written", "written", "written", "written"],
-      ...[
-        "role_insufficient",
-        "last_administrator",
-        "written",
-        "database_case_conflict",
-        "written",
-      ],
-    ],
-  );
-  const { users } = parseAccessFile(await readFile(file, "utf8"), file);
-  t.strictSame([...users.keys()].sort(), ["alice", "dora", "four", "one", "two"]);
-});
-
-t.test("one whose revocation fails changes nothing, and those around it are written", async (t) => {
-  const file = accessFile(t, text);
-  const beforeWrite = () => Promise.reject(new Refusal("revocation_failed"));
-  const results = await Promise.allSettled([
-    changeAccessFile(file, adding("one")),
-    changeAccessFile(file, adding("two"), { beforeWrite }),
-    changeAccessFile(file, adding("three")),
-  ]);
-  t.strictSame(
-    results.map((result) => (result.status === "rejected" ? result.reason.code : "written")),
-    ["written", "revocation_failed", "written"],
-  );
-  const { users } = parseAccessFile(await readFile(file, "utf8"), file);
-  t.strictSame([...users.keys()], ["root", "alice", "one", "three"]);
-});
-
 const misplaced: [what: string, put: (file: string) => void | Promise<void>, message: RegExp][] = [
   ["a link to itself", (file) => symlink(file, file), /cannot be read \(ELOOP\)/],
   ["a pipe", (file) => void execFileSync("mkfifo", ["-m", "600", file]), /not a regular file/],

@@ -167,3 +167,12 @@ export function outcome({ status, body: { code, reason } }: Answer): string {
   const why = reason === undefined ? "" : ` (${String(reason)})`;
   return code === undefined ? String(status) : `${status} ${String(code)}${why}`;
 }
+
+/** A row filter by the caller's tenant, as the file has it. */
+export const tenantFilter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]';
+/** The table that changes are made to. */
+export const tickets = { database: "main", table: "tickets" };
+/** The same as it goes up for the tenant acme. */
+export const condition = '{"column":"tenant","cmp":"=","value":"acme"}';
+/** That tenant, and text that has to be escaped. */
+export const attributes = '{ tenant = "acme", quoted = "a\\"\\\\é😀\\n" }';

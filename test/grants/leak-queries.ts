@@ -1,110 +1,16 @@
 /** Arbitrary queries of a curious caller, most of which a database would answer. */
 import fc from "fast-check";
-
-/** Stands for the name of the database. */
-export const DATABASE = "db-?";
-
-const tables = ["tickets", "customers", "vault", "vaults"] as const;
-type Table = (typeof tables)[number];
-
-const columnsOf: Record<Table, readonly string[]> = {
-  tickets: ["id", "tenant", "customer", "status", "weight", "salary", "code"],
-  customers: ["id", "tenant", "name", "secret_note"],
-  vault: ["id", "ticket"],
-  vaults: ["id"],
-};
-
-/** What the caller knows of comes far more often than what is hidden from it, or is not there. */
-const table = fc.oneof(
-  { weight: 8, arbitrary: fc.constant<Table>("tickets") },
-  { weight: 4, arbitrary: fc.constant<Table>("customers") },
-  { weight: 1, arbitrary: fc.constantFrom<Table>("vault", "vaults") },
-);
-
-const visible: readonly string[] = ["id", "tenant", "customer", "status", "weight", "name"];
-
-function columnOf(of: readonly Table[]) {
-  const names = of.flatMap((one) =>
-    columnsOf[one].map((name) => (of.length === 1 ? name : `${one}.${name}`)),
-  );
-  const isVisible = (name: string) => visible.includes(name.slice(name.indexOf(".") + 1));
-  const seen = names.filter(isVisible);
-  return fc.oneof(
-    { weight: 16, arbitrary: fc.constantFrom(...(seen.length === 0 ? names : seen)) },
-    { weight: 2, arbitrary: fc.constantFrom(...names) },
-    { weight: 1, arbitrary: fc.constantFrom("nothing", "Tenant", "salaries", "rowid") },
-  );
-}
-
-const number = fc.oneof(
-  fc.integer({ min: -1, max: 9 }),
-  fc.constantFrom(1.5, -0, 1e300, Number.MAX_SAFE_INTEGER),
-);
-const text = fc.constantFrom(
-  ...["acme", "other", "ACME", "open", "done", "Ann", "", "a%", "%e%", "ope_", "open\\", "5", "é"],
-);
-const value = fc.oneof(number, text, fc.constantFrom(null, true, false));
-
-/** Values fit their column nearly always. */
-function valueFor(column: string) {
-  const name = column.slice(column.indexOf(".") + 1);
-  const isText = ["tenant", "status", "name", "code", "secret_note"].includes(name);
-  return fc.oneof(
-    { weight: 12, arbitrary: isText ? text : number },
-    { weight: 1, arbitrary: value },
-  );
-}
-
-function comparison(of: readonly Table[]) {
-  return columnOf(of).chain((column) => {
-    const one = valueFor(column);
-    return fc.oneof(
-      fc.record({
-        column: fc.constant(column),
-        cmp: fc.constantFrom("=", "!=", "<", "<=", ">", ">="),
-        value: one,
-      }),
-      fc.record({
-        column: fc.constant(column),
-        cmp: fc.constantFrom("LIKE", "ILIKE"),
-        value: text,
-      }),
-      fc.record({
-        column: fc.constant(column),
-        cmp: fc.constantFrom("IN", "NOT IN"),
-        value: fc.array(one, { maxLength: 3 }),
-      }),
-      fc.record({
-        column: fc.constant(column),
-        cmp: fc.constant("BETWEEN"),
-        value: fc.tuple(one, one),
-      }),
-    );
-  });
-}
-
-function condition(of: readonly Table[]): fc.Arbitrary<object> {
-  return fc.letrec<{ one: object }>((tie) => ({
-    one: fc.oneof(
-      { maxDepth: 3, withCrossShrink: true },
-      comparison(of),
-      fc.record({ and: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
-      fc.record({ or: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
-      fc.record({ not: tie("one") }),
-    ),
-  })).one;
-}
-
-function where(of: readonly Table[]) {
-  return fc.oneof(
-    { weight: 4, arbitrary: condition(of) },
-    { weight: 1, arbitrary: fc.constant(null) },
-    {
-      weight: 1,
-      arbitrary: fc.constant({ column: "tenant", cmp: "=", value: "acme" }),
-    },
-  );
-}
+import {
+  columnOf,
+  DATABASE,
+  number,
+  type Table,
+  table,
+  text,
+  value,
+  valueFor,
+  where,
+} from "./leak-conditions.ts";
 
 const joinType = fc.constantFrom("INNER", "INNER", "LEFT", "RIGHT");
 

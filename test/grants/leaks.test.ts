@@ -4,7 +4,8 @@ import fc from "fast-check";
 import type { Test } from "tap";
 import type { Answer } from "../kit/gateway.ts";
 import { type Ask, entry, type Kind, overEachSite, type Site } from "./kit.ts";
-import { curiousQuery, DATABASE } from "./leak-queries.ts";
+import { DATABASE } from "./leak-conditions.ts";
+import { curiousQuery } from "./leak-queries.ts";
 
 const databases = ["db-a", "db-b"] as const;
 type Database = (typeof databases)[number];

@@ -1,0 +1,63 @@
+/** The worked examples of docs/grants.md, put into a gateway as they are. */
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import type { Test } from "tap";
+import { runCommand } from "../kit/process.ts";
+import { type Ask, openSite, type Site } from "./kit.ts";
+
+export const project = path.join(import.meta.dirname, "../..");
+export const directory = path.join(project, "docs/examples/grants");
+export const tried = new Set<string>();
+
+interface Example {
+  readonly site: Site;
+  readonly tokenOf: (username: string) => Promise<string>;
+  readonly as: (username: string) => Promise<Ask>;
+}
+
+/** Puts an example into the access file of a gateway. */
+export async function load(
+  t: Test,
+  name: string,
+  change = (text: string) => text,
+): Promise<Example> {
+  tried.add(name);
+  const site = await openSite(t);
+  await site.allow(change(readFileSync(path.join(directory, name), "utf8")));
+  const checked = await runCommand(site.gateway.home, ["config", "check"]);
+  t.equal(checked.code, 0, checked.stdout + checked.stderr);
+  const tokenOf = async (username: string) => {
+    const { stdout } = await runCommand(site.gateway.home, ["token", "issue", username]);
+    return stdout.trim();
+  };
+  return {
+    site,
+    tokenOf,
+    async as(username) {
+      const token = await tokenOf(username);
+      return (query) => site.gateway.query(query, token);
+    },
+  };
+}
+
+/** Makes a table of text columns beside `id`, with these rows. */
+export async function make(site: Site, table: string, rows: readonly object[], database = "main") {
+  const names = Object.keys(rows[0] ?? {}).filter((name) => name !== "id");
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    ...names.map((name) => ({ name, type: name === "salary" ? "int" : "text" })),
+  ];
+  await site.admin({ CreateTable: { database, table, columns } });
+  await site.admin({ Insert: { database, table, values: rows } });
+}
+
+export function select(
+  from: string,
+  columns: readonly string[],
+  more: object = {},
+  database = "main",
+) {
+  return { Select: { database, from, columns, ...more } };
+}
+
+export const one = { column: "id", cmp: "=", value: 1 };
