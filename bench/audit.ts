@@ -121,7 +121,10 @@ function readAll(): void {
 
 try {
   writeFileSync(path.join(home, "gateway.toml"), `[audit]\nfile = "${file}"\n`);
-  const access = '[[acl]]\nusername = "user1"\ndatabase = "main"\nrole = "ReadWrite"\n';
+  const entries = ["user1", "user2", "nobody"].map(
+    (name) => `[[acl]]\nusername = "${name}"\ndatabase = "main"\nrole = "ReadWrite"\n`,
+  );
+  const access = entries.join("\n");
   writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
   writeLines();
   readAll();
@@ -140,6 +143,7 @@ try {
   await measureIndex();
   await measure(["--user", "rare"]);
   await measure(["--denied"]);
+  await measure(["unused", "--since", "30d"]);
   await measurePage({ outcome: "denied" });
   await measurePage({ user: "rare" });
   await measurePage({ user: "nobody" });

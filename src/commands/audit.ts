@@ -3,6 +3,7 @@ import { Command } from "commander";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { auditFilesOf, readLines } from "../observe/audit-files.ts";
 import { type AuditFilter, matcherOf, needlesOf, parseLine } from "../observe/audit-filter.ts";
+import { wantedBy } from "../observe/audit-names.ts";
 import { lineText } from "./audit-text.ts";
 import { momentFlag } from "./audit-time.ts";
 import { readAccess } from "./operator.ts";
@@ -57,7 +58,12 @@ async function show(options: ShowOptions): Promise<void> {
     if (line !== undefined && fits(line)) print(options.json ? bytes.toString() : lineText(line));
   };
   for (const one of await filesSince(file, since)) {
-    const query = { needles: needlesOf(filter), since, indexed: { file, filter }, take };
+    const query = {
+      needles: needlesOf(filter),
+      since,
+      indexed: { file, wanted: wantedBy(filter) },
+      take,
+    };
     await readLines(one, query, taken);
   }
 }
@@ -73,7 +79,7 @@ async function unused(options: UnusedOptions): Promise<void> {
   const { since } = options;
   const { entries, begins } = await findUnused(
     await readAccess(loaded),
-    await filesSince(file, since),
+    { file, files: await filesSince(file, since) },
     since,
   );
   if (begins === undefined || begins > since) {

@@ -2,6 +2,7 @@ import type { Grant, Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { entryNames } from "../gateway/change-records.ts";
 import { readLines } from "../observe/audit-files.ts";
+import { NAMED_OPERATIONS, useName } from "../observe/audit-names.ts";
 
 /** An entry that nobody has used. */
 export interface UnusedEntry {
@@ -38,17 +39,16 @@ class UsedEntries {
     }
     if (line.includes('"path":"/api/')) this.#administrators.add(user);
     const [, count = "0"] = /"operationCount":(\d+)/.exec(line) ?? [];
-    if (Number(count) > NAMED) this.#uncertain.add(user);
+    if (Number(count) > NAMED_OPERATIONS) this.#uncertain.add(user);
   }
 
+  /** True if it is known by now that an entry was used. */
   has({ username, role }: Grant, names: readonly string[]): boolean {
     if (this.#uncertain.has(username)) return true;
     if (this.#administrators.has(username) && administering.has(role)) return true;
     return names.some((name) => this.#used.has(`${username} ${name}`));
   }
 }
-/** Operations of a query that the audit names. */
-const NAMED = 16;
 
 /**
  * The entries of the access file by which nothing was allowed. One that narrows (`None`) is used by
@@ -58,7 +58,7 @@ const NAMED = 16;
  */
 export async function findUnused(
   snapshot: Snapshot,
-  files: readonly string[],
+  { file, files }: { readonly file: string; readonly files: readonly string[] },
   since: number,
 ): Promise<Usage> {
   const used = new UsedEntries();
@@ -68,16 +68,38 @@ export async function findUnused(
     if (!isOlder(line, from)) used.take(line);
     else used.begins ??= since;
   };
-  for (const file of files) await readLines(file, { needles: [], since, take });
-  const entries = [...snapshot.grants.values()].flatMap((grants) =>
-    Array.from(entriesIn(grants)).flatMap((grant): UnusedEntry[] => {
+  let left = candidatesIn(snapshot);
+  const wanted = (mayHave: (name: string) => boolean) => {
+    left = left.filter(({ grant, names }) => !used.has(grant, names));
+    return used.begins === undefined || left.some(({ uses }) => uses.some(mayHave));
+  };
+  for (const one of files) {
+    await readLines(one, { needles: [], since, indexed: { file, wanted }, take });
+  }
+  const entries = left
+    .filter(({ grant, names }) => !used.has(grant, names))
+    .map(({ grant: { username, role }, names }) => ({ username, entry: names.join(","), role }));
+  return { entries, begins: used.begins };
+}
+
+/** An entry that may turn out to be unused. */
+interface Candidate {
+  readonly grant: Grant;
+  readonly names: readonly string[];
+  /** What stands in the index where it is used, or counts as used. */
+  readonly uses: readonly string[];
+}
+
+function candidatesIn({ grants }: Snapshot): Candidate[] {
+  return [...grants.values()].flatMap((held) =>
+    Array.from(entriesIn(held)).flatMap((grant): Candidate[] => {
+      if (grant.role === "None") return [];
       const names = entryNames(grant);
-      const { username, role } = grant;
-      if (role === "None" || used.has(grant, names)) return [];
-      return [{ username, entry: names.join(","), role }];
+      const api = administering.has(grant.role) ? ["/api"] : [];
+      const uses = [...names, ...api, "more"].map((what) => useName(grant.username, what));
+      return [{ grant, names, uses }];
     }),
   );
-  return { entries, begins: used.begins };
 }
 
 /** Times of the audit are all of one form, and so is their order. */

@@ -4,9 +4,9 @@ import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream";
 import { createGunzip } from "node:zlib";
-import type { AuditFilter } from "./audit-filter.ts";
 import { findIndex } from "./audit-index.ts";
 import { findLines, NEWLINE, wholeLines } from "./audit-lines.ts";
+import type { Wanted } from "./audit-names.ts";
 
 export const CHUNK_BYTES = 1024 * 1024;
 /** Milliseconds by which lines of several processes, or of a clock that was set, may be out of order. */
@@ -18,8 +18,8 @@ export interface LineQuery {
   readonly needles: readonly string[];
   /** Epoch milliseconds before which lines need not be given; some are. */
   readonly since: number;
-  /** What is asked of which audit, if its index may help. */
-  readonly indexed?: { readonly file: string; readonly filter: AuditFilter };
+  /** The audit whose index may help, and what is worth reading by it. */
+  readonly indexed?: { readonly file: string; readonly wanted: Wanted | undefined };
   /** Given each line that may be wanted; the bytes are not to be kept. */
   readonly take: (line: Buffer) => void;
 }
@@ -102,7 +102,7 @@ async function* chunksOf(
   }
   await using handle = await open(file, "r");
   const from = since <= 0 ? 0 : (await offsetsOf(handle, since)).low;
-  await using index = indexed && (await findIndex(indexed.file, handle, indexed.filter));
+  await using index = indexed && (await findIndex(indexed.file, handle, indexed.wanted));
   const ranges = index?.ranges(from) ?? [{ start: from, end: Number.POSITIVE_INFINITY }];
   for await (const { start, end } of ranges) {
     yield createReadStream(file, { highWaterMark: CHUNK_BYTES, start, end: end - 1 });

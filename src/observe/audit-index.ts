@@ -7,8 +7,9 @@ import { createHash } from "node:crypto";
 import { readdirSync, rmSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import path from "node:path";
-import type { AuditFilter } from "./audit-filter.ts";
+import { memoize } from "../memoize.ts";
 import { LONGEST_LINE, NEWLINE } from "./audit-lines.ts";
+import { namesOf, type Wanted } from "./audit-names.ts";
 
 /** Bytes of a block. */
 export const BLOCK_BYTES = 4 * 1024 * 1024;
@@ -24,47 +25,14 @@ const BATCH = 64;
 /** Bytes at the begin of a file by which its index knows it again. */
 const KNOWN_BYTES = 4096;
 const DIGEST_BYTES = 32;
+/** Another one whenever other names are noted. */
+const FORMAT = "2";
 const LOOK_BYTES = 64 * 1024;
 
 /** The bits that stand for a name. */
 function bitsOf(name: string): number[] {
   const digest = createHash("sha256").update(name).digest();
   return Array.from({ length: HASHES }, (_, at) => digest.readUInt16LE(2 * at));
-}
-
-const text = String.raw`"(?:[^"\\]|\\.)*"`;
-/** A member of a line by which it can be asked for, or a list of tables. */
-const member = new RegExp(
-  `"(user|name|operation|database|decision|level)":(${text})|"tables":\\[((?:${text},?)*)\\]`,
-  "g",
-);
-const item = new RegExp(text, "g");
-
-/** What lines can be asked by, as their bytes have it: texts in JSON. */
-function namesOf(lines: string): Set<string> {
-  const names = new Set<string>();
-  for (const [, key, value, tables = ""] of lines.matchAll(member)) {
-    // The `name` of an author is that of a user.
-    if (key !== undefined) names.add(`${key === "name" ? "user" : key} ${value}`);
-    for (const [table] of tables.matchAll(item)) names.add(`table ${table}`);
-  }
-  return names;
-}
-
-const outcomes = {
-  allowed: ["decision", "allow"],
-  denied: ["decision", "deny"],
-  failed: ["level", "error"],
-} as const;
-
-/** The names that every line has that fits a question. */
-function namesIn({ user, database, table, operation, outcome }: AuditFilter): string[] {
-  const [mark = "", word] = outcome === undefined ? [] : outcomes[outcome];
-  const members = { user, database, table: table?.split(".").at(-1), operation, [mark]: word };
-  return Object.entries(members).flatMap(([key, value]) => {
-    if (value === undefined) return [];
-    return [`${key} ${Buffer.from(JSON.stringify(value)).toString("latin1")}`];
-  });
 }
 
 /** Where an index of the file with this inode is kept: beside the audit, and by none of its names. */
@@ -91,7 +59,9 @@ async function lineEndAt(handle: FileHandle, offset: number): Promise<number | u
 
 async function digestOf(handle: FileHandle): Promise<Buffer | undefined> {
   const begin = await readAt(handle, 0, KNOWN_BYTES);
-  return begin.length < KNOWN_BYTES ? undefined : createHash("sha256").update(begin).digest();
+  return begin.length < KNOWN_BYTES
+    ? undefined
+    : createHash("sha256").update(FORMAT).update(begin).digest();
 }
 
 /** The record of the block whose lines begin and end there. */
@@ -111,17 +81,18 @@ async function recordOf(handle: FileHandle, begin: number, end: number): Promise
 /** An index that is there, for one question. */
 export class BlockIndex {
   readonly #index: FileHandle;
-  readonly #bits: readonly number[];
+  readonly #wanted: Wanted;
+  readonly #bits = memoize(bitsOf);
   /** The records that were read last, and which they are. */
   #records: Buffer = Buffer.alloc(0);
   #batch = -1;
   /** Blocks that it knows. */
   readonly count: number;
 
-  constructor(index: FileHandle, count: number, filter: AuditFilter) {
+  constructor(index: FileHandle, count: number, wanted: Wanted) {
     this.#index = index;
     this.count = count;
-    this.#bits = namesIn(filter).flatMap(bitsOf);
+    this.#wanted = wanted;
   }
 
   async #record(block: number): Promise<Buffer> {
@@ -141,7 +112,7 @@ export class BlockIndex {
     return {
       begin: Number(record.readBigUInt64LE(0)),
       end: Number(record.readBigUInt64LE(8)),
-      mayFit: this.#bits.every(has),
+      mayFit: this.#wanted((name) => this.#bits(name).every(has)),
     };
   }
 
@@ -165,14 +136,15 @@ export class BlockIndex {
 
   /** The parts of a file, from an offset on, in which lines may fit; the last one has no end. */
   async *ranges(from: number): AsyncGenerator<{ start: number; end: number }> {
-    let start = from;
-    for (let block = Math.floor(from / BLOCK_BYTES); block < this.count; block++) {
-      const { begin, end, mayFit } = await this.read(block);
-      if (mayFit) continue;
-      if (begin > start) yield { start, end: begin };
-      start = Math.max(start, end);
+    let known = from;
+    // The first whole line may have begun in the block before.
+    const first = Math.max(0, Math.floor(from / BLOCK_BYTES) - 1);
+    for (let block = first; block < this.count; block++) {
+      const { end, mayFit } = await this.read(block);
+      if (mayFit && end > known) yield { start: known, end };
+      known = Math.max(known, end);
     }
-    yield { start, end: Number.POSITIVE_INFINITY };
+    yield { start: known, end: Number.POSITIVE_INFINITY };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -201,12 +173,12 @@ async function openIndex(file: string, handle: FileHandle, flags: string) {
 export async function findIndex(
   file: string,
   handle: FileHandle,
-  filter: AuditFilter,
+  wanted: Wanted | undefined,
 ): Promise<BlockIndex | undefined> {
-  if (namesIn(filter).length === 0) return undefined;
+  if (wanted === undefined) return undefined;
   const found = await openIndex(file, handle, "r");
   if (found === undefined) return undefined;
-  if (found.isSame && found.count > 0) return new BlockIndex(found.index, found.count, filter);
+  if (found.isSame && found.count > 0) return new BlockIndex(found.index, found.count, wanted);
   await found.index.close();
   return undefined;
 }

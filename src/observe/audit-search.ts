@@ -17,6 +17,7 @@ import {
 } from "./audit-filter.ts";
 import { findIndex } from "./audit-index.ts";
 import { findLines, LONGEST_LINE, NEWLINE, type Piece, wholeLines } from "./audit-lines.ts";
+import { wantedBy } from "./audit-names.ts";
 
 /** Where a page has ended: a file, and the byte before which the next one goes on. */
 export interface AuditPosition {
@@ -156,7 +157,7 @@ class Search {
     const { file, filter } = this.#question;
     const { since, until } = filter;
     const { low } = since > 0 ? await offsetsOf(handle, since) : { low: 0 };
-    await using index = await findIndex(file, handle, filter);
+    await using index = await findIndex(file, handle, wantedBy(filter));
     const skip = async (offset: number) => index?.skipBack(offset, low) ?? offset;
     const last = Number.isFinite(until)
       ? await offsetsOf(handle, until + 2 * DISORDER_MS)
