@@ -86,6 +86,8 @@ export class SharedCounters {
   add(name: string, key: string, points: number, windowMs: number, isUrgent = false): void {
     const counter = this.#find(idOf({ name, key })) ?? this.#begin(name, key, windowMs);
     counter.pending += points;
+    // In the store the window may be over by now, and this begin another.
+    counter.windowMs = windowMs;
     this.#isUrgent ||= isUrgent;
     this.#change(counter);
   }

@@ -1,4 +1,6 @@
 import t from "tap";
+import { SharedCounters } from "../../src/store/counters.ts";
+import { openDatabase } from "../../src/store/database.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
@@ -123,6 +125,23 @@ t.test("the rate limit of a boundary is counted over all replicas", async (t) =>
     t.equal(status, 429, "also at one that starts now");
     t.ok(Number(headers.get("retry-after")) > 3500);
   }
+});
+
+t.test("what comes when a window is over in the store begins a whole one there", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  const database = openDatabase(store.url);
+  t.teardown(() => database.close());
+  const row = "insert into gatehouse.counters values ('requests', 'a', 3";
+  await store.sql(`${row}, clock_timestamp() + interval '1 min', clock_timestamp())`);
+  const counters = await SharedCounters.open(database);
+  t.match(counters.find("requests", "a"), { count: 3 });
+  await store.sql("update gatehouse.counters set ends = clock_timestamp()");
+  counters.add("requests", "a", 2, 3_600_000);
+  await counters.close();
+  const [found] = await store.sql(
+    "select count, ends > clock_timestamp() + interval '50 min' as is_whole from gatehouse.counters",
+  );
+  t.match(found, { count: 2, is_whole: true });
 });
 
 t.test("a replica that is cut off goes on counting, and tells the others later", async (t) => {
