@@ -101,6 +101,8 @@ export class FairLimiter {
   #nextLine(): Line | undefined {
     let next: Line | undefined;
     for (const line of this.#lines.values()) {
+      // Nobody holds fewer; where many users wait, the first ones hold none.
+      if (line.held === 0) return line;
       if (next === undefined || line.held < next.held) next = line;
     }
     return next;
