@@ -1,6 +1,6 @@
 /** Where the tokens of JSON (RFC 8259) end, in bytes that are known to be valid UTF-8. */
 
-import { byteTable, characterTable } from "./bytes.ts";
+import { beginsNumber, byteTable, characterTable } from "./bytes.ts";
 import { JsonFault } from "./fault.ts";
 import type { LongRuns } from "./long-runs.ts";
 
@@ -12,8 +12,6 @@ export interface Body {
 
 const BACKSLASH = 0x5c;
 const BLANK = 0x20;
-const CLOSE_BRACE = 0x7d;
-const COMMA = 0x2c;
 const LETTER_A = 0x61;
 const LETTER_E = 0x65;
 const LETTER_F = 0x66;
@@ -53,8 +51,8 @@ export function plainEnd(body: Body, start: number): number {
 }
 
 /**
- * Offset after a value as most are that begins at an offset: a short string without escapes, a whole number with no
- * more than a comma or the end of its object behind it, true, false or null. 0 for any other. @throws JsonFault
+ * Offset after a value as most are that begins at an offset: a short string without escapes, a number, true, false
+ * or null. 0 for any other. @throws JsonFault
  */
 export function usualEnd(bytes: Buffer, start: number): number {
   const first = bytes[start] ?? 0;
@@ -66,9 +64,11 @@ export function usualEnd(bytes: Buffer, start: number): number {
   }
   if (first > ZERO && first <= NINE) {
     while (digit[bytes[position] ?? 0] === 1) position++;
-    const after = bytes[position];
-    return after === COMMA || after === CLOSE_BRACE ? position : 0;
+    const after = bytes[position] ?? 0;
+    // Most numbers are whole, and end here; whatever follows is judged by who reads on.
+    if (after !== POINT && (after | 0x20) !== LETTER_E) return position;
   }
+  if (beginsNumber(first)) return numberEnd(bytes, start);
   return first === LETTER_T || first === LETTER_F || first === LETTER_N
     ? literalEnd(bytes, start)
     : 0;
