@@ -1,0 +1,87 @@
+/**
+ * Measures a start of the gateway: seconds of processor time and of the clock to its first answer, and its memory then.
+ * What Node compiles is kept from a start before the first that counts. `node bench/start.ts [--rounds 5]`
+ */
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { cleanEnvironment } from "../test/kit/process.ts";
+import { Program } from "./rig/program.ts";
+import { summarize } from "./rig/statistics.ts";
+import { markdownTable } from "./rig/table.ts";
+
+const { values: flags } = parseArgs({ options: { rounds: { type: "string", default: "5" } } });
+const rounds = Number(flags.rounds);
+const program = fileURLToPath(new URL("../bin/gatehouse.js", import.meta.url));
+const proxied = '[upstream]\nurl = "http://127.0.0.1:9"\n';
+
+/** What is started, by its configuration. */
+const kinds = {
+  "MCP off": `${proxied}[mcp]\nenabled = false\n`,
+  "MCP on": proxied,
+  "MCP on, the embedded engine": "",
+} as const;
+
+interface Start {
+  readonly cpu: number;
+  readonly seconds: number;
+  readonly megabytes: number;
+}
+
+function megabytesOf(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+}
+
+/** Memory of the engine's process, the only child that there is after a start. */
+function engineMegabytes(pid: number): number | undefined {
+  const [child] = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
+  return child === undefined || child === "" ? undefined : megabytesOf(Number(child));
+}
+
+async function start(home: string, engines: number[]): Promise<Start> {
+  const environment = {
+    ...cleanEnvironment(home, { GATEHOUSE_ADMIN_PASSWORD: "benchmark password" }),
+    XDG_CACHE_HOME: path.join(home, "cache"),
+    NODE_COMPILE_CACHE: undefined,
+  };
+  const began = performance.now();
+  const running = new Program(process.execPath, [program, "serve"], undefined, environment);
+  const url = await running.printed(/"url":"(http:[^"]+)/);
+  await (await fetch(`${url}/healthz`)).text();
+  const seconds = (performance.now() - began) / 1000;
+  const found = { cpu: running.cpuSeconds(), seconds, megabytes: running.residentMegabytes() };
+  const engine = engineMegabytes(running.child.pid ?? 0);
+  if (engine !== undefined) engines.push(engine);
+  await running.end();
+  return found;
+}
+
+const root = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
+const text = (values: number[], digits: number) => summarize(values).median.toFixed(digits);
+const rows: string[][] = [];
+try {
+  for (const [kind, configuration] of Object.entries(kinds)) {
+    const home = path.join(root, String(rows.length));
+    mkdirSync(path.join(home, "cache"), { recursive: true, mode: 0o700 });
+    writeFileSync(path.join(home, "gateway.toml"), `[server]\nport = 0\n${configuration}`);
+    const engines: number[] = [];
+    const starts: Start[] = [];
+    for (let round = 0; round <= rounds; round++) starts.push(await start(home, engines));
+    starts.shift();
+    const median = (of: keyof Start, digits: number) =>
+      text(
+        starts.map((one) => one[of]),
+        digits,
+      );
+    const own = median("megabytes", 0);
+    const memory = engines.length === 0 ? own : `${own} and ${text(engines, 0)}`;
+    rows.push([kind, median("cpu", 2), median("seconds", 2), memory]);
+  }
+} finally {
+  rmSync(root, { recursive: true });
+}
+console.log(markdownTable(["", "s of CPU", "s to the first answer", "MB"], rows));
