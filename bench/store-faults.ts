@@ -2,10 +2,13 @@
  * Clients of three replicas while replicas, networks and the store fail, by schedules that seeds
  * draw; then looks whether one history explains all that was answered.
  *
- * `node bench/store-faults.ts [--schedules 50] [--seed 1] [--kinds jump,pause]`
+ * `node bench/store-faults.ts [--schedules 50] [--seed 1] [--kinds jump,pause] [--patroni sync|async]`:
+ * with `--patroni` the store is three PostgreSQL servers under Patroni, which lose their leader.
  */
 import { parseArgs } from "node:util";
+import { runFailover } from "../test/store/faults/failover.ts";
 import { faultKinds } from "../test/store/faults/kinds.ts";
+import { missingForPatroni, PatroniCluster } from "../test/store/faults/patroni.ts";
 import { startRig } from "../test/store/faults/rig.ts";
 import { isInside, runInside } from "../test/store/faults/sandbox.ts";
 import { type Outcome, runSchedule } from "../test/store/faults/schedule.ts";
@@ -15,6 +18,7 @@ const { values: flags } = parseArgs({
     schedules: { type: "string", default: "50" },
     seed: { type: "string", default: "1" },
     kinds: { type: "string", default: Object.keys(faultKinds).join(",") },
+    patroni: { type: "string" },
   },
 });
 
@@ -39,13 +43,22 @@ async function runAll(): Promise<number> {
   const start = performance.now();
   await using opened = new AsyncDisposableStack();
   const teardown = (work: () => unknown) => opened.defer(async () => void (await work()));
-  const rig = await startRig({ teardown });
+  const missing = flags.patroni === undefined ? [] : missingForPatroni();
+  if (missing.length > 0) throw new Error(`this machine does not have ${missing.join(", ")}`);
+  const cluster =
+    flags.patroni === undefined
+      ? undefined
+      : await PatroniCluster.start({ teardown }, flags.patroni === "sync");
+  const rig = await startRig({ teardown }, cluster);
   console.log(
     `${isInside() ? "network namespaces" : "relays"}; ${rig.front === undefined ? "no HAProxy" : "HAProxy"}; ${rig.pooler === undefined ? "no PgBouncer" : "PgBouncer"}`,
   );
   const outcomes: Outcome[] = [];
   for (let at = 0; at < Number(flags.schedules); at++) {
-    const outcome = await runSchedule(rig, Number(flags.seed) + at, flags.kinds.split(","));
+    const seed = Number(flags.seed) + at;
+    const outcome = await (cluster === undefined
+      ? runSchedule(rig, seed, flags.kinds.split(","))
+      : runFailover(rig, cluster, seed));
     tell(outcome);
     outcomes.push(outcome);
   }

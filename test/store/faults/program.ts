@@ -31,8 +31,8 @@ export class SystemProgram {
     return this.#output;
   }
 
-  get pid(): number {
-    return this.#child?.pid ?? 0;
+  get isRunning(): boolean {
+    return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
 
   /** Starts it as a user who is not root. */

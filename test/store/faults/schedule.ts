@@ -87,7 +87,8 @@ export async function runSchedule(
   };
 }
 
-async function wrongsOf({ replicas, store }: Rig, { answers }: Clients): Promise<string[]> {
+/** What went wrong beside what was answered. */
+export async function wrongsOf({ replicas, store }: Rig, { answers }: Clients): Promise<string[]> {
   const wrongs: string[] = [];
   for (const { name, isRunning } of replicas)
     if (!isRunning) wrongs.push(`replica ${name} has ended`);

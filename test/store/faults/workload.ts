@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { eventually } from "../../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../../kit/gateway.ts";
 import { insert } from "../kit.ts";
 import { type Clients, changeOf, type Outcome, type Target } from "./client.ts";
@@ -55,8 +56,10 @@ export class Workload {
     for (const name of ["grant-0", "grant-1", "password", "token-0", "token-1"]) {
       const username = workload.#user(name);
       const account = { username, password: `${username} 0`, role: "ReadWrite" };
-      const made = await first.gateway.send("POST", "/api/users", account, admin);
-      if (made.status !== 201) throw new Error(`user ${username}: ${made.text}`);
+      await eventually(`${username} is made`, async () => {
+        const { status } = await first.gateway.send("POST", "/api/users", account, admin);
+        return [201, 409].includes(status);
+      });
       workload.#tokens.set(username, await first.gateway.login(username, account.password));
     }
     for (const name of ["grant-0", "grant-1"])

@@ -1,0 +1,31 @@
+/**
+ * Kills of replicas, in each of two pairs one after the other, under mixed writes, and whether everything that was
+ * acknowledged is there afterwards.
+ *
+ * `node bench/store-kills.ts [--kills 500]`; SIGINT ends it early.
+ */
+import { parseArgs } from "node:util";
+import { killReplicas } from "../test/store/faults/kills.ts";
+
+const { values: flags } = parseArgs({ options: { kills: { type: "string", default: "500" } } });
+
+await using opened = new AsyncDisposableStack();
+const teardown = (work: () => unknown) => opened.defer(async () => void (await work()));
+const start = performance.now();
+const early = new AbortController();
+process.once("SIGINT", () => early.abort());
+const { kills, users, revocations, lost, gaps } = await killReplicas(
+  { teardown },
+  Number(flags.kills),
+  (kill) => {
+    if (kill % 25 === 0) console.log(`${kill} kills`);
+  },
+  early.signal,
+);
+const seconds = ((performance.now() - start) / 1000).toFixed(0);
+console.log(
+  `${kills} kills: ${users} users and ${revocations} revocations acknowledged, ` +
+    `${lost.length} lost, ${gaps} versions missing; ${seconds} s`,
+);
+for (const one of lost) console.log(`  lost: ${one}`);
+process.exitCode = lost.length + gaps === 0 ? 0 : 1;
