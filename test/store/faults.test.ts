@@ -121,11 +121,24 @@ t.test(
         "select version, id, form from gatehouse.log order by version desc",
       );
       await store.sql(
-        `begin; delete from gatehouse.log where version = ${row?.version};
-        update gatehouse.head set (version, id) =
-          (select version, id from gatehouse.log order by version desc limit 1); commit`,
+        "create table kept as select * from gatehouse.log; create table first as table gatehouse.head",
       );
+      const lose = () =>
+        store.sql(
+          `begin; delete from gatehouse.log where version = ${row?.version};
+          update gatehouse.head set (version, id) =
+            (select version, id from gatehouse.log order by version desc limit 1); commit`,
+        );
+      await lose();
       await eventually("it stops deciding", isRefused);
+      await store.sql(
+        `begin; insert into gatehouse.log select * from kept on conflict do nothing;
+        update gatehouse.head set (version, id) = (select version, id from first); commit`,
+      );
+      await untilDeciding(one);
+      t.equal(await queryInsert(one, token), 200, "what it knows is there again");
+      await lose();
+      await eventually("it stops deciding again", isRefused);
       // Another change takes the number of the one that was lost.
       await store.good(["user", "disable", "admin", "--force"]);
       t.equal(await queryInsert(one, token), 503);

@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { eventually } from "../../kit/eventually.ts";
 import type { TestGateway } from "../../kit/gateway.ts";
 import { makeStore, queryStatus } from "../kit.ts";
+import { startedAtLast } from "./replica.ts";
 
 /** What kills of replicas have come to. */
 export interface Killed {
@@ -85,7 +86,7 @@ export async function killReplicas(
       await store.sql(
         `delete from gatehouse.leases where name like '%:${victim?.service.child.pid}'`,
       );
-      replicas[at] = await store.replica();
+      replicas[at] = await startedAtLast(() => store.replica());
       onKill(++done);
     }
   }

@@ -1,5 +1,6 @@
 /** What can fail, and for how long. */
 import { setTimeout as delay } from "node:timers/promises";
+import { isAlive } from "../../kit/process-info.ts";
 import type { Random } from "./random.ts";
 import type { FaultyReplica } from "./replica.ts";
 import type { Rig } from "./rig.ts";
@@ -143,7 +144,7 @@ const stall: FaultKind = ({ postgres }, random) => {
     async run() {
       const all = postgres.signal("SIGSTOP");
       await delay(length);
-      for (const pid of all) process.kill(pid, "SIGCONT");
+      for (const pid of all) if (isAlive(pid)) process.kill(pid, "SIGCONT");
     },
   };
 };

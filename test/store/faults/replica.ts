@@ -11,6 +11,18 @@ export const MAX_STALENESS = 2;
 /** Starts, of which each has lost the store between finding it and reading it. */
 const MOST_STARTS = 20;
 
+/** Starts a replica, and again if it loses the store on the way. */
+export async function startedAtLast<Started>(start: () => Promise<Started>): Promise<Started> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await start();
+    } catch (error) {
+      const isLost = error instanceof Error && error.message.includes("does not answer");
+      if (!isLost || tries === MOST_STARTS) throw error;
+    }
+  }
+}
+
 /** A clock that goes by what a file says, in milliseconds, from each SIGUSR2 on. */
 const clock = (file: string) => `
 import { readFileSync } from "node:fs";
@@ -47,17 +59,9 @@ export class FaultyReplica {
     this.#writeClock(0);
   }
 
-  /** Starts it, and again if it loses the store on the way, as a supervisor would. */
-  async start(): Promise<void> {
-    for (let tries = 0; ; tries++) {
-      try {
-        await this.#start();
-        return;
-      } catch (error) {
-        const isLost = error instanceof Error && error.message.includes("does not answer");
-        if (!isLost || tries === MOST_STARTS) throw error;
-      }
-    }
+  /** Starts it, as a supervisor would. */
+  start(): Promise<void> {
+    return startedAtLast(() => this.#start());
   }
 
   async #start(): Promise<void> {

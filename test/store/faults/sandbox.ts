@@ -6,6 +6,8 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 
 const flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+/** The first process of the namespace waits for all that have lost their own parents. */
+const first = 'exec 3<&0; "$@" <&3 & wait $!';
 /** Set in the environment of what runs inside. */
 const MARK = "GATEHOUSE_TEST_SANDBOX";
 
@@ -40,8 +42,9 @@ export async function runInside(): Promise<number | undefined> {
   if (!canMake()) return undefined;
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-sandbox-"));
   const env = { ...process.env, [MARK]: directory, TMPDIR: directory };
-  // The first process of a namespace gets no signal that it does not wait for: it sees its input end.
-  const child = spawn("unshare", [...flags, process.execPath, ...process.argv.slice(1)], {
+  // However this process ends, what is inside sees its input end.
+  const command = [process.execPath, ...process.argv.slice(1)];
+  const child = spawn("unshare", [...flags, "sh", "-c", first, "sh", ...command], {
     ...{ env, stdio: ["pipe", "inherit", "inherit"] },
   });
   const end = () => child.kill("SIGKILL");
