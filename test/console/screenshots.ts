@@ -212,7 +212,7 @@ t.test("pictures of the console", async (t) => {
   await take("console-access", "/access");
   await take("console-grant", "/access/entry?user=rita&database=support&table=customer_*");
   await take("console-approval", approval, { as: "dave" });
-  await take("console-audit", "/audit");
+  await take("console-audit", "/audit?table=tickets");
   await take("console-state", "/state");
   await take("console-versions", "/state", { to: "Versions of users", colorScheme: "dark" });
   await take("console-sessions", "/sessions");
