@@ -8,6 +8,7 @@
 import { parseArgs } from "node:util";
 import { startGatehouse } from "./peers/gatehouse.ts";
 import { measure } from "./peers/measure.ts";
+import { columns, rowFilter, withKeys } from "./peers/narrowing.ts";
 import { costTable } from "./peers/report.ts";
 import { scenarios } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
@@ -25,15 +26,6 @@ const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
 const [scenario] = scenarios;
 if (scenario === undefined) throw new Error("there is no scenario");
 
-/** Adds these keys to every entry on the database that is asked. */
-function withKeys(keys: string): (text: string) => string {
-  return (text) =>
-    text.replaceAll(/database = "main"\nrole = "ReadWrite"\n/g, (entry) => `${entry}${keys}\n`);
-}
-
-const columns = 'tables = ["users"]\ncolumns = ["id", "name", "team"]';
-const filter = 'row_filter = [{ column = "team", cmp = "=", value = "blue" }]';
-
 await using opened = new AsyncDisposableStack();
 const { world, upstream } = await openScene(opened);
 const port = upstream.ports.get(scenario.answer) ?? 0;
@@ -41,7 +33,7 @@ const systems = [];
 for (const [name, keys] of [
   ["a role alone", ""],
   ["two columns", columns],
-  ["two columns and a row filter", `${columns}\n${filter}`],
+  ["two columns and a row filter", `${columns}\n${rowFilter}`],
 ] as const) {
   const editAccess = keys === "" ? (text: string) => text : withKeys(keys);
   const system = await startGatehouse(world, port, { name, editAccess });
