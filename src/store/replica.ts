@@ -55,7 +55,7 @@ export interface ReplicaMetrics extends StoreMetrics {
 export interface ReplicaOptions {
   /** Seconds. */
   readonly maxStaleness: number;
-  /** Told when the store is lost, with why, and when it is there again. */
+  /** Told when the store is lost, and of each other reason, and when it is there again. */
   readonly onLost: (reason: string) => void;
   readonly onFound: () => void;
 }
@@ -88,7 +88,8 @@ export class Replica implements ReplicaMetrics {
   readonly #maxStaleness: number;
   #sent: Moment = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
   #headVersion = 0;
-  #isReached = true;
+  /** Why the store is lost; undefined while it is reached. */
+  #reason: string | undefined;
   #polling: Promise<void> | undefined;
   #isPollWanted = false;
   #timer: NodeJS.Timeout | undefined;
@@ -135,7 +136,7 @@ export class Replica implements ReplicaMetrics {
   }
 
   get isReached(): boolean {
-    return this.#isReached;
+    return this.#reason === undefined;
   }
 
   get isFresh(): boolean {
@@ -155,7 +156,7 @@ export class Replica implements ReplicaMetrics {
   requireReached(): void {
     this.requireFresh();
     const isLate = this.leaseAge > 4 * POLL_MS;
-    if (!this.#isReached || isLate) throw new Refusal("store_unreachable", { retryAfter: 1 });
+    if (!this.isReached || isLate) throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
 
   /** Polls now, or once more if a poll is under way; never throws. */
@@ -194,16 +195,17 @@ export class Replica implements ReplicaMetrics {
         await this.#poll();
         // Whoever waits for this replica is told at once that it has applied what is new.
         if (this.appliedVersion !== before) this.#isPollWanted = true;
-        if (!this.#isReached) this.#found();
+        if (!this.isReached) this.#found();
       } catch (error) {
-        if (this.#isReached) this.#options.onLost(reasonOf(error));
-        this.#isReached = false;
+        const reason = reasonOf(error);
+        if (reason !== this.#reason) this.#options.onLost(reason);
+        this.#reason = reason;
       }
     }
   }
 
   #found(): void {
-    this.#isReached = true;
+    this.#reason = undefined;
     // The connection that listens may have died unseen.
     this.#listen();
     this.#options.onFound();

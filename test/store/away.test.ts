@@ -1,6 +1,8 @@
 import t from "tap";
+import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
+import { Wire } from "./faults/wire.ts";
 import { insert, makeStore, queryStatus, untilDeciding } from "./kit.ts";
 
 const maxStaleness = 2;
@@ -36,4 +38,17 @@ t.test("a change whose answer is waited for when the store goes away is answered
     t.equal((await replica.query(insert, token)).status, 403);
     t.equal(await queryStatus(replica, token), 200);
   }
+});
+
+t.test("a store that has lost changes while it was away is told of", async (t) => {
+  const store = await makeStore(t, { maxStaleness }, await sharedServer());
+  const wire = await Wire.to(t, store.server.port);
+  const replica = await store.replica(store.url.replace(`:${store.server.port}`, `:${wire.port}`));
+  const reasons = () => replica.service.log.map(({ reason }) => String(reason));
+  wire.cut();
+  await eventually("it is away", () => reasons().some((reason) => /time/i.test(reason)));
+  await store.sql("update gatehouse.log set id = gen_random_uuid()");
+  wire.mend();
+  await eventually("what is lost", () => reasons().some((reason) => /lost changes/.test(reason)));
+  t.match(await replica.request("/readyz"), { status: 503, body: { store: "unreachable" } });
 });
