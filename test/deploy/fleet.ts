@@ -1,5 +1,7 @@
 /** Three replicas behind the HAProxy of `deploy/replicas`, and a load that counts what fails. */
 import { Agent, request } from "node:https";
+import { connect } from "node:net";
+import path from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
@@ -96,13 +98,16 @@ export class Fleet {
   readonly client: FrontClient;
   readonly replicas: TestGateway[];
   readonly #ports: readonly number[];
+  readonly #front: RunningFront;
 
   private constructor(
     store: TestStore,
     replicas: TestGateway[],
     ports: readonly number[],
+    front: RunningFront,
     client: FrontClient,
   ) {
+    this.#front = front;
     this.store = store;
     this.replicas = replicas;
     this.#ports = ports;
@@ -124,17 +129,43 @@ export class Fleet {
     await eventually("the front has found a replica", async () => {
       return (await client.send("GET", "/readyz", undefined)).status === 200;
     });
-    return new Fleet(store, replicas, ports, client);
+    return new Fleet(store, replicas, ports, front, client);
   }
 
-  /** Ends a replica as a supervisor does, and starts it anew, as another version if so wanted. */
+  /** Has HAProxy carry out a command, and returns what it says. */
+  async #command(line: string): Promise<string> {
+    const socket = connect(path.join(this.#front.directory, "admin.sock"));
+    socket.end(`${line}\n`);
+    return text(socket);
+  }
+
+  /** What HAProxy tells of a replica: how many requests it has there, and what state it is in. */
+  async #stateOf(server: string): Promise<{ current: string; status: string }> {
+    const rows = (await this.#command("show stat")).split("\n");
+    const row = rows.find((each) => each.startsWith(`gatehouse,${server},`))?.split(",") ?? [];
+    return { current: row[4] ?? "", status: row[17] ?? "" };
+  }
+
+  /**
+   * Ends a replica as a supervisor does, once it is drained, and starts it anew, as another version
+   * if so wanted.
+   */
   async restart(index: number, root = projectRoot): Promise<TestGateway> {
     const [old, port] = [this.replicas[index], this.#ports[index]];
     if (old === undefined || port === undefined) throw new Error("no such replica");
+    const server = ["one", "two", "three"][index] ?? "";
+    await this.#command(`set server gatehouse/${server} state drain`);
+    await eventually(`${server} is drained`, async () => {
+      return (await this.#stateOf(server)).current === "0";
+    });
     const code = await old.service.stop("SIGTERM");
     if (code !== 0) throw new Error(`it ended with ${code}:\n${old.service.output}`);
     const replica = await this.store.replica(undefined, old.home, "", { port, root });
     this.replicas[index] = replica;
+    await this.#command(`set server gatehouse/${server} state ready`);
+    await eventually("the front has found it again", async () => {
+      return (await this.#stateOf(server)).status === "UP";
+    });
     return replica;
   }
 }

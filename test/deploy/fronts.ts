@@ -131,6 +131,7 @@ export function replicasFront([one = "", two = "", three = ""]: readonly string[
     file: "replicas/haproxy.cfg",
     adapt: (text, places) =>
       fill(bindHaproxy(text, places), {
+        "/var/lib/haproxy/admin.sock": path.join(places.directory, "admin.sock"),
         ...{ "172.30.80.11:8080": one, "172.30.80.12:8080": two, "172.30.80.13:8080": three },
       }),
   };
@@ -140,6 +141,8 @@ export function replicasFront([one = "", two = "", three = ""]: readonly string[
 export interface RunningFront {
   readonly tlsPort: number;
   readonly plainPort: number;
+  /** Where its files are. */
+  readonly directory: string;
   /** The certificate that its clients must trust. */
   readonly ca: string;
 }
@@ -196,5 +199,5 @@ export async function startFront(
     if (child.exitCode !== null) throw new Error(`it ended:\n${output}`);
     return !(await Wire.isRefused(`http://127.0.0.1:${places.tlsPort}`));
   });
-  return { tlsPort: places.tlsPort, plainPort: places.plainPort, ca };
+  return { tlsPort: places.tlsPort, plainPort: places.plainPort, directory, ca };
 }
