@@ -101,7 +101,7 @@ button.danger { border-color: var(--error-line); color: var(--error-line); }
 summary { display: list-item; min-height: 1.75rem; cursor: pointer; font-weight: 600; }
 details > :not(summary) { margin-top: .75rem; }
 form details { margin-top: 1.25rem; padding-top: 1rem; border-top: 1px solid var(--hairline); }
-.tools.sheet .field { flex-basis: 9rem; }
+.tools.sheet .field { flex-basis: 7.5rem; }
 .scroll { overflow-x: auto; margin-bottom: .75rem; }
 .scroll table { margin: 0; width: auto; }
 .scroll th, .scroll td { padding-block: .25rem; }
