@@ -24,10 +24,10 @@ export interface AuditView {
 }
 
 const spans: readonly (readonly [value: string, label: string])[] = [
-  ["1h", "The last hour"],
-  ["24h", "The last day"],
-  ["7d", "The last 7 days"],
-  ["30d", "The last 30 days"],
+  ["1h", "Last hour"],
+  ["24h", "Last day"],
+  ["7d", "Last 7 days"],
+  ["30d", "Last 30 days"],
   ["", "Everything"],
 ];
 const outcomes: readonly (readonly [value: string, label: string])[] = [
