@@ -52,6 +52,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     const connection = new PostgresConnection(address, client, tables);
     try {
       await client.connect();
+      await connection.session.prepareIfDirect();
       return connection;
     } catch (error) {
       // The driver leaves a connection open that it has not got the password for.

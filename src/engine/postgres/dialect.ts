@@ -24,7 +24,6 @@ import {
   visibleSchema,
 } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
-import { openingOf } from "./exchange.ts";
 import { failures } from "./failures.ts";
 import { select } from "./select.ts";
 import type { Beginning, PostgresSession } from "./session.ts";
@@ -94,7 +93,7 @@ export async function begin(
 function beginningOf(timeLimit: number, words?: string): Beginning {
   const isTransaction = words !== undefined;
   const settings = settingsSql(timeLimit, !isTransaction);
-  return { isTransaction, opening: openingOf(isTransaction ? [words, settings] : [settings]) };
+  return { isTransaction, words: isTransaction ? [words, settings] : [settings] };
 }
 
 /**

@@ -13,7 +13,7 @@ export interface Opening {
   readonly count: number;
 }
 
-const nothing: Opening = { bytes: Buffer.alloc(0), count: 0 };
+const noOpening: Opening = { bytes: Buffer.alloc(0), count: 0 };
 const askForTypes = serialize.describe({ type: "P" });
 const execution = serialize.execute();
 const sync = serialize.sync();
@@ -22,6 +22,34 @@ const sync = serialize.sync();
 export function openingOf(words: readonly string[]): Opening {
   const messages = words.flatMap((text) => [...messagesOf({ text, values: [] }), execution]);
   return { bytes: Buffer.concat(messages), count: words.length };
+}
+
+/** Openings whose statements one server process has prepared under names, so that they are planned once. */
+export class PreparedOpenings {
+  readonly #known = new Map<readonly string[], Opening>();
+  #names = 0;
+  /** What is on its way to the server. */
+  #coming: readonly [words: readonly string[], opening: Opening] | undefined;
+
+  /** The same array of words is the same opening. */
+  of(words: readonly string[]): Opening {
+    const known = this.#known.get(words);
+    if (known !== undefined) return known;
+    const named = words.map((text, index) => ({ text, name: `${this.#names + index}` }));
+    this.#names += words.length;
+    const use = ({ name }: { name: string }) => [serialize.bind({ statement: name }), execution];
+    const count = words.length;
+    this.#coming = [words, { bytes: Buffer.concat(named.flatMap(use)), count }];
+    // A transaction has to begin before anything else is planned.
+    const first = named.flatMap((one) => [serialize.parse(one), ...use(one)]);
+    return { bytes: Buffer.concat(first), count };
+  }
+
+  /** Tells whether what went up last was carried out: else nobody knows how far it came. */
+  settle(isDone: boolean): void {
+    if (this.#coming !== undefined && isDone) this.#known.set(...this.#coming);
+    this.#coming = undefined;
+  }
 }
 
 function messagesOf({ text, values }: Statement): Buffer[] {
@@ -36,16 +64,16 @@ export class Exchange implements Submittable {
   /** Resolves at the end. Rejects with the server's error, or that of the connection. */
   readonly done: Promise<void>;
   readonly #statement: Statement;
-  readonly #opening: Opening;
+  readonly #bytesAhead: Buffer;
   readonly #ending = Promise.withResolvers<void>();
   /** Statements in front that the server has not carried out. */
   #ahead: number;
   #tag = "";
 
-  constructor(statement: Statement, opening: Opening = nothing) {
+  constructor(statement: Statement, { bytes, count }: Opening = noOpening) {
     this.#statement = statement;
-    this.#opening = opening;
-    this.#ahead = opening.count;
+    this.#bytesAhead = bytes;
+    this.#ahead = count;
     this.done = this.#ending.promise;
   }
 
@@ -62,7 +90,7 @@ export class Exchange implements Submittable {
   /** Called by the driver when it is this statement's turn, as are those below. */
   submit({ stream }: Connection): void {
     const messages = messagesOf(this.#statement);
-    stream.write(Buffer.concat([this.#opening.bytes, ...messages, askForTypes, execution, sync]));
+    stream.write(Buffer.concat([this.#bytesAhead, ...messages, askForTypes, execution, sync]));
   }
 
   handleRowDescription(_message: unknown): void {}

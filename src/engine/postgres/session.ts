@@ -4,6 +4,7 @@ import {
   PostgresAdapter,
   PostgresIntrospector,
   PostgresQueryCompiler,
+  sql,
 } from "kysely";
 import { type Client, DatabaseError } from "pg";
 import { EngineRefusal } from "../refusal.ts";
@@ -12,7 +13,15 @@ import type { KnownTables } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../row-output.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { Exchange, type Opening, type Row, type Statement, TextExchange } from "./exchange.ts";
+import {
+  Exchange,
+  type Opening,
+  openingOf,
+  PreparedOpenings,
+  type Row,
+  type Statement,
+  TextExchange,
+} from "./exchange.ts";
 import type { RowBytes } from "./row-bytes.ts";
 import { ConnectionTap, RowMessages } from "./row-messages.ts";
 import type { PostgresTable } from "./tables.ts";
@@ -21,7 +30,7 @@ import type { PostgresTable } from "./tables.ts";
 export interface Beginning {
   /** False if each statement is one by itself, which the opening stands in front of. */
   readonly isTransaction: boolean;
-  readonly opening: Opening;
+  readonly words: readonly string[];
 }
 
 /** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
@@ -29,6 +38,7 @@ export class PostgresSession implements Session {
   readonly tables: KnownTables<PostgresTable>;
   readonly #client: Client;
   #tap: ConnectionTap | undefined;
+  #prepared: PreparedOpenings | undefined;
   /** What goes up with the next statement. */
   #beginning: Beginning | undefined;
   #isInTransaction = false;
@@ -39,6 +49,14 @@ export class PostgresSession implements Session {
   constructor(client: Client, tables: KnownTables<PostgresTable>) {
     this.#client = client;
     this.tables = tables;
+  }
+
+  /** Has the session prepare what it says again and again, if one server process stays behind it. */
+  async prepareIfDirect(): Promise<void> {
+    const [[id] = []] = await this.rows(sql`select pg_catalog.pg_backend_pid()`);
+    // A pooler tells the client a number of its own.
+    const told = "processID" in this.#client ? this.#client.processID : undefined;
+    if (id === String(told)) this.#prepared = new PreparedOpenings();
   }
 
   get hasAnswered(): boolean {
@@ -124,18 +142,21 @@ export class PostgresSession implements Session {
       this.#beginning = undefined;
       this.#isInTransaction = true;
     }
-    return beginning?.opening;
+    if (beginning === undefined) return undefined;
+    return this.#prepared?.of(beginning.words) ?? openingOf(beginning.words);
   }
 
   async #carryOut(exchange: Exchange): Promise<void> {
     try {
       await this.#client.query(exchange).done;
     } catch (error) {
+      this.#prepared?.settle(false);
       if (!(error instanceof DatabaseError)) throw new ConnectionLost(error);
       this.#hasAnswered = true;
       throw error;
     }
     this.#hasAnswered = true;
+    this.#prepared?.settle(true);
   }
 }
 
@@ -157,14 +178,14 @@ const builder = new Kysely<Record<string, never>>({
 
 /** @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries */
 export function compile(fragment: Fragment): Statement {
-  const { sql, parameters } = fragment.compile(builder);
+  const { sql: text, parameters } = fragment.compile(builder);
   if (parameters.length > PARAMETER_LIMIT) {
     throw new EngineRefusal(
       "query_too_complex",
       `The database refuses it: more than ${PARAMETER_LIMIT} values in one statement`,
     );
   }
-  return { text: sql, values: parameters.map(asText) };
+  return { text, values: parameters.map(asText) };
 }
 
 /** The server is told the type of each value by a cast, so that all of them travel as text. */
