@@ -49,12 +49,14 @@ function what(line: ReadLine): Html {
   return html`${operations.length === 0 ? html`<bdi>${head}</bdi>` : asked}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
 }
 
-function mark({ level, decision, outcome, reason }: ReadLine): Html {
+function mark({ level, decision, outcome, reason, msg }: ReadLine): Html {
   if (reason === "approval_required") return html`<span class="state">held back</span>`;
   if (level === "error") return html`<span class="state bad">failed</span>`;
   if (decision === "deny" || level === "warn") return html`<span class="state bad">denied</span>`;
   const isKnown = decision !== undefined || outcome !== undefined;
-  return isKnown ? html`<span class="state good">allowed</span>` : html`done`;
+  if (isKnown) return html`<span class="state good">allowed</span>`;
+  const [, step = "done"] = /^approval_(.+)$/.exec(msg) ?? [];
+  return html`${step}`;
 }
 
 function outcome(line: ReadLine, draft: DraftedGrant | undefined): Html {
