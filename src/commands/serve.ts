@@ -143,10 +143,13 @@ async function openConfiguration(
 ): Promise<LiveConfiguration> {
   // Loaded here, as all that only a gateway needs.
   const { openLiveConfiguration } = await import("../config/reload.ts");
-  const { reportConfiguration } = await import("../gateway/reload-report.ts");
+  const { failureOf, reportConfiguration } = await import("../gateway/reload-report.ts");
   const live = openLiveConfiguration(loaded, searchOf(options), {
     apply: (configuration) => gateway.configure(configuration),
-    onReload: (reload) => reportConfiguration(log, reload),
+    onReload(reload) {
+      reportConfiguration(log, reload);
+      gateway.noteConfiguration(failureOf(reload));
+    },
   });
   // The file may have changed during the start.
   await live.reload();

@@ -59,6 +59,8 @@ export interface StoreState {
 /** What the gateway is by now, besides its users and grants. */
 export interface GatewayState {
   readonly version: string;
+  /** Why the configuration's file, as it is by now, is not in force, if so. */
+  readonly configurationFailure: string | undefined;
   readonly upstreams: readonly UpstreamState[];
   readonly algorithm: string;
   /** The keys that sign or verify, newest first. */

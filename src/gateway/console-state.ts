@@ -37,6 +37,7 @@ export async function stateOf({ gateway, listener, store }: ShownGateway): Promi
   const { secure } = listener;
   return {
     version,
+    configurationFailure: await gateway.shared.configurationFailure(),
     upstreams: await Promise.all(upstreams),
     algorithm: keys.ring.algorithm,
     keys: keys.ring.keys,

@@ -65,6 +65,14 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   void warnOfOddities(records, snapshot);
 }
 
+/** Why the configuration's file is not in force after a reload; undefined if it is. */
+export function failureOf(reload: ConfigurationReload): string | undefined {
+  if (reload.kind !== "refused") return undefined;
+  return reload.problems
+    .map(({ line, reason }) => (line === undefined ? reason : `line ${line}: ${reason}`))
+    .join("; ");
+}
+
 /** Tells the log what a reload of the configuration came to. */
 export function reportConfiguration(log: Log, reload: ConfigurationReload): void {
   if (reload.kind === "refused") {

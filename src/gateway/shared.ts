@@ -29,6 +29,9 @@ export interface Shared {
   readonly countRequests: CountRequests;
   /** Takes over bounds that have changed; those that another process keeps are that one's to change. */
   configure(configuration: Configuration): void;
+  /** Why the configuration's file, as it is by now, is not in force, if so. */
+  configurationFailure(): Promise<string | undefined>;
+  noteConfiguration(failure: string | undefined): void;
 }
 
 /** Where failed logins and requests are counted. */
@@ -90,6 +93,7 @@ export function createShared(
   counts?: Counts,
 ): SharedHere {
   const { configuration } = loaded;
+  let configurationFailure: string | undefined;
   const recent = new RecentLogins();
   const hashing = openHashing(
     configuredCosts(configuration),
@@ -113,6 +117,10 @@ export function createShared(
     streams: new OpenStreams(),
     countRequests: counts?.countRequests ?? createRequestCounts(),
     configure: (next) => throttle.change(throttleBounds(next)),
+    configurationFailure: async () => configurationFailure,
+    noteConfiguration(failure) {
+      configurationFailure = failure;
+    },
   };
 }
 

@@ -53,6 +53,8 @@ export interface RunningGateway {
   refresh(): Promise<void>;
   /** Puts a configuration in force that differs by keys alone that need no restart. */
   configure(configuration: Configuration): Promise<void>;
+  /** Notes why the configuration's file, as it is by now, is not in force; undefined: it is. */
+  noteConfiguration(failure: string | undefined): void;
   /** Lets requests in flight finish, then ends all that was started. */
   close(): Promise<void>;
 }
@@ -129,6 +131,7 @@ async function open(
       gateway.shared.configure(next);
       listener.configure();
     },
+    noteConfiguration: gateway.shared.noteConfiguration,
     reload: (file) => (file === "access" ? access.reload() : revocations.reload()),
     metrics: () => gateway.metrics.values(),
     stopListening: () => listener.stopListening(),

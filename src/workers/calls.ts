@@ -52,6 +52,7 @@ export type WorkerCalls = {
     number
   >;
   readonly countRequests: Call<RateWindow, RequestCount>;
+  readonly configurationFailure: Call<Nothing, string | undefined>;
   readonly openSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly useSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly endSession: Call<string, void>;

@@ -79,6 +79,8 @@ function remoteShared(main: MainChannel): Shared {
     streams: remoteStreams(main),
     countRequests: (window) => main.ask("countRequests", window),
     configure: () => {},
+    configurationFailure: () => main.ask("configurationFailure", undefined),
+    noteConfiguration: () => {},
   };
 }
 

@@ -99,6 +99,7 @@ async function open(
     return {
       countAddress,
       countRequests: shared.countRequests,
+      configurationFailure: shared.configurationFailure,
       engine() {
         engine ??= openEngine(loaded, log, behindWorkers);
         return engine;
@@ -133,6 +134,7 @@ async function open(
   return {
     facts,
     refresh: () => supervisor.refresh(),
+    noteConfiguration: shared.noteConfiguration,
     async configure(next) {
       configuration = next;
       shared.configure(next);

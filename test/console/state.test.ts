@@ -85,6 +85,24 @@ t.test("the page of the state tells what is in force, and why what is not is not
   t.notMatch(mended, "The access file was refused");
 });
 
+t.test("a configuration that is refused is told of, whichever process has read it", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  for (const workers of [1, 2]) {
+    const home = temporaryHome(t);
+    const config = `[server]\nworkers = ${workers}\n[upstream]\nurl = "${upstream.url}"\n`;
+    const { url } = await startConsole(t, { home, config });
+    const client = await signedIn(t, url);
+    t.match(textOf((await client.get("/state")).text), "Everything is in order.");
+    const file = path.join(home, "gateway.toml");
+    const good = readFileSync(file, "utf8");
+    replaceFile(home, "gateway.toml", `${good}\n[auth]\ntoken_lifetime = "soon"\n`);
+    await stateOnce(client, /The configuration was refused: line \d+: .*The last good one/);
+    replaceFile(home, "gateway.toml", good);
+    await stateOnce(client, /Everything is in order/);
+  }
+});
+
 t.test("between versions the page shows who gains and loses what", async (t) => {
   const { gateway, url } = await startConsole(t);
   const client = await signedIn(t, url);

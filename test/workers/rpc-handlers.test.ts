@@ -28,6 +28,7 @@ function scene(t: Test) {
     ...{ engine: unused, claimPort: unused, tellOthers: unused },
     countAddress: countAddresses(shared),
     countRequests: shared.countRequests,
+    configurationFailure: shared.configurationFailure,
   };
   return { one: openWorkerHandlers(shared, common), other: openWorkerHandlers(shared, common) };
 }

@@ -91,9 +91,14 @@ function replicas({ own, lag, status }: StoreState): Html {
 /** What needs somebody's attention now, as sentences. */
 function troubles(view: StateView, now: number): string[] {
   const { accessStale, revocationsStale, revocationsFailure, keysFailure, certificate } = view;
+  const { configurationFailure } = view;
   const reason = revocationsFailure === undefined ? "" : `: ${revocationsFailure}`;
   const left = certificate === undefined ? SOON : certificate.expires.getTime() / 1000 - now;
   const found: [boolean, string][] = [
+    [
+      configurationFailure !== undefined,
+      `The configuration was refused: ${configurationFailure}. The last good one is in force.`,
+    ],
     [
       accessStale,
       "The access file was refused, for the reason below: the last good state is in force.",
