@@ -141,10 +141,11 @@ t.test(
     t.equal(page.headers.get("content-type"), "text/html; charset=utf-8");
     t.match(page.headers.get("content-security-policy"), /^default-src 'none'; /);
     t.type(page.headers.get("x-request-id"), "string");
-    const forApps = [`${gateway.url}/mcp`, `${gateway.url}/oauth/applications`];
-    for (const place of ["POST /login", "POST /query", ...forApps]) {
+    for (const place of ["POST /login", "POST /query", `${gateway.url}/mcp`]) {
       t.ok(page.text.includes(`<code>${place}</code>`), place);
     }
+    const applications = `${gateway.url}/oauth/applications`;
+    t.ok(page.text.includes(`<a href="${applications}">${applications}</a>`));
     const head = await gateway.request("/", { method: "HEAD", headers: { accept } });
     t.strictSame([head.status, head.text], [200, ""]);
     t.equal(head.headers.get("content-length"), page.headers.get("content-length"));

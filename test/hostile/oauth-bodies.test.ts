@@ -15,6 +15,9 @@ const gateway = await startGateway(t, {
   config: '[server]\nrequest_timeout = 1\n[[routes]]\npath = "/me"\naccess = "authenticated"\n',
 });
 
+// What is sent while the authorization server is loaded, by the first who asks for it, comes whole.
+await gateway.request("/oauth/jwks");
+
 const form = "application/x-www-form-urlencoded";
 const places = { register: "application/json", token: form, revoke: form };
 
