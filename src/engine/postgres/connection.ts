@@ -50,8 +50,10 @@ export class PostgresConnection implements Connection<PostgresSession> {
       stream: () => socket,
     });
     const connection = new PostgresConnection(address, client, tables);
+    let timer: NodeJS.Timeout | undefined;
     try {
       await client.connect();
+      timer = setTimeout(() => socket.destroy(), CONNECT_TIMEOUT_MS);
       await connection.session.prepareIfDirect();
       return connection;
     } catch (error) {
@@ -59,6 +61,8 @@ export class PostgresConnection implements Connection<PostgresSession> {
       socket.destroy();
       const isAnswer = error instanceof DatabaseError || error instanceof PasswordMissing;
       throw isAnswer ? error : new ConnectionLost(error);
+    } finally {
+      clearTimeout(timer);
     }
   }
 

@@ -114,8 +114,10 @@ export class Transactions<Leased extends Session> {
           return await this.#finish(session, conditions, work);
         });
       } catch (error) {
-        const isVoid = this.#isStale(error, leased) || this.#isOutdated(error, conditions, leased);
-        if (!isVoid || attempt === ATTEMPTS_ON_CONNECTIONS) throw error;
+        const isVoid = this.#isStale(error, leased) || this.#isOutdated(error, leased);
+        // Rows that have gone out are not sent a second time.
+        const isFinal = !isVoid || attempt === ATTEMPTS_ON_CONNECTIONS;
+        if (isFinal || conditions.stream?.hasBegun) throw error;
       }
     }
   }
@@ -126,8 +128,7 @@ export class Transactions<Leased extends Session> {
   }
 
   /** A table may have changed since it was read, if what was asked of it seems wrong. */
-  #isOutdated(error: unknown, { stream }: Conditions, session: Leased | undefined): boolean {
-    if (stream?.hasBegun) return false;
+  #isOutdated(error: unknown, session: Leased | undefined): boolean {
     const status = this.#dialect.failures.refusalOf(error)?.status;
     const isOfTable = error instanceof OutdatedTable || status === 400 || status === 404;
     return isOfTable && session?.forgetTables?.() === true;
