@@ -185,8 +185,9 @@ async function openOwnAuthorizationServer(
     log,
   };
   const server = whenAsked(() => loadAuthorizationServer(options, log));
-  // A replica might be asked first while its store is away.
-  if (gateway.authorization !== undefined) await server();
+  // A replica might be asked first while its store is away. Of several processes each would keep its first
+  // caller waiting, and clients that call in parallel take one such answer for a refusal.
+  if (gateway.authorization !== undefined || configuration.server.workers !== 1) await server();
   return server;
 }
 
