@@ -66,16 +66,10 @@ export const ofDatabases: Dialect<PostgresSession> = {
 
 const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
   // Each statement is a transaction by itself.
-  "read only": memoizeLast((timeLimit) => beginningOf(timeLimit)),
-  "read committed": memoizeLast((timeLimit) =>
-    beginningOf(timeLimit, "begin isolation level read committed"),
-  ),
-  "snapshot, read only": memoizeLast((timeLimit) =>
-    beginningOf(timeLimit, "begin isolation level repeatable read, read only"),
-  ),
-  serializable: memoizeLast((timeLimit) =>
-    beginningOf(timeLimit, "begin isolation level serializable"),
-  ),
+  "read only": beginningBy(undefined),
+  "read committed": beginningBy("begin isolation level read committed"),
+  "snapshot, read only": beginningBy("begin isolation level repeatable read, read only"),
+  serializable: beginningBy("begin isolation level serializable"),
 };
 
 /** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
@@ -90,10 +84,12 @@ export async function begin(
   session.begin(beginnings[mode](timeLimit));
 }
 
-function beginningOf(timeLimit: number, words?: string): Beginning {
+function beginningBy(words: string | undefined): (timeLimit: number) => Beginning {
   const isTransaction = words !== undefined;
-  const settings = settingsSql(timeLimit, !isTransaction);
-  return { isTransaction, words: isTransaction ? [words, settings] : [settings] };
+  return memoizeLast((timeLimit) => {
+    const settings = settingsSql(timeLimit, !isTransaction);
+    return { isTransaction, words: isTransaction ? [words, settings] : [settings] };
+  });
 }
 
 /**

@@ -86,16 +86,12 @@ export class PostgresSession implements Session {
 
   /** Runs a fragment and returns all of its rows. */
   async rows(fragment: Fragment): Promise<Row[]> {
-    const exchange = new TextExchange(compile(fragment), this.#takeOpening());
-    await this.#carryOut(exchange);
-    return exchange.rows;
+    return (await this.#ask(fragment)).rows;
   }
 
   /** Runs a fragment and returns how many rows it changed. */
   async run(fragment: Fragment): Promise<number> {
-    const exchange = new TextExchange(compile(fragment), this.#takeOpening());
-    await this.#carryOut(exchange);
-    return exchange.count;
+    return (await this.#ask(fragment)).count;
   }
 
   async end(words: "commit" | "rollback"): Promise<void> {
@@ -144,6 +140,12 @@ export class PostgresSession implements Session {
     }
     if (beginning === undefined) return undefined;
     return this.#prepared?.of(beginning.words) ?? openingOf(beginning.words);
+  }
+
+  async #ask(fragment: Fragment): Promise<TextExchange> {
+    const exchange = new TextExchange(compile(fragment), this.#takeOpening());
+    await this.#carryOut(exchange);
+    return exchange;
   }
 
   async #carryOut(exchange: Exchange): Promise<void> {
