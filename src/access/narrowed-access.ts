@@ -8,8 +8,8 @@ import { boundaryName } from "./boundaries.ts";
 import { type DecidedTable, judgeColumns } from "./column-rules.ts";
 import { type DecidingEntry, entriesInForce } from "./deciding-entry.ts";
 import type { DecisionContext, Objection } from "./decision.ts";
-import { type Boundary, isNarrowing, type Limits } from "./grant.ts";
-import { extentOf, judgePins, type Limiter, type LimitTally } from "./query-limits.ts";
+import { type Boundary, isNarrowing } from "./grant.ts";
+import { extentOf, judgePins, type LimitTally, limitersOf } from "./query-limits.ts";
 import type { GivenRight, GivenRights } from "./rights.ts";
 import {
   conditionText,
@@ -175,24 +175,6 @@ function filterTable(
     conditions.map((condition) => conditionText(condition, spelling));
   const filters = textsOf(filter);
   return { filters, additions: missing.length === filter.length ? filters : textsOf(missing) };
-}
-
-function isLimiting({ maxRows, maxChanges }: Limits): boolean {
-  return maxRows !== undefined || maxChanges !== undefined;
-}
-
-/** Entries and boundaries that limit an access, each once. */
-function limitersOf({ rights, boundaries }: JudgedAccess): Limiter[] {
-  const limiters: Limiter[] = [];
-  for (const { entry } of rights) {
-    const limits = entry.grant;
-    if (!isLimiting(limits) || limiters.some((known) => known.limits === limits)) continue;
-    limiters.push({ limits, by: { entry } });
-  }
-  for (const limits of boundaries) {
-    if (isLimiting(limits)) limiters.push({ limits, by: { boundary: boundaryName(limits) } });
-  }
-  return limiters;
 }
 
 function judgeNumbers(

@@ -1,16 +1,36 @@
 /** How many rows a query answers and changes: what is judged here, and what the database must keep. */
 
 import type { Operation } from "../query/operation-types.ts";
+import { boundaryName } from "./boundaries.ts";
 import { type ColumnSpelling, pinnedValues } from "./conditions.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
 import type { Objection, QueryLimit } from "./decision.ts";
 import type { Grant, Limits } from "./grant.ts";
+import type { GivenRights } from "./rights.ts";
 
 /** An entry or a boundary that limits. */
 export interface Limiter {
   readonly limits: Limits;
   /** The entry, or the boundary as people call it. */
   readonly by: Pick<Objection, "entry" | "boundary">;
+}
+
+function isLimiting({ maxRows, maxChanges }: Limits): boolean {
+  return maxRows !== undefined || maxChanges !== undefined;
+}
+
+/** Entries and boundaries that limit an access, each once. */
+export function limitersOf({ rights, boundaries }: GivenRights): Limiter[] {
+  const limiters: Limiter[] = [];
+  for (const { entry } of rights) {
+    const limits = entry.grant;
+    if (!isLimiting(limits) || limiters.some((known) => known.limits === limits)) continue;
+    limiters.push({ limits, by: { entry } });
+  }
+  for (const limits of boundaries) {
+    if (isLimiting(limits)) limiters.push({ limits, by: { boundary: boundaryName(limits) } });
+  }
+  return limiters;
 }
 
 /** What an operation does to numbers of rows; undefined where that is not known before. */
