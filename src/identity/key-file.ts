@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { readGuarded } from "../files/guarded.ts";
 import { lockFileOf, withLock } from "../files/lock.ts";
@@ -13,6 +14,9 @@ import {
   type StoredKey,
   storedKeyShape,
 } from "./key-store.ts";
+
+/** Milliseconds within which each running gateway has read what was changed. */
+const NOTICED_MS = 1200;
 
 /** Where the signing keys lie. */
 export function keysDirectoryOf(serviceDirectory: string): string {
@@ -111,6 +115,7 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
         for (const change of changes) await apply(directory, change);
       });
     },
+    settled: () => delay(NOTICED_MS),
     watch: (onChange) => watchFile(directory, () => void onChange()),
   };
 }

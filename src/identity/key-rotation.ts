@@ -53,10 +53,12 @@ function put(key: StoredKey): KeyChange {
 }
 
 /**
- * Makes a new key that signs from now on. The one that signed so far verifies until the last of
- * its tokens has expired; keys whose tokens have all expired are deleted.
+ * Makes a new key that signs from now on. Before it signs it verifies wherever tokens are verified, so
+ * that no gateway refuses what another has signed. The one that signed so far verifies until the last
+ * of its tokens has expired; keys whose tokens have all expired are deleted.
  *
  * @param tokenLifetime seconds that a token from a login lives
+ * @throws Refusal `key_not_found` if the new key is revoked meanwhile
  */
 export async function rotateKey(
   store: KeyStore,
@@ -64,14 +66,20 @@ export async function rotateKey(
   tokenLifetime: number,
 ): Promise<StoredKey> {
   const made = await makeKey(algorithm);
+  const loginTokensUntil = () => epochSeconds() + tokenLifetime + HANDOVER_SECONDS;
+  const isFirst = signerOf(await store.read(), algorithm) === undefined;
+  const staged = isFirst ? made : { ...made, verifies_until: loginTokensUntil() };
+  await store.change(async () => [put(staged)]);
+  if (!isFirst) await store.settled();
   await store.change(async (keys) => {
     const now = epochSeconds();
-    const loginTokensUntil = now + tokenLifetime + HANDOVER_SECONDS;
+    if (!keys.some(({ kid }) => kid === made.kid)) throw new Refusal("key_not_found");
     const changes = keys.flatMap((key): KeyChange[] => {
       const state = keyState(key, now);
+      if (key.kid === made.kid) return [];
       if (state === "expired") return [{ kind: "delete", kid: key.kid }];
       if (state !== "signs" || key.alg !== algorithm) return [];
-      const until = Math.max(loginTokensUntil, key.machine_tokens_until ?? 0);
+      const until = Math.max(loginTokensUntil(), key.machine_tokens_until ?? 0);
       return [put({ ...key, verifies_until: until })];
     });
     return [put(made), ...changes];

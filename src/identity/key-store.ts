@@ -93,6 +93,8 @@ export interface KeyStore {
   hadKeys(): Promise<boolean>;
   /** Makes the changes that `plan` says, in their order. @throws Refusal from `plan` */
   change(plan: KeyPlan): Promise<void>;
+  /** Resolves once every gateway that reads them verifies by what has been changed so far. */
+  settled(): Promise<void>;
   /** Calls `onChange` whenever the keys may have changed, until it is closed. */
   watch(onChange: () => Promise<void>): { close(): Promise<void> };
 }

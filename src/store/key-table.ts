@@ -85,6 +85,8 @@ export function keysInStore(
         if (changes.length > 0) await turn.append({ change: { kind: "keys", ring } });
       }, author);
     },
+    // A change is answered when it is in force at every replica.
+    settled: async () => {},
     watch(onChange) {
       changed = onChange;
       if (isMissed) void onChange();

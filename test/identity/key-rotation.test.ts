@@ -52,6 +52,29 @@ t.test("a key that signs no more verifies for as long as its login tokens live",
   t.ok(until < earliest + 120);
 });
 
+t.test("a new key verifies wherever keys are read before it signs", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const settled: StoredKey[][] = [];
+  const watched = { ...keys, settled: async () => void settled.push([...(await keys.read())]) };
+  const { kid } = await rotateKey(watched, "ES256", LIFETIME);
+  const [between = []] = settled;
+  t.equal(signerOf(between, "ES256")?.kid, old.kid);
+  const made = between.find((key) => key.kid === kid);
+  t.equal(made && keyState(made, now()), "verifies");
+  t.equal(signerOf(await keys.read(), "ES256")?.kid, kid);
+});
+
+t.test("a new key that is revoked before it signs is not brought back", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const settled = async () => {
+    const made = (await keys.read()).find(({ kid }) => kid !== old.kid);
+    await revokeKey(keys, "ES256", made?.kid ?? "");
+  };
+  const refused = await refusedBy(rotateKey({ ...keys, settled }, "ES256", LIFETIME));
+  t.equal(refused?.code, "key_not_found");
+  t.strictSame(await keys.read(), [old]);
+});
+
 t.test("and for as long as its longest token for a machine", async (t) => {
   const { keys, old } = await oneKey(t);
   const later = now() + 10 * LIFETIME;
