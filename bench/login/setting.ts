@@ -37,10 +37,11 @@ async function accessFile(withImported: boolean): Promise<string> {
  * Starts a gateway over an upstream that answers at once; both end with the stack.
  *
  * @param withImported whether one user's hash has lower costs than the configured ones
+ * @param mcp lines of `[mcp]`
  */
 export async function openSetting(
   opened: AsyncDisposableStack,
-  { withImported }: { withImported: boolean },
+  { withImported, mcp = "" }: { withImported: boolean; mcp?: string },
 ): Promise<Setting> {
   const home = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
   opened.defer(() => rm(home, { recursive: true, force: true }));
@@ -58,7 +59,7 @@ export async function openSetting(
   const port = typeof address === "object" ? address?.port : 0;
   const limits = "max_failures_per_user_and_address = 1000000\nmax_failures_per_address = 1000000";
   const config = `[auth]\n${limits}\n[upstream]\nurl = "http://127.0.0.1:${port}"
-[audit]\nfile = "audit.log"\n`;
+[audit]\nfile = "audit.log"\n[mcp]\n${mcp}\n`;
   await writeFile(path.join(home, "gateway.toml"), config);
   const file = path.join(home, "access_control.toml");
   await writeFile(file, await accessFile(withImported), { mode: 0o600 });

@@ -21,6 +21,8 @@ export interface GatehouseOptions {
   readonly isPinned?: boolean;
   /** By which it speaks TLS itself. */
   readonly certificate?: Certificate;
+  /** The lines of `[mcp]`; by default it is off. */
+  readonly mcp?: string;
   /** Changes the access file before the start. */
   readonly editAccess?: (text: string) => string;
 }
@@ -42,6 +44,7 @@ export async function startGatehouse(
     nodeFlags = [],
     isPinned = true,
     certificate,
+    mcp = "enabled = false",
     editAccess = (text) => text,
   }: GatehouseOptions = {},
 ): Promise<Gatehouse> {
@@ -64,7 +67,7 @@ file = "${home}/audit.log"
 [metrics]
 listen = "127.0.0.1:${metricsPort}"
 [mcp]
-enabled = false
+${mcp}
 `,
   );
   if (world.keys !== undefined) cpSync(world.keys, path.join(home, "keys"), { recursive: true });

@@ -15,29 +15,38 @@ export interface Upstream {
 }
 
 function answerOf(size: number): string {
-  const frame = '{"status":"success","data":[""]}';
+  const frame = '{"status":"success","data":[{"name":""}]}';
   return frame.replace('""', `"${"x".repeat(size - frame.length)}"`);
 }
 
 /** Starts nginx on one core; `directory` takes its files. */
 export async function startUpstream(directory: string): Promise<Upstream> {
-  const ports = new Map<AnswerSize, number>();
+  const { ports, program } = await startAnswering(directory, answerSizes.map(answerOf));
+  return { ports: new Map(answerSizes.map((size, at) => [size, ports[at] ?? 0])), program };
+}
+
+/** Starts nginx on one core, giving each of these answers on a port of its own. */
+export async function startAnswering(
+  directory: string,
+  answers: readonly string[],
+): Promise<{ readonly ports: readonly number[]; readonly program: Program }> {
+  const ports: number[] = [];
   const servers: string[] = [];
-  for (const size of answerSizes) {
+  for (const answer of answers) {
     const port = await freePort();
-    ports.set(size, port);
-    writeFileSync(path.join(directory, `answer-${size}`), answerOf(size));
+    ports.push(port);
+    writeFileSync(path.join(directory, `answer-${port}`), answer);
     // A file answers GET alone: what was posted is turned into that.
     servers.push(`server {
       listen 127.0.0.1:${port};
-      location / { root ${directory}; error_page 405 =200 /answer-${size}; return 405; }
-      location = /answer-${size} { root ${directory}; }
+      location / { root ${directory}; error_page 405 =200 /answer-${port}; return 405; }
+      location = /answer-${port} { root ${directory}; }
     }`);
   }
-  const file = path.join(directory, "upstream.conf");
+  const file = path.join(directory, `upstream-${ports[0]}.conf`);
   writeFileSync(
     file,
-    `daemon off; master_process off; pid ${directory}/upstream.pid; error_log stderr crit;
+    `daemon off; master_process off; pid ${directory}/upstream-${ports[0]}.pid; error_log stderr crit;
     events { worker_connections 10000; }
     http {
       access_log off; default_type application/json; keepalive_requests 1000000000;
@@ -48,6 +57,6 @@ export async function startUpstream(directory: string): Promise<Upstream> {
     }`,
   );
   const program = new Program("nginx", ["-e", "stderr", "-c", file], LOAD_CORE);
-  await program.listening(ports.get(200) ?? 0);
+  await program.listening(ports[0] ?? 0);
   return { ports, program };
 }

@@ -12,6 +12,9 @@ const resultShape = z.object({
   refused: z.number(),
   /** Requests without an answer. */
   failed: z.number(),
+  /** Microseconds. */
+  p50: z.number(),
+  p99: z.number(),
 });
 
 /** What `wrk` is to send, and for how long. */
@@ -19,6 +22,10 @@ export interface Load {
   readonly port: number;
   /** By default `http`; a certificate is not verified. */
   readonly scheme?: "http" | "https" | undefined;
+  /** By default `/query`. */
+  readonly path?: string;
+  /** Besides those of a query. */
+  readonly headers?: Readonly<Record<string, string>>;
   /** True for a connection of its own for each request. */
   readonly isClosing?: boolean | undefined;
   readonly connections: number;
@@ -37,17 +44,22 @@ export interface Sample {
   readonly cpu: number;
   /** Requests in a second. */
   readonly rate: number;
+  /** Microseconds until an answer was there, with so many connections busy. */
+  readonly p50: number;
+  readonly p99: number;
 }
 
 /** Loads a port in a closed loop and looks at what that costs `measured`. */
 export async function load(measured: Pick<Program, "cpuSeconds">, options: Load): Promise<Sample> {
-  const { port, scheme = "http", connections, seconds, tokenFile, bodyFile, core } = options;
-  const closing = options.isClosing ? ["close"] : [];
+  const { port, scheme = "http", path = "/query" } = options;
+  const { connections, seconds, tokenFile, bodyFile, core } = options;
+  const closing = options.isClosing ? { Connection: "close" } : {};
+  const headers = Object.entries({ ...options.headers, ...closing }).flat();
   const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];
   const [command = "", ...flags] = [
     ...[...pinned, "wrk", "-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "20s"],
-    ...["-s", script, `${scheme}://127.0.0.1:${port}/query`, "--", tokenFile, bodyFile],
-    ...closing,
+    ...["-s", script, `${scheme}://127.0.0.1:${port}${path}`, "--", tokenFile, bodyFile],
+    ...headers,
   ];
   const before = measured.cpuSeconds();
   const child = spawn(command, flags, { stdio: ["ignore", "pipe", "inherit"] });
@@ -57,7 +69,7 @@ export async function load(measured: Pick<Program, "cpuSeconds">, options: Load)
   const used = measured.cpuSeconds() - before;
   const line = output.split("\n").find((text) => text.startsWith("{"));
   if (line === undefined) throw new Error(`wrk said:\n${output}`);
-  const { requests, microseconds, refused, failed } = resultShape.parse(JSON.parse(line));
-  const rate = requests / (microseconds / 1e6);
-  return { requests, refused, failed, cpu: (used * 1e6) / requests, rate };
+  const { microseconds, ...rest } = resultShape.parse(JSON.parse(line));
+  const { requests } = rest;
+  return { ...rest, cpu: (used * 1e6) / requests, rate: requests / (microseconds / 1e6) };
 }

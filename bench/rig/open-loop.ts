@@ -4,6 +4,10 @@ import { quantile } from "./statistics.ts";
 /** Requests that are sent at their times, however long the answers take. */
 export interface OpenLoop {
   readonly port: number;
+  /** By default `/query`. */
+  readonly path?: string;
+  /** Besides those of a query. */
+  readonly headers?: Readonly<Record<string, string>>;
   /** Requests in a second. */
   readonly rate: number;
   readonly seconds: number;
@@ -25,7 +29,8 @@ const CONNECTIONS = 128;
  * Sends at a fixed rate. A request that is late because others were slow counts from when it was
  * due, so that a stall is not hidden by the waiting of whoever measures.
  */
-export async function openLoop({ port, rate, seconds, tokens, body }: OpenLoop): Promise<Latency> {
+export async function openLoop(loop: OpenLoop): Promise<Latency> {
+  const { port, path = "/query", rate, seconds, tokens, body } = loop;
   const pool = new Pool(`http://127.0.0.1:${port}`, { connections: CONNECTIONS, pipelining: 1 });
   const total = rate * seconds;
   const taken: number[] = [];
@@ -35,9 +40,9 @@ export async function openLoop({ port, rate, seconds, tokens, body }: OpenLoop):
 
   async function send(index: number, due: number): Promise<void> {
     const authorization = `Bearer ${tokens[index % tokens.length]}`;
-    const headers = { "content-type": "application/json", authorization };
+    const headers = { ...loop.headers, "content-type": "application/json", authorization };
     try {
-      const answer = await pool.request({ path: "/query", method: "POST", headers, body });
+      const answer = await pool.request({ path, method: "POST", headers, body });
       await answer.body.dump();
       if (answer.statusCode !== 200) failed++;
       taken.push(performance.now() - due);

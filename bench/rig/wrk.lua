@@ -1,5 +1,5 @@
 -- Sends the same body with one token after the other. Arguments: file of tokens, file of the body,
--- and "close" for a connection for each request.
+-- and names and values of further headers in turn.
 local requests = {}
 local at = 0
 
@@ -8,9 +8,9 @@ function init(args)
   local body = file:read("*a")
   file:close()
   for token in io.lines(args[1]) do
-    local headers = { ["Content-Type"] = "application/json", ["Authorization"] = "Bearer " .. token }
-    if args[3] == "close" then headers["Connection"] = "close" end
-    requests[#requests + 1] = wrk.format("POST", "/query", headers, body)
+    local headers = { ["content-type"] = "application/json", ["authorization"] = "Bearer " .. token }
+    for name = 3, #args, 2 do headers[args[name]] = args[name + 1] end
+    requests[#requests + 1] = wrk.format("POST", nil, headers, body)
   end
 end
 
