@@ -5,17 +5,21 @@ import type { QueryOrigin } from "./decision.ts";
 import type { RateLimit } from "./grant.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** A window in which requests of one user are counted. */
-export interface RateWindow {
-  /** The boundary, as people call it. */
-  readonly boundary: string;
-  /** The boundary and the user; another limit begins another window. */
+/** A window in which requests are counted. */
+export interface CountedWindow {
+  /** What is counted, of whom; another limit begins another window. */
   readonly key: string;
   readonly limit: RateLimit;
-  /** True if requests on one database alone are counted. */
-  readonly isOfDatabase: boolean;
   /** How much is counted now. */
   readonly points: number;
+}
+
+/** A window in which requests of one user are counted. */
+export interface RateWindow extends CountedWindow {
+  /** The boundary, as people call it. */
+  readonly boundary: string;
+  /** True if requests on one database alone are counted. */
+  readonly isOfDatabase: boolean;
 }
 
 /** What a window comes to once a request was counted in it. */
@@ -24,6 +28,9 @@ export interface RequestCount {
   /** Seconds after which there is room again, 0 if the request passes. */
   readonly retryAfter: number;
 }
+
+/** Counts in a window, over all processes of a gateway, and over all replicas. */
+export type CountRequests = (window: CountedWindow) => Promise<RequestCount>;
 
 /**
  * The windows in which a request counts.

@@ -173,7 +173,7 @@ async function openOwnAuthorizationServer(
     tokenLifetime: Math.min(configuration.auth.token_expiration, lifetimes.accessToken),
     checkPassword: (username, password, origin) => checkPassword(login, username, password, origin),
     originOf,
-    openLimit: gateway.shared.openLimit,
+    countRequests: gateway.shared.countRequests,
     snapshot: () => access.snapshot,
     revocations,
     onEvent(name, fields) {

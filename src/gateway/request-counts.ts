@@ -1,8 +1,5 @@
 import { RateLimiterMemory, RateLimiterRes } from "rate-limiter-flexible";
-import type { RateWindow, RequestCount } from "../access/rate-limits.ts";
-
-/** Counts in a window. */
-export type CountRequests = (window: RateWindow) => Promise<RequestCount>;
+import type { CountRequests } from "../access/rate-limits.ts";
 
 /** Counts in memory, in fixed windows that begin with their first request. */
 export function createRequestCounts(): CountRequests {

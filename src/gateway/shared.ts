@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
+import type { CountRequests } from "../access/rate-limits.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash.ts";
@@ -10,10 +11,9 @@ import type { LoginThrottle, OpenFailureCounts, ThrottleBounds } from "../identi
 import { SessionFile, type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
-import { createAddressLimit, type OpenAddressLimit } from "../oauth/server/rate-limit.ts";
 import type { Log } from "../observe/log.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
-import { type CountRequests, createRequestCounts } from "./request-counts.ts";
+import { createRequestCounts } from "./request-counts.ts";
 
 /**
  * What there is once in a gateway, however many processes serve it: what is counted over all
@@ -22,7 +22,6 @@ import { type CountRequests, createRequestCounts } from "./request-counts.ts";
 export interface Shared {
   readonly throttle: LoginThrottle;
   readonly hashing: Hashing;
-  readonly openLimit: OpenAddressLimit;
   /** Whose the sessions and tasks of a foreign MCP server are. */
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
@@ -109,7 +108,6 @@ export function createShared(
   return {
     throttle,
     hashing,
-    openLimit: (_name, bounds) => createAddressLimit(bounds),
     sessions: ownersOf(
       openSessions("mcp_sessions", loaded, log, opened),
       openSessions("mcp_tasks", loaded, log, opened),

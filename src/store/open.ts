@@ -1,7 +1,7 @@
 import { userInfo } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules, Author } from "../access/access-rules.ts";
-import type { RateWindow } from "../access/rate-limits.ts";
+import type { CountedWindow } from "../access/rate-limits.ts";
 import type { Configuration } from "../config/schema.ts";
 import { storeName } from "../config/urls.ts";
 import type { KeyStore } from "../identity/key-store.ts";
@@ -175,7 +175,7 @@ export async function openCounts({ database }: Store, opened: AsyncDisposableSta
   opened.defer(() => counters.close());
   return {
     openFailureCounts: (name: string, seconds: number) => failureCountsOf(counters, name, seconds),
-    countRequests: async (window: RateWindow) => countRequestIn(counters, window),
+    countRequests: async (window: CountedWindow) => countRequestIn(counters, window),
   };
 }
 

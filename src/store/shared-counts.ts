@@ -1,4 +1,4 @@
-import type { RateWindow, RequestCount } from "../access/rate-limits.ts";
+import type { CountedWindow, RequestCount } from "../access/rate-limits.ts";
 import type { FailureCounts } from "../identity/throttle.ts";
 import type { SharedCounters } from "./counters.ts";
 
@@ -25,7 +25,7 @@ const REQUESTS = "requests";
 /** Counts a request over all replicas. */
 export function countRequestIn(
   counters: SharedCounters,
-  { key, points, limit: { count: limit, windowMs } }: RateWindow,
+  { key, points, limit: { count: limit, windowMs } }: CountedWindow,
 ): RequestCount {
   const { count, msLeft } = counters.find(REQUESTS, key) ?? { count: 0, msLeft: windowMs };
   // A window that is full says no, however often it is asked.

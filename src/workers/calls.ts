@@ -1,7 +1,7 @@
 /** What a gateway's processes ask of each other. */
 
 import type { HashCosts } from "../access/password-hash.ts";
-import type { RateWindow, RequestCount } from "../access/rate-limits.ts";
+import type { CountedWindow, RequestCount } from "../access/rate-limits.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { SharedFile } from "../gateway/shared.ts";
@@ -10,7 +10,6 @@ import type { HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hash-queue.ts";
 import type { Outcome } from "../identity/throttle.ts";
 import { type Call, type Channel, type ErrorCodec, messageCodec } from "../ipc/channel.ts";
-import type { AddressBounds } from "../oauth/server/rate-limit.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
@@ -47,11 +46,7 @@ export type WorkerCalls = {
   >;
   readonly derive: Call<{ readonly turn: number; readonly order: HashOrder }, Uint8Array>;
   readonly leaveHashing: Call<number, void>;
-  readonly countAddress: Call<
-    CountedOrigin & { readonly limit: string; readonly bounds: AddressBounds },
-    number
-  >;
-  readonly countRequests: Call<RateWindow, RequestCount>;
+  readonly countRequests: Call<CountedWindow, RequestCount>;
   readonly configurationFailure: Call<Nothing, string | undefined>;
   readonly openSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly useSession: Call<{ readonly id: string; readonly username: string }, boolean>;

@@ -3,13 +3,12 @@ import type { SharedHere } from "../gateway/shared.ts";
 import type { Derive } from "../identity/hash.ts";
 import type { Attempt } from "../identity/throttle.ts";
 import type { Handlers } from "../ipc/channel.ts";
-import type { AddressLimit } from "../oauth/server/rate-limit.ts";
 import type { WorkerCalls } from "./calls.ts";
 
 /** What a worker is given that concerns more than itself. */
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
-  "engine" | "claimPort" | "countAddress" | "countRequests" | "configurationFailure" | "tellOthers"
+  "engine" | "claimPort" | "countRequests" | "configurationFailure" | "tellOthers"
 >;
 
 /** What is held for a worker under handles, until it is given back or the worker is gone. */
@@ -62,16 +61,6 @@ export interface WorkerHandlers {
   readonly handlers: Handlers<WorkerCalls>;
   /** The worker is gone. */
   close(): void;
-}
-
-/** Counts the requests of an address, over all workers, under the names of the limits. */
-export function countAddresses({ openLimit }: SharedHere): CommonCalls["countAddress"] {
-  const limits = new Map<string, AddressLimit>();
-  return ({ limit: name, bounds, address, isShared }) => {
-    const limit = limits.get(name) ?? openLimit(name, bounds);
-    limits.set(name, limit);
-    return limit({ address, isShared });
-  };
 }
 
 type LoginCalls = Pick<Handlers<WorkerCalls>, "beginLogin" | "settleLogin">;

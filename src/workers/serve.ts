@@ -71,10 +71,6 @@ function remoteShared(main: MainChannel): Shared {
   return {
     throttle: remoteThrottle(main),
     hashing: remoteHashing(main),
-    openLimit:
-      (limit, bounds) =>
-      ({ address, isShared }) =>
-        main.ask("countAddress", { limit, bounds, address, isShared }),
     sessions: remoteSessions(main),
     streams: remoteStreams(main),
     countRequests: (window) => main.ask("countRequests", window),

@@ -10,7 +10,7 @@ import { requireFree, requireFreeAddresses } from "../gateway/system-limits.ts";
 import { createHashMetrics, MetricsAggregation, serveMetrics } from "../observe/metrics.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 import { configurationOf } from "./count.ts";
-import { type CommonCalls, countAddresses, openWorkerHandlers } from "./rpc-handlers.ts";
+import { type CommonCalls, openWorkerHandlers } from "./rpc-handlers.ts";
 import { Supervisor } from "./supervisor.ts";
 import { Worker } from "./worker.ts";
 
@@ -93,11 +93,9 @@ async function open(
   let engine: Promise<UpstreamTarget> | undefined;
   const port = new SharedPort(server);
   const gathered = new MetricsAggregation();
-  const countAddress = countAddresses(shared);
 
   function commonCalls(number: number): CommonCalls {
     return {
-      countAddress,
       countRequests: shared.countRequests,
       configurationFailure: shared.configurationFailure,
       engine() {

@@ -5,13 +5,13 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
+import { createRequestCounts } from "../../src/gateway/request-counts.ts";
 import { openHashing } from "../../src/identity/hashing.ts";
 import { checkPassword } from "../../src/identity/login.ts";
 import { createLoginThrottle } from "../../src/identity/login-throttle.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
 import type { AuthorizationServer, ConfiguredClient } from "../../src/oauth/server/options.ts";
-import { createAddressLimit } from "../../src/oauth/server/rate-limit.ts";
 import { openAuthorizationServer } from "../../src/oauth/server/server.ts";
 import { openStateIn } from "../../src/oauth/server/state-file.ts";
 import { grant, temporaryDirectory, user } from "../access/kit.ts";
@@ -123,7 +123,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       tokenLifetime: options.tokenLifetime ?? 600,
       checkPassword: (username, password, origin) =>
         checkPassword(login, username, password, origin),
-      openLimit: (_name, bounds) => createAddressLimit(bounds),
+      countRequests: createRequestCounts(),
       originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
       snapshot: () => snapshot,
       revocations,

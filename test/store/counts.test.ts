@@ -127,6 +127,21 @@ t.test("the rate limit of a boundary is counted over all replicas", async (t) =>
   }
 });
 
+t.test("registrations of apps are counted over all replicas", async (t) => {
+  const mcp = "enabled = true\nregistrations_per_hour = 40";
+  const store = await makeStore(t, { mcp }, await sharedServer());
+  const replicas = await store.replicas(2);
+  const app = { client_name: "an app", redirect_uris: ["http://127.0.0.1:1/back"] };
+  const register = async (replica: TestGateway) =>
+    (await replica.send("POST", "/oauth/register", app)).status;
+  await eventually("both refuse", async () => {
+    const statuses = [];
+    for (const replica of replicas) statuses.push(await register(replica));
+    return statuses.every((status) => status === 429);
+  });
+  t.ok((await counted(store, "registrations 127.0.0.1")) < 2 * 40, "fewer than each by itself");
+});
+
 t.test("what comes when a window is over in the store begins a whole one there", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const database = openDatabase(store.url);

@@ -2,8 +2,9 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { createShared } from "../../src/gateway/shared.ts";
+import { addressLimit } from "../../src/oauth/server/rate-limit.ts";
 import { createLog } from "../../src/observe/log.ts";
-import { countAddresses, openWorkerHandlers } from "../../src/workers/rpc-handlers.ts";
+import { openWorkerHandlers } from "../../src/workers/rpc-handlers.ts";
 
 const never = new AbortController().signal;
 const costs = [{ memory: 64, time: 1, parallelism: 1 }];
@@ -26,7 +27,6 @@ function scene(t: Test) {
   };
   const common = {
     ...{ engine: unused, claimPort: unused, tellOthers: unused },
-    countAddress: countAddresses(shared),
     countRequests: shared.countRequests,
     configurationFailure: shared.configurationFailure,
   };
@@ -79,9 +79,12 @@ t.test("a session is known to all, and a stream is counted until its worker ends
 
 t.test("requests of an address are counted together, under each name by itself", async (t) => {
   const { one, other } = scene(t);
-  const bounds = { perAddress: 1, perSharedAddress: 1, window: 60 };
-  const asked = { bounds, address: "192.0.2.1", isShared: false };
-  t.equal(await one.handlers.countAddress({ limit: "x", ...asked }, never), 0);
-  t.ok((await other.handlers.countAddress({ limit: "x", ...asked }, never)) > 0);
-  t.equal(await other.handlers.countAddress({ limit: "y", ...asked }, never), 0);
+  const origin = { address: "192.0.2.1", isShared: false };
+  const bounds = { perAddress: 1, perSharedAddress: 2, window: 60 };
+  const limitOf = ({ handlers }: typeof one, name: string) =>
+    addressLimit(async (window) => handlers.countRequests(window, never), name, bounds);
+  t.equal(await limitOf(one, "x")(origin), 0);
+  t.ok((await limitOf(other, "x")(origin)) > 0);
+  t.equal(await limitOf(other, "y")(origin), 0);
+  t.equal(await limitOf(other, "x")({ ...origin, isShared: true }), 0);
 });

@@ -14,6 +14,7 @@ import type { Endpoint } from "./endpoints.ts";
 import { OAuthProblem, readForm, readJson, sendJson, tooMany } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { lifetimes } from "./protocol.ts";
+import { addressLimit } from "./rate-limit.ts";
 import type { ClientBounds, StateStore } from "./state-store.ts";
 import type { AccessTokens, GrantedToken } from "./tokens.ts";
 
@@ -33,12 +34,12 @@ function readRequest(body: unknown, appSchemes: readonly string[]) {
 export function createRegistration(
   options: Pick<
     AuthorizationServerOptions,
-    "originOf" | "onEvent" | "appSchemes" | "openLimit" | "registrationsPerHour"
+    "originOf" | "onEvent" | "appSchemes" | "countRequests" | "registrationsPerHour"
   >,
   store: Pick<StateStore, "makeRoom" | "put">,
 ): Endpoint {
-  const { originOf, onEvent, appSchemes, openLimit, registrationsPerHour } = options;
-  const limit = openLimit("registrations", {
+  const { originOf, onEvent, appSchemes, countRequests, registrationsPerHour } = options;
+  const limit = addressLimit(countRequests, "registrations", {
     perAddress: registrationsPerHour,
     perSharedAddress: registrationsPerHour * 10,
     window: 3600,

@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { CountRequests } from "../../access/rate-limits.ts";
 import { allowAnyOrigin, OAuthProblem, sendJson, tooMany } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { completeRequest } from "./policy.ts";
 import { endpoints, metadataPaths, serverMetadata } from "./protocol.ts";
-import type { OpenAddressLimit } from "./rate-limit.ts";
+import { addressLimit } from "./rate-limit.ts";
 
 /** Answers a request to one path. */
 export type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
@@ -24,7 +25,7 @@ const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 
 export interface Endpoints {
   readonly issuer: string;
   readonly originOf: AuthorizationServerOptions["originOf"];
-  readonly openLimit: OpenAddressLimit;
+  readonly countRequests: CountRequests;
   /** The protocol library. */
   readonly protocol: Endpoint;
   readonly interaction: Endpoint;
@@ -65,7 +66,7 @@ const posts = ["POST", "OPTIONS"];
 /** The paths of the server. Those that are not here are not found, however they are spelled. */
 export function endpointRoutes(all: Endpoints): EndpointRoutes {
   const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(all.issuer)));
-  const limit = all.openLimit("authorizations", authorizationBounds);
+  const limit = addressLimit(all.countRequests, "authorizations", authorizationBounds);
   const authorization: Endpoint = async (request, response) => {
     const wait = await limit(all.originOf(request));
     if (wait > 0) throw tooMany("too many requests", wait);

@@ -1,11 +1,11 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { CountRequests } from "../../access/rate-limits.ts";
 import type { Snapshot, User } from "../../access/snapshot.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
 import type { DocumentFetch } from "./client-documents.ts";
 import type { McpScope } from "./protocol.ts";
-import type { OpenAddressLimit } from "./rate-limit.ts";
 import type { AuthorizationState } from "./state-store.ts";
 
 /** A public client that the operator has named in the configuration. */
@@ -43,8 +43,8 @@ export interface AuthorizationServerOptions {
     origin: LoginOrigin,
   ) => Promise<User>;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
-  /** Opens the limits on what one address may ask for. */
-  readonly openLimit: OpenAddressLimit;
+  /** For the limits on what one address may ask for. */
+  readonly countRequests: CountRequests;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
   /** For the audit; `fields` never hold a secret. */

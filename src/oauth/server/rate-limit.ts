@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import { RateLimiterMemory, RateLimiterRes } from "rate-limiter-flexible";
+import type { CountRequests } from "../../access/rate-limits.ts";
 import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 
 /** How often something may be asked for. */
@@ -14,22 +14,16 @@ export interface AddressBounds {
 /** Counts a request from there: the seconds after which it may come again, 0 if it may go on. */
 export type AddressLimit = (origin: LoginOrigin) => Promise<number>;
 
-/** Makes a limit, which every process of a gateway counts under the same name. */
-export type OpenAddressLimit = (name: string, bounds: AddressBounds) => AddressLimit;
-
-/** Makes a limit that counts in memory. */
-export function createAddressLimit(bounds: AddressBounds): AddressLimit {
-  const { perAddress, perSharedAddress, window } = bounds;
-  const own = new RateLimiterMemory({ points: perAddress, duration: window });
-  const shared = new RateLimiterMemory({ points: perSharedAddress, duration: window });
+/** Bounds what one address may ask for, under a name. */
+export function addressLimit(
+  countRequests: CountRequests,
+  name: string,
+  { perAddress, perSharedAddress, window }: AddressBounds,
+): AddressLimit {
   return async ({ address, isShared }) => {
-    try {
-      await (isShared ? shared : own).consume(addressKey(address));
-      return 0;
-    } catch (error) {
-      if (error instanceof RateLimiterRes) return Math.max(1, Math.ceil(error.msBeforeNext / 1000));
-      throw error;
-    }
+    const limit = { count: isShared ? perSharedAddress : perAddress, windowMs: window * 1000 };
+    const key = `${name} ${isShared ? "shared " : ""}${addressKey(address)}`;
+    return (await countRequests({ key, limit, points: 1 })).retryAfter;
   };
 }
 
@@ -41,8 +35,8 @@ export class DocumentLimit {
   readonly #limit: AddressLimit;
   readonly #asking = new AsyncLocalStorage<LoginOrigin>();
 
-  constructor(openLimit: OpenAddressLimit) {
-    this.#limit = openLimit("documents", documentBounds);
+  constructor(countRequests: CountRequests) {
+    this.#limit = addressLimit(countRequests, "documents", documentBounds);
   }
 
   /** Answers a request from there: documents that are fetched meanwhile are fetched for it. */

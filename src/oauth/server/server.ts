@@ -103,7 +103,7 @@ export async function openAuthorizationServer(
   const { issuer, log, onEvent } = options;
   const { store } = options.state;
   const keys = await openSigningKeys(options.state.keys);
-  const documentLimit = new DocumentLimit(options.openLimit);
+  const documentLimit = new DocumentLimit(options.countRequests);
   const provider = createProvider(options, { keys, store, documentLimit });
   observeProvider(provider, store, options);
   const accessTokens = createAccessTokens(options, keys);
@@ -114,7 +114,7 @@ export async function openAuthorizationServer(
   const routes = endpointRoutes({
     issuer,
     originOf: options.originOf,
-    openLimit: options.openLimit,
+    countRequests: options.countRequests,
     protocol,
     interaction: (request, response) => interact(pages, request, response),
     applications: (request, response) => manageApplications(pages, request, response),
