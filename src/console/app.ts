@@ -1,17 +1,26 @@
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
+import { createFormGuard } from "../pages/form-guard.ts";
+import { html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { act, addUser, showAct, showNew } from "./access-account.ts";
 import { check, showCheck } from "./access-check.ts";
 import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
-import { showAccess, showUser } from "./access-list.ts";
+import { AccessHistory } from "./access-history.ts";
+import { showAccess } from "./access-list.ts";
+import { showUser } from "./access-user.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import * as guards from "./guards.ts";
+import type { ConsoleOptions } from "./options.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
-import { errorPage } from "./pages/error.ts";
-import { renderConsolePage } from "./pages/frame.ts";
+import { type ConsolePage, renderConsolePage } from "./pages/frame.ts";
 import { consoleStyle, icon } from "./pages/style.ts";
+import { Sessions } from "./sessions.ts";
 import { getSignIn, postSignIn, postSignOut, sessionOf, signInFormOf } from "./sign-in.ts";
 import { showState } from "./state.ts";
 import {
@@ -78,7 +87,7 @@ function showError(console: Console, error: unknown, c: ConsoleRequest): Respons
 }
 
 /** The console's pages. @param port the listener's, once it is known */
-export function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
+function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
   app.use(guards.headers, guards.uncached, guards.knownHost(console, port), guards.ownPages);
   app.onError((error, c) => showError(console, error, c));
@@ -131,4 +140,51 @@ export function createApp(console: Console, port: () => number): Hono<ConsoleEnv
   app.post("/sessions/disconnect", (c) => endApplication(console, c));
   app.post("/sessions/end-all", (c) => endAll(console, c));
   return app;
+}
+
+/** A console that listens. */
+interface RunningConsole {
+  /** How browsers reach it. */
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+/** Starts the console. @throws the system's error if it cannot listen */
+export async function openConsole(options: ConsoleOptions): Promise<RunningConsole> {
+  const { access, revocations, listen, publicUrl } = options;
+  const context = { snapshot: () => access.snapshot, revocations };
+  const sessions = new Sessions(context, () => performance.now(), options.shared?.sessions);
+  const guard = createFormGuard(options.shared?.formSecret ?? randomBytes(32));
+  const history = new AccessHistory(access, options.earlierVersions ?? (async () => []));
+  let port = listen.port;
+  const app = createApp({ options, sessions, guard, history }, () => port);
+  const server = createServer(
+    { requestTimeout: options.requestTimeout, headersTimeout: options.requestTimeout },
+    // The library would else put its own Request and Response in the place of Node's, everywhere.
+    getRequestListener(app.fetch, { overrideGlobalObjects: false }),
+  );
+  server.listen(listen);
+  await once(server, "listening");
+  const address = server.address();
+  if (address !== null && typeof address === "object") port = address.port;
+  const host = listen.host.includes(":") ? `[${listen.host}]` : listen.host;
+  return {
+    url: publicUrl || `http://${host}:${port}`,
+    async close() {
+      const closed = once(server, "close");
+      server.close();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+/** A page that says why nothing else is shown. */
+function errorPage(heading: string, sentence: string): ConsolePage {
+  return {
+    title: heading,
+    content: html`<h1>${heading}</h1>
+<p>${sentence}</p>
+<p><a href="/">Go to the console's first page</a></p>`,
+  };
 }

@@ -1,11 +1,17 @@
+import { Worker } from "node:worker_threads";
 import { manageableBy } from "../access/manageable.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import { siblingModule } from "../ipc/child-program.ts";
 import { type AuditFilter, auditOutcomes } from "../observe/audit-filter.ts";
-import type { AuditAnswer, AuditPosition, ShownDatabases } from "../observe/audit-search.ts";
+import type {
+  AuditAnswer,
+  AuditPosition,
+  AuditQuestion,
+  ShownDatabases,
+} from "../observe/audit-search.ts";
 import { moments, readMoment } from "../observe/audit-time.ts";
 import { Refusal } from "../refusal.ts";
 import { draftGrant } from "./audit-draft.ts";
-import { askAudit } from "./audit-thread.ts";
 import { type Failure, failureOf } from "./changes.ts";
 import { type AuditView, auditPage } from "./pages/audit.ts";
 import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
@@ -105,4 +111,38 @@ export async function showAudit(console: Console, c: ConsoleRequest): Promise<Re
     failure = failureOf(error);
   }
   return sendPage(c, visitor, auditPage({ ...view, answer, failure }), failure?.status);
+}
+
+/** Questions that are answered at one time. */
+const MOST_QUESTIONS = 2;
+/** Megabytes of objects that one may hold. */
+const MOST_MEMORY = 128;
+
+let asked = 0;
+
+/**
+ * Asks the audit's files in a thread of its own.
+ *
+ * @param signal gives it up
+ * @throws Refusal `busy`, or the file system's error
+ */
+async function askAudit(question: AuditQuestion, signal: AbortSignal): Promise<AuditAnswer> {
+  if (asked >= MOST_QUESTIONS) throw new Refusal("busy", { retryAfter: 2 });
+  asked += 1;
+  const worker = new Worker(siblingModule(import.meta.url, "audit-program"), {
+    workerData: question,
+    resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY },
+  });
+  const giveUp = () => void worker.terminate();
+  signal.addEventListener("abort", giveUp, { once: true });
+  try {
+    const { promise, resolve, reject } = Promise.withResolvers<AuditAnswer>();
+    worker.once("message", resolve).once("error", reject);
+    worker.once("exit", () => reject(new Refusal("busy", { retryAfter: 2 })));
+    return await promise;
+  } finally {
+    asked -= 1;
+    signal.removeEventListener("abort", giveUp);
+    giveUp();
+  }
 }

@@ -1,4 +1,5 @@
 import { limitsInWords } from "../access/entry-words.ts";
+import { isExternalUsername } from "../access/identifiers.ts";
 import { manageableBy } from "../access/manageable.ts";
 import type { Change } from "../access/record-change.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
@@ -19,6 +20,17 @@ export function placeOf({ database, tables }: Grant): string {
 export function visibleEntries(snapshot: Snapshot, actor: Subject, username: string): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
   return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
+}
+
+/** @throws Refusal `user_not_found` unless the visitor may manage the user */
+export function requireManageable(snapshot: Snapshot, actor: Subject, username: string): void {
+  const { isManageable, isVisible } = manageableBy(snapshot, actor);
+  const user = snapshot.users.get(username);
+  const isKnown =
+    user === undefined
+      ? isExternalUsername(username) && grantsOf(snapshot, username).keys().some(isVisible)
+      : isManageable(user);
+  if (!isKnown) throw new Refusal("user_not_found");
 }
 
 /** What somebody sees of a user's record and entries, line by line. */

@@ -4,8 +4,7 @@ import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { secureHeaders } from "hono/secure-headers";
 import { Refusal } from "../refusal.ts";
-import { arrivalOf } from "./origin.ts";
-import type { Console, ConsoleEnv, ConsoleRequest } from "./visit.ts";
+import { arrivalOf, type Console, type ConsoleEnv, type ConsoleRequest } from "./visit.ts";
 
 /** What stands before every page, in this order. */
 

@@ -4,11 +4,11 @@ import { mayUseAnywhere } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
+import { isLoopback } from "../config/addresses.ts";
 import type { FormGuard } from "../pages/form-guard.ts";
 import { Refusal } from "../refusal.ts";
 import type { AccessHistory } from "./access-history.ts";
 import type { ConsoleOptions } from "./options.ts";
-import type { Arrival } from "./origin.ts";
 import { type ConsolePage, renderConsolePage } from "./pages/frame.ts";
 import type { Session, Sessions } from "./sessions.ts";
 
@@ -76,4 +76,41 @@ export function sendPage(
   status: 200 | 400 | 401 | 403 | 404 | 409 | 429 | 500 | 503 = 200,
 ): Response {
   return c.html(renderConsolePage(page, visitor), status);
+}
+
+/** How a browser has come: by the public URL, or from this machine itself. */
+interface Arrival {
+  /** The console's origin as the browser sees it. */
+  readonly origin: string;
+  /** True behind https: then the cookie is bound to the host, and to https. */
+  readonly isSecure: boolean;
+}
+
+/** A host as URLs spell it, with its port, and nothing else. */
+function readHost(host: string): URL | undefined {
+  const url = URL.parse(`http://${host}`);
+  const isPlain = url?.host === host.toLowerCase() || `${url?.host}:80` === host.toLowerCase();
+  return url !== null && isPlain ? url : undefined;
+}
+
+/**
+ * Tells by which of the console's names a request has come; undefined for every other name, so that
+ * no page elsewhere can have its own name lead here (DNS rebinding).
+ *
+ * @param publicUrl empty if there is none
+ * @param port the listener's
+ * @param peer the address of who is connected
+ */
+export function arrivalOf(
+  { publicUrl, port }: { publicUrl: string; port: number },
+  host: string | undefined,
+  peer: string,
+): Arrival | undefined {
+  if (host === undefined) return undefined;
+  const isPublic = publicUrl !== "" && new URL(publicUrl).host === host.toLowerCase();
+  if (isPublic) return { origin: publicUrl, isSecure: publicUrl.startsWith("https:") };
+  const url = readHost(host);
+  if (url === undefined || Number(url.port || 80) !== port) return undefined;
+  const isLocal = isLoopback(url.hostname.replace(/^\[|\]$/g, "")) && isLoopback(peer);
+  return isLocal ? { origin: url.origin, isSecure: false } : undefined;
 }

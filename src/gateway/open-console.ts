@@ -3,7 +3,7 @@ import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { openConsole } from "../console/open.ts";
+import { openConsole } from "../console/app.ts";
 import type { SharedConsole } from "../console/options.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
 import type { StoreReplica } from "../store/open.ts";

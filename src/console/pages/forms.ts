@@ -1,6 +1,7 @@
 import { type Html, html, nothing } from "../../pages/html.ts";
 import type { Failure } from "../changes.ts";
-import { hidden } from "./frame.ts";
+import { pathOf } from "./entries.ts";
+import { type ConsolePage, hidden } from "./frame.ts";
 
 /** What a form was filled in with, by the names of its fields. */
 export type Fields = ReadonlyMap<string, string>;
@@ -52,14 +53,16 @@ export function box(fields: Fields, { name, label }: FieldOptions): Html {
   return html`<label class="choice"><input type="checkbox" name="${name}" value="yes"${checked}>${label}</label>`;
 }
 
-/** What a form that changes something carries besides its fields. */
-export interface ChangingForm {
-  readonly csrf: string;
-  /** What its reader saw of the user, line by line. */
-  readonly seen: readonly string[];
-  readonly failure: Failure | undefined;
-  /** Where whoever changes their mind goes. */
-  readonly back?: string;
+/** The field for a password that somebody else is given. */
+export function newPassword(label: string): Html {
+  return field(new Map(), {
+    name: "new_password",
+    label,
+    hint: "At least 8 characters; hand it over in private",
+    type: "password",
+    isRequired: true,
+    autocomplete: "new-password",
+  });
 }
 
 /** What went wrong the last time, and what somebody else has changed. */
@@ -77,18 +80,53 @@ export function failureNote(failure: Failure | undefined): Html {
   }</div>`;
 }
 
-/** A form that asks for the reader's own password, and is sent once. */
-export function changingForm(
-  { csrf, seen, back = "/access" }: ChangingForm,
-  action: string,
-  fields: Html,
-  button: Html,
-): Html {
-  return html`<form method="post" action="${action}" class="sheet narrow">
+/** What a form that changes something was filled in with, and what it carries besides. */
+export interface ChangingForm {
+  readonly fields: Fields;
+  readonly csrf: string;
+  /** What its reader saw of the user, line by line. */
+  readonly seen: readonly string[];
+  readonly failure: Failure | undefined;
+}
+
+/** What the page of such a form says. */
+interface ChangingPage {
+  readonly title: string;
+  readonly heading: Html;
+  /** Whom it is about; undefined for somebody new. */
+  readonly username?: string;
+  readonly sentence?: string;
+  readonly action: string;
+  readonly form: Html;
+  readonly button: Html;
+}
+
+/** What a user has now, in a form that would change it. */
+export function seenList(username: string, seen: readonly string[]): Html {
+  return html`<p><bdi>${username}</bdi> has now:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`;
+}
+
+/** The page of a form that asks for the reader's own password, and is sent once. */
+export function changingPage(
+  { csrf, seen, failure }: ChangingForm,
+  { title, heading, username, sentence, action, form, button }: ChangingPage,
+): ConsolePage {
+  const back = username === undefined ? "/access" : pathOf("/access/user", { user: username });
+  const user =
+    username === undefined ? nothing : html` / <a href="${back}"><bdi>${username}</bdi></a>`;
+  return {
+    title,
+    place: "access",
+    content: html`<p class="path"><a href="/access">Access</a>${user}</p>
+<h1>${heading}</h1>
+${failureNote(failure)}
+${sentence === undefined ? nothing : html`<p>${sentence}</p>`}
+<form method="post" action="${action}" class="sheet narrow">
 ${hidden("csrf", csrf)}${hidden("seen", seen.join("\n"))}
-${fields}
+${form}
 <div class="field"><label for="own-password">Your own password, again</label>
 <input id="own-password" name="password" type="password" autocomplete="current-password" required></div>
 <div class="actions">${button} <a class="button" href="${back}">Cancel</a></div>
-</form>`;
+</form>`,
+  };
 }

@@ -1,10 +1,11 @@
-import type { EntryRole } from "../../access/roles.ts";
-import type { Grant } from "../../access/snapshot.ts";
-import { type Html, html, nothing } from "../../pages/html.ts";
-import { placeOf } from "../changes.ts";
-import type { UserRow } from "./access.ts";
-import { accountMark, narrowing, pathOf, roleBadge, until } from "./entries.ts";
-import { type ConsolePage, heading, table } from "./frame.ts";
+import type { EntryRole } from "../access/roles.ts";
+import type { Grant } from "../access/snapshot.ts";
+import { type Html, html, nothing } from "../pages/html.ts";
+import type { UserRow } from "./access-list.ts";
+import { placeOf, requireManageable, visibleEntries } from "./changes.ts";
+import { accountMark, narrowing, pathOf, roleBadge, until } from "./pages/entries.ts";
+import { type ConsolePage, heading, table } from "./pages/frame.ts";
+import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** What the page of one user shows. */
 export interface UserPageView extends UserRow {
@@ -73,4 +74,20 @@ ${email}
 ${grants(view)}
 ${isAdministrator ? manage(view) : nothing}`,
   };
+}
+
+/** `GET /access/user`: one user, with everything that can be changed of it. */
+export function showUser(console: Console, c: ConsoleRequest): Response {
+  const visitor = visitorOf(console, c);
+  const { snapshot, actor, isAdministrator } = visitor;
+  const username = c.req.query("user") ?? "";
+  requireManageable(snapshot, actor, username);
+  const page = userPage({
+    username,
+    user: snapshot.users.get(username),
+    entries: visibleEntries(snapshot, actor, username),
+    isAdministrator,
+    now: Date.now(),
+  });
+  return sendPage(c, visitor, page);
 }
