@@ -1,7 +1,8 @@
-/** Approvals as data, and what is asked of whatever holds them. */
 import path from "node:path";
 import type { ApprovalRule } from "../access/decision.ts";
 import type { EntryPoint } from "../access/grant.ts";
+
+/** Approvals as data, and what is asked of whatever holds them. */
 
 /** What can become of an approval. `void`: a right that it rests on was lost. */
 export const approvalStates = [
@@ -28,7 +29,7 @@ export interface ApprovalBinding {
 }
 
 /** An operation of a query, as it is listed. */
-export interface AskedOperation {
+interface AskedOperation {
   readonly operation: string;
   readonly database: string;
   readonly tables: readonly string[];
@@ -120,4 +121,24 @@ export interface ApprovalStore {
   takeSteps(write: (step: ApprovalStep) => void): Promise<void>;
   counts(): Promise<ApprovalCounts>;
   close(): Promise<void>;
+}
+
+/** Approvals in words for people. */
+
+/** What is asked for, as `Delete main.orders and 2 more`. */
+export function summaryOf({
+  operations,
+  operationCount,
+}: Pick<Approval, "operations" | "operationCount">): string {
+  const [first] = operations;
+  if (first === undefined) return "-";
+  const { operation, database, tables } = first;
+  const place = tables.length === 0 ? database : tables.map((one) => `${database}.${one}`).join();
+  const others = operationCount - 1;
+  return `${operation} ${place}${others === 0 ? "" : ` and ${others} more`}`;
+}
+
+/** Who decides by a rule. */
+export function approversOf({ approvers, database }: ApprovalRule): string {
+  return approvers === undefined ? `who may grant on ${database}` : approvers.join(", ");
 }

@@ -3,9 +3,9 @@ import { isDeepStrictEqual } from "node:util";
 import { diffSnapshots } from "../access/diff.ts";
 import { type EffectChange, effectDiff } from "../access/effect-diff.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import { readNamedAccess } from "./access-queries.ts";
 import type { CommonOptions } from "./options.ts";
 import { print, printJson } from "./output.ts";
-import { readNamedAccess } from "./query-outcome.ts";
 
 function written(value: unknown): string {
   return value === undefined ? "none" : JSON.stringify(value);

@@ -11,9 +11,8 @@ import {
   readRole,
   revokeAccess,
 } from "./access-entries.ts";
-import { explainQuery } from "./access-explain.ts";
+import { explainQuery, testAccess } from "./access-queries.ts";
 import { checkAccess, whoMay } from "./access-questions.ts";
-import { testAccess } from "./access-test.ts";
 import { withCommonOptions, withHouseStyle } from "./options.ts";
 
 /** Loaded once one of them is asked for: no other command of these needs a store. */

@@ -1,10 +1,14 @@
 import { userInfo } from "node:os";
 import { Command } from "commander";
-import type { Approval, ApprovalStore, Author } from "../approvals/approval.ts";
+import {
+  type Approval,
+  type ApprovalStore,
+  type Author,
+  approversOf,
+  summaryOf,
+} from "../approvals/approval.ts";
 import { findApprovalsIn } from "../approvals/approval-file.ts";
-import type { NoPreview } from "../approvals/preview.ts";
-import { keepNumbers, type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
-import { approversOf, summaryOf } from "../approvals/words.ts";
+import { keepNumbers, type NoPreview, type ShownRows, visibleJson } from "../approvals/preview.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { readPreview } from "./approval-preview.ts";
 import { readAccess } from "./operator.ts";

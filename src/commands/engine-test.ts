@@ -3,8 +3,7 @@ import path from "node:path";
 import { styleText } from "node:util";
 import { Command, Option } from "commander";
 import { readCredential } from "../config/resolve.ts";
-import type { Send } from "../conformance/connection.ts";
-import type { Failure, SectionResult } from "../conformance/run.ts";
+import type { Failure, SectionResult, Send } from "../conformance/run.ts";
 import type { Level } from "../query/kind.ts";
 import { withHouseStyle } from "./options.ts";
 import { Cancelled, FAILURE, print, printJson, UsageError } from "./output.ts";
@@ -75,7 +74,7 @@ async function run({ url, level, authorizationFile, json }: TestOptions): Promis
   requireUrl(url);
   // Loaded here, since no other command has a use for it.
   const { readCases } = await import("../conformance/cases.ts");
-  const { connectTo } = await import("../conformance/connection.ts");
+  const { connectTo } = await import("../conformance/run.ts");
   const { runSection, sectionsAt } = await import("../conformance/run.ts");
   const send = reaching(url, connectTo(url, readAuthorization(authorizationFile)));
   const prefix = `conformance_${randomBytes(4).toString("hex")}`;

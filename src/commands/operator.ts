@@ -5,7 +5,7 @@ import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { nameOfUser } from "../files/owner.ts";
+import { nameOfUser } from "../files/permissions.ts";
 import { addNote, changeNotesOf } from "../gateway/change-notes.ts";
 import { describeChanges } from "../gateway/change-records.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";

@@ -1,4 +1,4 @@
-import { type Command, Help } from "commander";
+import { type Command, Help, InvalidArgumentError } from "commander";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
 import { invocation } from "../product.ts";
 import { failureLabel } from "./output.ts";
@@ -49,4 +49,21 @@ export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
   const loaded = loadConfiguration(searchOf(options));
   for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
   return loaded;
+}
+
+/** Times as commands take them. */
+
+const secondsIn = new Map([
+  ["s", 1],
+  ["m", 60],
+  ["h", 3600],
+  ["d", 86_400],
+]);
+
+/** Reads `90d`, `12h`, `30m` or `3600s` as seconds. @throws InvalidArgumentError past `most` */
+export function readDuration(text: string, most: number = 366 * 86_400): number {
+  const [, count = "", unit = ""] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
+  const seconds = Number(count) * (secondsIn.get(unit) ?? 0);
+  if (seconds >= 1 && seconds <= most) return seconds;
+  throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
 }

@@ -12,9 +12,14 @@ import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connected-apps.ts";
-import { readDuration } from "./duration.ts";
 import { keysOf, naming, noteChanges, readAccess, refusalOf, revocationsOf } from "./operator.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import {
+  type CommonOptions,
+  loadFor,
+  readDuration,
+  withCommonOptions,
+  withHouseStyle,
+} from "./options.ts";
 import { print, UsageError } from "./output.ts";
 
 /** RFC 9562, section 4. */

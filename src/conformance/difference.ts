@@ -1,14 +1,14 @@
 /** An answer held against the one that is expected. */
 
-import type { Case } from "./cases.ts";
 import {
+  type Case,
   isObject,
   isSameNumber,
   type Json,
   JsonNumber,
   type JsonObject,
   writeJson,
-} from "./exact-json.ts";
+} from "./cases.ts";
 
 /** What came back. */
 export interface Received {

@@ -1,11 +1,21 @@
-/** Sends the cases to a database, section by section, each over databases of its own. */
-
+import { type ClientRequest, type IncomingMessage, request as requestPlain } from "node:http";
+import { request as requestTls } from "node:https";
+import { text } from "node:stream/consumers";
 import { batchKey } from "../query/grammar.ts";
 import type { Level } from "../query/kind.ts";
-import type { Case, Section } from "./cases.ts";
-import type { Send } from "./connection.ts";
-import { differenceOf } from "./difference.ts";
-import { isObject, type Json, type JsonObject, writeJson } from "./exact-json.ts";
+import { hostAndPort, parseTarget } from "../upstream/target.ts";
+import {
+  type Case,
+  isObject,
+  type Json,
+  type JsonObject,
+  parseJson,
+  type Section,
+  writeJson,
+} from "./cases.ts";
+import { differenceOf, type Received } from "./difference.ts";
+
+/** Sends the cases to a database, section by section, each over databases of its own. */
 
 /** A case that was not answered as it should be. */
 export interface Failure {
@@ -114,5 +124,60 @@ class Databases {
     const name = `${this.#prefix}_${database}`;
     this.#others.add(name);
     return name;
+  }
+}
+
+/** How long an answer may take. */
+const ANSWER_TIMEOUT_MS = 60_000;
+
+/** Sends a body to `POST /query`. Rejects if no answer comes. */
+export type Send = (body: string) => Promise<Received>;
+
+/**
+ * A way to send queries to `http://host:port`, `https://host:port` or `unix:/path`.
+ *
+ * @param authorization the `Authorization` header of each, if any
+ */
+export function connectTo(url: string, authorization: string | undefined): Send {
+  const { origin, socketPath } = parseTarget(url);
+  const request = origin.startsWith("https:") ? requestTls : requestPlain;
+  const place = socketPath === undefined ? hostAndPort(origin) : { socketPath };
+  const headers = {
+    "content-type": "application/json",
+    accept: "application/json",
+    ...(authorization === undefined ? {} : { authorization }),
+  };
+  return async (body) => {
+    const length = Buffer.byteLength(body);
+    const sent = request({
+      ...place,
+      method: "POST",
+      path: "/query",
+      headers: { ...headers, "content-length": length },
+      signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
+    });
+    const response = await answered(sent.end(body));
+    const answer = await text(response);
+    return {
+      status: response.statusCode ?? 0,
+      type: response.headers["content-type"] ?? "",
+      text: answer,
+      body: parsed(answer),
+    };
+  };
+}
+
+function answered(request: ClientRequest): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    request.once("response", resolve);
+    request.once("error", reject);
+  });
+}
+
+function parsed(text: string): Received["body"] {
+  try {
+    return parseJson(text);
+  } catch {
+    return undefined;
   }
 }

@@ -4,7 +4,7 @@ import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
-import { createFormGuard } from "../pages/form-guard.ts";
+import { createFormGuard } from "../pages/forms.ts";
 import { html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { act, addUser, showAct, showNew } from "./access-account.ts";

@@ -2,14 +2,13 @@ import { Worker } from "node:worker_threads";
 import { manageableBy } from "../access/manageable.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { siblingModule } from "../ipc/child-program.ts";
-import { type AuditFilter, auditOutcomes } from "../observe/audit-filter.ts";
+import { type AuditFilter, auditOutcomes, moments, readMoment } from "../observe/audit-filter.ts";
 import type {
   AuditAnswer,
   AuditPosition,
   AuditQuestion,
   ShownDatabases,
 } from "../observe/audit-search.ts";
-import { moments, readMoment } from "../observe/audit-time.ts";
 import { Refusal } from "../refusal.ts";
 import { draftGrant } from "./audit-draft.ts";
 import { type Failure, failureOf } from "./changes.ts";

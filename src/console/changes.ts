@@ -7,7 +7,7 @@ import type { Subject } from "../access/subject.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
-import { explainLogin } from "../pages/login-failure.ts";
+import { explainLogin } from "../pages/forms.ts";
 import { Refusal } from "../refusal.ts";
 import { type Console, type ConsoleRequest, visitorOf } from "./visit.ts";
 

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { checkPassword } from "../identity/login.ts";
+import { explainLogin } from "../pages/forms.ts";
 import { html, nothing } from "../pages/html.ts";
-import { explainLogin } from "../pages/login-failure.ts";
 import { Refusal } from "../refusal.ts";
 import { browserName, dropSession, keepSession, nameBrowser, sessionSecret } from "./guards.ts";
 import { alert, hidden, renderConsolePage } from "./pages/frame.ts";

@@ -5,7 +5,7 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import { isLoopback } from "../config/addresses.ts";
-import type { FormGuard } from "../pages/form-guard.ts";
+import type { FormGuard } from "../pages/forms.ts";
 import { Refusal } from "../refusal.ts";
 import type { AccessHistory } from "./access-history.ts";
 import type { ConsoleOptions } from "./options.ts";

@@ -1,12 +1,13 @@
-/** Who besides its owner may read or write a file. */
 import { chownSync, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
 import path from "node:path";
+
+/** Who besides its owner may read or write a file. */
 
 const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
 const READABLE_BY_OTHERS = 0o004;
 
 /** A reason not to trust a file, and the command that mends it. */
-export interface PermissionProblem {
+interface PermissionProblem {
   readonly reason: string;
   readonly remedy: string;
 }
@@ -92,4 +93,27 @@ function unescapeOctal(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_whole, digits: string) =>
     String.fromCharCode(Number.parseInt(digits, 8)),
   );
+}
+
+/** The name of a user of the system, or `uid 1000` where it has none. */
+export function nameOfUser(uid: number): string {
+  try {
+    // passwd(5): name, password, uid.
+    const users = readFileSync("/etc/passwd", "utf8")
+      .split("\n")
+      .map((line) => line.split(":"));
+    const [name] = users.find(([, , id]) => id === String(uid)) ?? [];
+    return name ?? `uid ${uid}`;
+  } catch {
+    return `uid ${uid}`;
+  }
+}
+
+/** The system's user that a file belongs to; `unknown` for one that is gone. */
+export function ownerOf(file: string): string {
+  try {
+    return nameOfUser(statSync(file).uid);
+  } catch {
+    return "unknown";
+  }
 }

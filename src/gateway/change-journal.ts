@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import type { ReloadEvent } from "../access/access-rules.ts";
-import { ownerOf } from "../files/owner.ts";
+import { ownerOf } from "../files/permissions.ts";
 import { watchFile } from "../files/watch.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { AuditedChange, Author } from "../observe/audit-line.ts";

@@ -1,3 +1,5 @@
+import { listOf, ref, success } from "./schemas.ts";
+
 /** Codes by which several operations are refused alike. */
 
 export const administrationRefusals = ["no_grant", "role_insufficient", "token_database"] as const;
@@ -33,3 +35,26 @@ export const schemaRefusals = [
 ];
 export const oauth =
   "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
+
+/** What changing entries has in common, on databases and on tables. */
+export const entryChange = {
+  body: ref("Entry"),
+  answer: success({ access: listOf(ref("UserGrant")) }),
+  refusals: [
+    ...change,
+    ...(["invalid_username", "invalid_database", "invalid_role", "invalid_entry"] as const),
+    ...(["user_not_found", "database_case_conflict"] as const),
+    ...(["entry_narrowed", "entry_lists_tables"] as const),
+    ...lastOnes,
+  ],
+} as const;
+/** The same of removing them. */
+export const entryRemoval = {
+  answer: ref("Success"),
+  refusals: [
+    ...change,
+    ...(["invalid_username", "invalid_database"] as const),
+    ...(["user_not_found", "grant_not_found", "entry_lists_tables"] as const),
+    ...lastOnes,
+  ],
+} as const;

@@ -3,11 +3,12 @@
 import { DEFAULT_LIMIT, MAX_LIMIT } from "../gateway/parameters.ts";
 import type { Schema } from "../query/kind.ts";
 import type { RefusalCode } from "../refusal.ts";
-import { entryChange, entryRemoval } from "./entry-operations.ts";
 import {
   administrationRefusals,
   approvals,
   change,
+  entryChange,
+  entryRemoval,
   lastOnes,
   narrowed,
   oauth,

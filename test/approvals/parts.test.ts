@@ -2,8 +2,8 @@
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { openBodyCipher } from "../../src/approvals/approval-file.ts";
 import { mayApprove } from "../../src/approvals/approvers.ts";
-import { openBodyCipher } from "../../src/approvals/body-cipher.ts";
 import { takeApproval } from "../../src/mcp/tools/approval-argument.ts";
 import { snapshotOf } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";

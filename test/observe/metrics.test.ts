@@ -3,8 +3,11 @@ import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
-import { NAMED_USERS, OTHER_USERS } from "../../src/observe/request-counts.ts";
-import type { CountedRequest } from "../../src/observe/request-metrics.ts";
+import {
+  type CountedRequest,
+  NAMED_USERS,
+  OTHER_USERS,
+} from "../../src/observe/request-metrics.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { openCounted, stir } from "./busy-gateway.ts";

@@ -1,5 +1,4 @@
-import type { Approval, ApprovalState } from "../../approvals/approval.ts";
-import { summaryOf } from "../../approvals/words.ts";
+import { type Approval, type ApprovalState, summaryOf } from "../../approvals/approval.ts";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import { type ConsolePage, heading, table } from "./frame.ts";
 

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Client, Provider } from "oidc-provider";
-import type { FormGuard } from "../../pages/form-guard.ts";
+import type { FormGuard } from "../../pages/forms.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import type { ClientView, KnownClient } from "./pages/client.ts";
 import { pageHeaders } from "./pages/page.ts";

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf } from "../../identity/authenticate.ts";
-import { explainLogin } from "../../pages/login-failure.ts";
+import { explainLogin } from "../../pages/forms.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf, earliestIssue } from "./accounts.ts";
 import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
-import { createFormGuard } from "../../pages/form-guard.ts";
+import { createFormGuard } from "../../pages/forms.ts";
 import { Refusal } from "../../refusal.ts";
 import { parseAccountId } from "./accounts.ts";
 import { StateUnavailable } from "./adapter.ts";
