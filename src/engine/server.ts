@@ -3,11 +3,12 @@ import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
 import { affectedHeader, engineName, rowsHeader } from "../product.ts";
 import { isReadOnly } from "../query/query.ts";
-import { formOf } from "./accept.ts";
-import { answerError, answerHealth } from "./answers.ts";
+import { QueryRefused } from "../query/refusal.ts";
+import { STALLED_CLIENT_TIMEOUT_MS, StreamedAnswer } from "./answers.ts";
 import { limitsHeader, narrowedHeader, readLimits } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
 import {
+  formOf,
   isSchemaPath,
   readBody,
   readSchemaPath,
@@ -18,7 +19,6 @@ import {
 } from "./request.ts";
 import type { RowCounts } from "./spool.ts";
 import type { Answer, Store } from "./store.ts";
-import { STALLED_CLIENT_TIMEOUT_MS, StreamedAnswer } from "./streamed-answer.ts";
 
 /** Longer than clients keep idle connections, so that they close them first, in milliseconds. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
@@ -26,7 +26,7 @@ const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET", "/schema": "GET" };
 
 /** What the engine's HTTP side needs to know. */
-export interface ServerOptions {
+interface ServerOptions {
   readonly store: Store;
   readonly log: Logger;
   /** On a port only loopback `Host` headers are taken; on a socket any. */
@@ -36,7 +36,7 @@ export interface ServerOptions {
 }
 
 /** The engine's HTTP server and the way to end it. */
-export interface EngineServer {
+interface EngineServer {
   readonly server: Server;
   /** Refuses new requests, waits for those under way, then closes every connection. */
   drain(): Promise<void>;
@@ -94,7 +94,7 @@ async function answer(
   if (path === "/healthz") {
     response.setHeader("Server", engineName);
     await store.check();
-    return answerHealth(response);
+    return sendJson(response, 200, { status: "success" });
   }
   const client = new AbortController();
   response.once("close", () => {
@@ -159,4 +159,48 @@ function sent(response: ServerResponse): Promise<void> {
     if (response.closed || response.destroyed) resolve();
     else response.once("close", resolve);
   });
+}
+
+/**
+ * Answers an error: a refusal in its own words, anything else as a 500 whose cause is for the
+ * log alone. A client that is gone, or has part of its answer already, gets nothing more.
+ *
+ * @param isPlain whether nothing of the schema is named that the query does not name
+ */
+function answerError(response: ServerResponse, error: unknown, log: Logger, isPlain = false): void {
+  if (response.destroyed) return;
+  if (response.headersSent) {
+    log.error({ err: error }, "an answer broke off");
+    response.destroy();
+    return;
+  }
+  const { status, code, message } = describe(error, log, isPlain);
+  if (code === "body_too_large") response.setHeader("Connection", "close");
+  sendJson(response, status, { status: "error", message, code });
+}
+
+function describe(
+  error: unknown,
+  log: Logger,
+  isPlain: boolean,
+): { status: number; code: string; message: string } {
+  if (error instanceof EngineRefusal) {
+    if (error.code === "storage_failed") log.error({ code: error.code }, error.message);
+    const { status, code, message, plain } = error;
+    return { status, code, message: isPlain ? plain : message };
+  }
+  if (error instanceof QueryRefused) {
+    return { status: 400, code: error.code, message: error.message };
+  }
+  log.error({ err: error }, "a query failed");
+  return { status: 500, code: "internal_error", message: "The engine failed on this query" };
+}
+
+function sendJson(response: ServerResponse, status: number, body: object): void {
+  const bytes = Buffer.from(JSON.stringify(body));
+  response.writeHead(status, {
+    "Content-Type": "application/json",
+    "Content-Length": bytes.length,
+  });
+  response.end(bytes);
 }

@@ -1,8 +1,7 @@
 import type { Readable } from "node:stream";
 import type { Query } from "../query/query.ts";
 import type { QueryLimit } from "./limits.ts";
-import type { RowStream } from "./row-output.ts";
-import type { RowCounts } from "./spool.ts";
+import type { RowCounts, RowStream } from "./spool.ts";
 
 /** A query as it came: its bytes, and what the grammar found in them. */
 export interface QueryRequest {

@@ -2,8 +2,7 @@ import { sql } from "kysely";
 import driver, { type TypedParameterValue } from "mysql2";
 import { cellText, decodeBase64, type PresentValue, withoutSpace } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import type { Raw } from "./session.ts";
-import type { Bound } from "./statements.ts";
+import type { Bound, Raw } from "./session.ts";
 import type { TypeDescription } from "./type-words.ts";
 
 /** `true` and `false`, also `1` and `0`; other numbers that a column holds stay numbers. */

@@ -20,7 +20,7 @@ import {
 } from "../sql/new-table.ts";
 import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, readKeys } from "../sql/target.ts";
-import { requireDatabase, requireKeptName } from "./databases.ts";
+import { requireDatabase, requireKeptName } from "./catalog.ts";
 import { kindOf } from "./kinds.ts";
 import type { MysqlPlace } from "./session.ts";
 import { keysSql, readTable, tableMissing } from "./tables.ts";

@@ -5,10 +5,16 @@ import type { Dialect, Mode } from "../remote/dialect.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
-import { describeTable, listTables } from "./catalog.ts";
+import {
+  createDatabase,
+  describeTable,
+  dropDatabase,
+  listDatabases,
+  listTables,
+  visibleDatabase,
+} from "./catalog.ts";
 import { targetOf } from "./change.ts";
 import { MysqlConnection } from "./connection.ts";
-import { createDatabase, dropDatabase, listDatabases, visibleDatabase } from "./databases.ts";
 import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
 import { select } from "./select.ts";

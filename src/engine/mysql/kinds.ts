@@ -3,9 +3,20 @@ import { foldCase } from "../fold-case.ts";
 import { type Fragment, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
 import { booleans, bytes, type Codec, formed, nativeDocuments, textCodecOf } from "./codecs.ts";
-import { bits, decimals, doubles, floats, integers, years } from "./number-codecs.ts";
+import {
+  bits,
+  decimals,
+  doubles,
+  floats,
+  integers,
+  readDay,
+  readInstant,
+  readLocal,
+  readSpan,
+  writeTime,
+  years,
+} from "./number-codecs.ts";
 import type { Raw } from "./session.ts";
-import { readDay, readInstant, readLocal, readSpan, writeTime } from "./times.ts";
 import type { TypeDescription } from "./type-words.ts";
 
 /** How the values of a column are stored, compared and written. */

@@ -4,7 +4,7 @@ import type { RemoteColumn } from "../remote/dialect.ts";
 import type { InsertColumn } from "../remote/insert.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { requireDatabase } from "./databases.ts";
+import { requireDatabase } from "./catalog.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
 import type { MysqlPlace, Row } from "./session.ts";
 import { markOf } from "./type-words.ts";

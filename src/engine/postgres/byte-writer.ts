@@ -1,4 +1,4 @@
-import type { RowOutput } from "../row-output.ts";
+import type { RowOutput } from "../spool.ts";
 
 /** Room at first, which is enough for a few rows, and afterwards. */
 const FIRST_ROOM = 4 * 1024;

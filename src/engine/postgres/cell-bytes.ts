@@ -3,7 +3,7 @@
  * cost more than all else that is done with a row.
  */
 
-import type { RowForm } from "../row-output.ts";
+import type { RowForm } from "../spool.ts";
 import type { ByteWriter } from "./byte-writer.ts";
 
 /** How the bytes of a type become those of an answer; a type without one is read as a string. */

@@ -1,5 +1,5 @@
 import { OutdatedTable } from "../remote/known-tables.ts";
-import type { RowOutput } from "../row-output.ts";
+import type { RowOutput } from "../spool.ts";
 import { layoutOf, type RowLayout } from "../sql/encode.ts";
 import type { Column, ColumnReference } from "../sql/scope.ts";
 import { ByteWriter } from "./byte-writer.ts";

@@ -1,5 +1,5 @@
 import type { Connection } from "pg";
-import type { RowOutput } from "../row-output.ts";
+import type { RowOutput } from "../spool.ts";
 import { Exchange, type Opening, type Statement } from "./exchange.ts";
 import type { ResultColumn, RowBytes } from "./row-bytes.ts";
 

@@ -3,7 +3,7 @@ import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { withKeys } from "../remote/change.ts";
 import { refused } from "../remote/failures.ts";
-import type { RowOutput } from "../row-output.ts";
+import type { RowOutput } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";

@@ -11,7 +11,7 @@ import { EngineRefusal } from "../refusal.ts";
 import { UnknownOutcome } from "../remote/failures.ts";
 import type { KnownTables } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
-import type { RowOutput } from "../row-output.ts";
+import type { RowOutput } from "../spool.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import {
   Exchange,

@@ -1,7 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { EngineRefusal } from "../refusal.ts";
-import type { RowOutput } from "../row-output.ts";
+import type { RowOutput } from "../spool.ts";
 import type { TableDescription } from "../sql/description.ts";
 import type { Previewed, RowChangeName } from "../sql/preview.ts";
 import type { Column } from "../sql/scope.ts";

@@ -1,8 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
-import type { RowOutput } from "../row-output.ts";
-import type { Spool } from "../spool.ts";
+import type { RowOutput, Spool } from "../spool.ts";
 import {
   changeTexts,
   countChanged,

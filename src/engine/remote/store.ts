@@ -1,12 +1,11 @@
 import type { Logger } from "pino";
 import type { Operation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
+import { jsonAnswer, openUnnamedFile, takeAnswer } from "../answers.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { RowStream } from "../row-output.ts";
-import { Spool } from "../spool.ts";
-import { jsonAnswer, openUnnamedFile, takeAnswer } from "../spooled-answer.ts";
+import { type RowStream, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/answers.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { ConcurrencyLimiter } from "./concurrency-limiter.ts";

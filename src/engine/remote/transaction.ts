@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { tooSlow } from "../refusal.ts";
-import type { RowStream } from "../row-output.ts";
+import type { RowStream } from "../spool.ts";
 import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
 import type { Dialect, Mode } from "./dialect.ts";
 import { UnknownOutcome } from "./failures.ts";

@@ -1,9 +1,14 @@
 import { sql } from "kysely";
 import type { Delete, Insert, Row, Update, Upsert } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { assignmentsOf, assignmentsSql } from "./assignments.ts";
 import { whereSql } from "./conditions.ts";
-import { readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
+import {
+  assignmentsOf,
+  assignmentsSql,
+  readByKeys,
+  readInOrder,
+  readKeysToBe,
+} from "./key-rows.ts";
 import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "./scope.ts";
 import { type ResultRow, run, type Steps } from "./steps.ts";
 import {

@@ -1,5 +1,4 @@
-import type { RowForm, RowOutput } from "../row-output.ts";
-import { csvCell, csvText } from "./csv.ts";
+import type { RowForm, RowOutput } from "../spool.ts";
 import type { Column } from "./scope.ts";
 
 /** A column whose values come out of the database as `Raw`. */
@@ -111,4 +110,17 @@ export class RowWriter<Raw> {
     this.#output.write((this.count === 0 ? head : "") + tail);
     this.#output.countRows(this.count);
   }
+}
+
+/** A cell of CSV (RFC 4180) for a value's JSON text: what is in a string, and anything else as it is. */
+function csvCell(json: string): string {
+  if (!json.startsWith('"')) return csvText(json);
+  const text: string = json.includes("\\") ? JSON.parse(json) : json.slice(1, -1);
+  // Null is an empty cell; the empty text is told from it.
+  return text === "" ? '""' : csvText(text);
+}
+
+/** Text, quoted where that is needed. */
+function csvText(text: string): string {
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

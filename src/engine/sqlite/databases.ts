@@ -2,8 +2,8 @@ import { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
+import { defineSums } from "./kinds.ts";
 import { type DatabaseHandle, run } from "./statements.ts";
-import { defineSums } from "./sums.ts";
 import { createColumnTable } from "./tables.ts";
 
 /** Databases that one transaction spans, on one connection. */

@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import type { RowOutput } from "../row-output.ts";
+import type { RowOutput } from "../spool.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { RowWriter } from "../sql/encode.ts";

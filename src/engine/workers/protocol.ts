@@ -3,8 +3,7 @@
 import type { Call, ErrorCodec } from "../../ipc/channel.ts";
 import type { QueryLimit } from "../limits.ts";
 import { EngineRefusal, type RefusalCode } from "../refusal.ts";
-import type { RowForm } from "../row-output.ts";
-import type { SpooledAnswer } from "../spool.ts";
+import type { RowForm, SpooledAnswer } from "../spool.ts";
 import type { SchemaPlace } from "../store.ts";
 
 /**
