@@ -1,8 +1,22 @@
 import { Refusal } from "../refusal.ts";
 import { decide, mayUseAnywhere } from "./policy.ts";
-import type { EntryRole } from "./roles.ts";
-import { EVERY_DATABASE, mayGrant, outranks, type Role, widestRole } from "./roles.ts";
-import { type Grant, grantsOf, isAdministrator, type Snapshot } from "./snapshot.ts";
+import {
+  type EntryRole,
+  EVERY_DATABASE,
+  mayGrant,
+  outranks,
+  type Role,
+  widestRole,
+} from "./roles.ts";
+import {
+  type Grant,
+  grantsOf,
+  isAdministrator,
+  type Snapshot,
+  type User,
+  type UserView,
+  viewUser,
+} from "./snapshot.ts";
 import type { Subject } from "./subject.ts";
 import { collectGrants, entriesIn, reachingEntries, saysMore } from "./user-grants.ts";
 
@@ -13,11 +27,7 @@ import { collectGrants, entriesIn, reachingEntries, saysMore } from "./user-gran
 export type Actor = Subject | "operator";
 
 /** The widest role that counts for a user on a database: the named entry's, else that for `*`. */
-export function effectiveRole(
-  snapshot: Snapshot,
-  username: string,
-  database: string,
-): Role | undefined {
+function effectiveRole(snapshot: Snapshot, username: string, database: string): Role | undefined {
   return widestRole(reachingEntries(grantsOf(snapshot, username), database));
 }
 
@@ -210,4 +220,28 @@ export function maySeeGrants(snapshot: Snapshot, actor: Subject, database: strin
 /** @throws Refusal `role_insufficient` unless the actor may grant on some database */
 export function requireManager(snapshot: Snapshot, actor: Subject): void {
   if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
+}
+
+/** The users that a caller may manage, and what of them it may see. */
+interface Manageable {
+  isVisible(database: string): boolean;
+  isManageable(user: User): boolean;
+  /** A user with no grants but those that the caller may see. */
+  view(user: User): UserView;
+}
+
+/** @throws Refusal `role_insufficient` unless the actor may grant on some database */
+export function manageableBy(snapshot: Snapshot, actor: Subject): Manageable {
+  requireManager(snapshot, actor);
+  const { username, tokenDatabase } = actor;
+  const isOverAll = isAdministrator(snapshot, username) && tokenDatabase === EVERY_DATABASE;
+  const isVisible = (database: string) => maySeeGrants(snapshot, actor, database);
+  return {
+    isVisible,
+    isManageable: (user) => isOverAll || grantsOf(snapshot, user.username).keys().some(isVisible),
+    view(user) {
+      const { access, ...rest } = viewUser(snapshot, user);
+      return { ...rest, access: access.filter(({ database }) => isVisible(database)) };
+    },
+  };
 }

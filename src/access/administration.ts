@@ -15,6 +15,7 @@ import { LayeredMap } from "./layered-map.ts";
 import type { Change } from "./record-change.ts";
 import { EVERY_DATABASE, type Role } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { obstacleOf } from "./subject.ts";
 import { entriesAt, entriesIn, isSamePlace, saysMore, standingGrant } from "./user-grants.ts";
 
 /** Each function judges an intention against the file as it is, and says what to change. */
@@ -207,9 +208,8 @@ function* remainingOwners(snapshot: Snapshot, among: Iterable<string>): Steps<Re
   const owned = new Set<string>();
   let hasAdministrator = false;
   yield* visitEach(among, (username) => {
+    if (obstacleOf(snapshot, username) !== undefined) return;
     const user = snapshot.users.get(username);
-    const canAct = user === undefined ? isExternalUsername(username) : !user.disabled;
-    if (!canAct) return;
     const grants = grantsOf(snapshot, username);
     for (const database of grants.keys()) {
       if (standingGrant(grants, database)?.role !== "Owner") continue;

@@ -6,7 +6,7 @@ import type { Position } from "../query/operation-draft.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
 import type { Objection } from "./decision.ts";
 import type { Grant } from "./grant.ts";
-import { FoldedNames } from "./name-folding.ts";
+import { FoldedNames } from "./table-patterns.ts";
 
 /** A table of an operation, with the entry that decides on it, and all that fit it. */
 export interface DecidedTable {

@@ -1,10 +1,54 @@
+import type { CellValue, Condition } from "../query/operation-types.ts";
+import type { AttributeValue, Literal } from "./grant.ts";
+
+/** Attributes of users: what row filters refer to, and the values that both may have. */
+
+/** What attributes are called, as a regular expression without its ends. */
+export const attributeName = "[A-Za-z_][A-Za-z0-9_-]{0,63}";
+/** Text that stands for an attribute. */
+export const attributeReference = new RegExp(`^@${attributeName}$`);
+const wholeName = new RegExp(`^(?!username$)${attributeName}$`);
+/** Characters of a text that a filter compares with, or an attribute holds, at the most. */
+const LONGEST_TEXT = 1024;
+
+/** True for a whole number, exact as it came. */
+export function isWhole(value: unknown): value is number | bigint {
+  return typeof value === "bigint" || Number.isSafeInteger(value);
+}
+
+/** True for a value that filters compare with: text, a whole number, true or false. */
+export function isLiteral(value: unknown): value is Literal {
+  return (
+    isWhole(value) ||
+    typeof value === "boolean" ||
+    (typeof value === "string" && value.length <= LONGEST_TEXT && value.isWellFormed())
+  );
+}
+
+/** Reads a user's attributes; undefined if they are none. */
+export function readAttributes(value: unknown): Map<string, AttributeValue> | undefined {
+  if (typeof value !== "object" || value === null || value instanceof Date) return undefined;
+  const isValue = (one: unknown): one is AttributeValue =>
+    isLiteral(one) ||
+    (Array.isArray(one) &&
+      one.every(isLiteral) &&
+      new Set(one.map((each) => (isWhole(each) ? "number" : typeof each))).size <= 1);
+  const attributes = new Map<string, AttributeValue>();
+  for (const [name, one] of Object.entries(value)) {
+    if (!wholeName.test(name) || !isValue(one)) return undefined;
+    attributes.set(name, one);
+  }
+  return attributes;
+}
+
+/** What attributes must be, in words that go on after "must be". */
+export const attributesForm =
+  "names (letters, digits, _ and -; not username) with text, whole numbers, true, false, or lists of one of these";
+
 /** What a query's `where` demands of every row: the terms of its top-level `and`, or itself. */
 
-import type { CellValue, Condition } from "../query/operation-types.ts";
-import type { Literal } from "./grant.ts";
-
 /** A comparison of one column. */
-export type Term = Extract<Condition, { readonly column: string }>;
+type Term = Extract<Condition, { readonly column: string }>;
 
 /** The columns of a table as its operation may write them. */
 export interface ColumnSpelling {
@@ -27,11 +71,6 @@ export function isColumn(
   { table, isQualified }: ColumnSpelling,
 ): boolean {
   return written === `${table}.${column}` || (!isQualified && written === column);
-}
-
-/** True for a whole number, exact as it came. */
-export function isWhole(value: CellValue | readonly Literal[]): value is number | bigint {
-  return typeof value === "bigint" || Number.isSafeInteger(value);
 }
 
 /** True for the same JSON type and characters; whole numbers go by value. */

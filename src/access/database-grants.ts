@@ -1,9 +1,9 @@
 /** What a user has on one database, beyond one entry for the whole of it. */
 
 import type { Grant } from "./grant.ts";
-import { FoldedNames } from "./name-folding.ts";
 import {
   emptyPlace,
+  FoldedNames,
   noPatterns,
   Patterns,
   type Place,

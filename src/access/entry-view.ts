@@ -1,10 +1,11 @@
-/** Entries by the keys of the file, one by one: as they are shown, and as they are asked for. */
-
 import { Refusal } from "../refusal.ts";
-import type { Grant, Literal } from "./grant.ts";
+import { attributeReference } from "./conditions.ts";
+import type { Grant, Literal, RowCondition } from "./grant.ts";
 import { entryRoles, writtenEntry } from "./limit-fields.ts";
 import { readGrant } from "./records.ts";
 import type { EntryRole } from "./roles.ts";
+
+/** Entries by the keys of the file, one by one: as they are shown, and as they are asked for. */
 
 /** An entry as the interface shows it: its database and role, and the other keys that it has. */
 export interface EntryView {
@@ -71,4 +72,75 @@ export function readEntry(
   const grant = readGrant(record, 0, ({ reason }) => reasons.push(reason));
   if (grant !== undefined && reasons.length === 0) return grant;
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${reasons.join("; ")}` });
+}
+
+/** Entries in words for people, and row filters as a command line takes and shows them. */
+
+const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
+const quoted = /^(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")$/;
+const item = /'(?:[^']|'')*'|"(?:[^"]|"")*"|[^,'"]+/g;
+const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
+
+/** A value: a whole number, true, false, or text, which quotes keep from being anything else. */
+function readValue(text: string): Literal {
+  const [, single, double] = quoted.exec(text) ?? [];
+  const inQuotes = single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"');
+  if (inQuotes !== undefined) return inQuotes.startsWith("@") ? `@${inQuotes}` : inQuotes;
+  if (/^-?\d+$/.test(text)) {
+    const number = Number(text);
+    return Number.isSafeInteger(number) ? number : BigInt(text);
+  }
+  return text === "true" || text === "false" ? text === "true" : text;
+}
+
+/**
+ * Reads a condition such as `tenant = @tenant`, `size < 5`, `name = 'O''Hara'` or
+ * `region IN (eu, us)`, by the keys of the file; undefined if it is none. What the file does not
+ * take is not found out.
+ */
+export function readCondition(text: string): object | undefined {
+  const [, column, operator = "", value = ""] = conditionForm.exec(text) ?? [];
+  if (column === undefined) return undefined;
+  const cmp = operator.toUpperCase();
+  const list = /^\((.*)\)$/s.exec(value)?.[1];
+  if (cmp !== "IN" || list === undefined) return { column, cmp, value: readValue(value) };
+  const values = [...(list.match(item) ?? [])].map((one) => one.trim());
+  return { column, cmp, value: values.filter((one) => one !== "").map(readValue) };
+}
+
+function writeValue(value: Literal): string {
+  if (typeof value !== "string") return String(value);
+  if (attributeReference.test(value)) return value;
+  const text = value.startsWith("@@") ? value.slice(1) : value;
+  return plainText.test(text) ? text : `'${text.replaceAll("'", "''")}'`;
+}
+
+/** A condition as `readCondition` takes it. */
+export function writeCondition({ column, cmp, value }: RowCondition): string {
+  const written =
+    typeof value === "object" ? `(${value.map(writeValue).join(", ")})` : writeValue(value);
+  return `${column} ${cmp} ${written}`;
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** What an entry says beyond its role and its place, in words; empty if that is all. */
+export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role">): string {
+  const { columns, writableColumns, rowFilter, requireWhere, maxRows, maxChanges } = grant;
+  const { requireApproval, approvers, expires } = grant;
+  const by = approvers === undefined ? "" : ` by ${approvers.join(" or ")}`;
+  return [
+    columns && `columns ${columns.join(", ")}`,
+    writableColumns && `writes ${writableColumns.join(", ") || "no column"}`,
+    rowFilter && `rows where ${rowFilter.map(writeCondition).join(" and ")}`,
+    requireWhere && `where pins ${requireWhere.join(", ")}`,
+    maxRows && `at most ${counted(maxRows, "row")}`,
+    maxChanges && `at most ${counted(maxChanges, "change")}`,
+    requireApproval && `${requireApproval.join(", ")} after approval${by}`,
+    expires !== undefined && `until ${writtenTime(expires)}`,
+  ]
+    .filter((words) => typeof words === "string")
+    .join("; ");
 }

@@ -3,7 +3,7 @@
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import type { Writable } from "../toml/values.ts";
-import { attributeReference, isLiteral, isWhole } from "./attributes.ts";
+import { attributeReference, isLiteral, isWhole } from "./conditions.ts";
 import {
   type Boundary,
   type Grant,

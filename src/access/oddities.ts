@@ -1,8 +1,8 @@
 /** What a valid access file may mean otherwise than it was meant. */
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { attributeReference } from "./attributes.ts";
 import { boundaryName } from "./boundaries.ts";
+import { attributeReference } from "./conditions.ts";
 import { otherSpellingOf } from "./deciding-entry.ts";
 import type { Boundary, Grant, Limits, RowCondition } from "./grant.ts";
 import { isExternalUsername } from "./identifiers.ts";

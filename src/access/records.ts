@@ -1,5 +1,5 @@
 import { didYouMean } from "../suggestion.ts";
-import { attributesForm, readAttributes } from "./attributes.ts";
+import { attributesForm, readAttributes } from "./conditions.ts";
 import type { AttributeValue, Boundary, Grant, User } from "./grant.ts";
 import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./identifiers.ts";
 import {

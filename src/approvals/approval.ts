@@ -123,8 +123,6 @@ export interface ApprovalStore {
   close(): Promise<void>;
 }
 
-/** Approvals in words for people. */
-
 /** What is asked for, as `Delete main.orders and 2 more`. */
 export function summaryOf({
   operations,

@@ -78,8 +78,6 @@ export function whyUnseen(
   return hidden && `you may not read all of ${hidden.database}.${hidden.table}`;
 }
 
-/** The rows of a Preview, as an approver is shown them. */
-
 /** Rows as a Preview tells them, each as its JSON text. */
 export interface ShownRows {
   readonly affected: number;

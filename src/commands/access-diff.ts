@@ -1,7 +1,6 @@
 /** `gatehouse access diff`: who gains and loses what. */
 import { isDeepStrictEqual } from "node:util";
-import { diffSnapshots } from "../access/diff.ts";
-import { type EffectChange, effectDiff } from "../access/effect-diff.ts";
+import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { readNamedAccess } from "./access-queries.ts";
 import type { CommonOptions } from "./options.ts";

@@ -2,8 +2,7 @@
 import { InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planGrant, planRevoke } from "../access/administration.ts";
-import { readEntry, viewEntry } from "../access/entry-view.ts";
-import { limitsInWords, readCondition } from "../access/entry-words.ts";
+import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
 import { entryRoles, tablePattern } from "../access/limit-fields.ts";

@@ -1,7 +1,6 @@
 /** `gatehouse access check | who`: what users may do, without a query. */
 import type { Decision } from "../access/decision.ts";
-import { viewEntry } from "../access/entry-view.ts";
-import { limitsInWords } from "../access/entry-words.ts";
+import { limitsInWords, viewEntry } from "../access/entry-view.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import { decidePlace, type PlaceDecision, waysTo } from "../access/place-decision.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";

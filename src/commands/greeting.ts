@@ -1,8 +1,8 @@
 import { rm } from "node:fs/promises";
 import { networkInterfaces } from "node:os";
 import { styleText } from "node:util";
+import { storeName, storesAccess, withoutPassword } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { storeName, storesAccess, withoutPassword } from "../config/urls.ts";
 import type { GatewayFacts } from "../gateway/start.ts";
 import { invocation, version } from "../product.ts";
 import { print } from "./output.ts";

@@ -51,8 +51,6 @@ export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
   return loaded;
 }
 
-/** Times as commands take them. */
-
 const secondsIn = new Map([
   ["s", 1],
   ["m", 60],

@@ -1,9 +1,9 @@
 import { Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
+import { storeName, storesAccess, withoutPassword } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { LiveConfiguration } from "../config/reload.ts";
 import { type Configuration, configurationSchema } from "../config/schema.ts";
-import { storeName, storesAccess, withoutPassword } from "../config/urls.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
 import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";

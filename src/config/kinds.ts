@@ -1,8 +1,7 @@
 /** The kinds of values that keys take; each knows in words what it allows. */
 import { z } from "zod";
-import { parseListenAddress } from "./addresses.ts";
+import { isBaseUrl, normalBaseUrl, parseListenAddress } from "./addresses.ts";
 import { isHeaderValue } from "./headers.ts";
-import { isBaseUrl, normalBaseUrl } from "./urls.ts";
 
 /** The longest timeout or window, in seconds: a day. */
 const LONGEST_SECONDS = 86_400;

@@ -2,12 +2,12 @@ import { statSync } from "node:fs";
 import { permissionProblem } from "../files/permissions.ts";
 import { lineLocator } from "../toml/outline.ts";
 import { parseToml, type TomlDocument, TomlSyntaxError } from "../toml/values.ts";
+import { holdsPassword } from "./addresses.ts";
 import { findConfiguration, type SearchOptions, serviceDirectoryOf } from "./find.ts";
 import { type Checked, problemsOf } from "./issues.ts";
 import { ConfigurationError } from "./problem.ts";
 import { credentialSections, type Draft, readCredentials, resolvePaths } from "./resolve.ts";
 import { type Configuration, configurationSchema } from "./schema.ts";
-import { holdsPassword } from "./urls.ts";
 
 /** Where to look for the configuration, and what overrides it. */
 export interface LoadOptions extends SearchOptions {

@@ -1,15 +1,86 @@
-/** gateway.toml as one schema: types, defaults, bounds and descriptions of every key. */
 import { z } from "zod";
-import { isLoopback } from "./addresses.ts";
-import { filePath, listenAddress, refuse, seconds } from "./kinds.ts";
+import { isLoopback, isServerUrl, parseListenAddress } from "./addresses.ts";
+import { filePath, listenAddress, publicUrl, refuse, seconds, text, wholeNumber } from "./kinds.ts";
 import { auth } from "./sections/auth.ts";
-import { consolePages } from "./sections/console.ts";
 import { mcp } from "./sections/mcp.ts";
 import { query } from "./sections/query.ts";
 import { routes } from "./sections/routes.ts";
 import { server } from "./sections/server.ts";
-import { store } from "./sections/store.ts";
 import { upstream } from "./sections/upstream.ts";
+
+/** True if nothing but this machine can be meant by the URL. */
+function isLoopbackUrl(url: string): boolean {
+  return isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ""));
+}
+
+/** `[console]`: the pages for operators and users, on a listener of their own. */
+const consolePages = z
+  .strictObject({
+    listen: listenAddress()
+      .optional()
+      .meta({
+        description:
+          "Where the console's pages are served, on a listener and an origin of their own; absent: no console.",
+        examples: ["127.0.0.1:8081"],
+      }),
+    public_url: publicUrl()
+      .default("")
+      .meta({
+        description:
+          "How browsers reach the console, behind a TLS front; empty: http:// on the port of listen, from this machine alone.",
+        examples: ["https://console.example.com"],
+      }),
+  })
+  .superRefine(({ listen, public_url: url }, context) => {
+    if (url.startsWith("http:") && !isLoopbackUrl(url)) {
+      const allowed = "an https:// URL, or one of a loopback address, since passwords go over it";
+      refuse(context, ["public_url"], allowed);
+    }
+    const address = listen === undefined ? undefined : parseListenAddress(listen);
+    if (address === undefined || isLoopback(address.host) || url.startsWith("https:")) return;
+    const allowed =
+      "a loopback address, or console.public_url with https://, since passwords go over it";
+    refuse(context, ["listen"], allowed);
+  })
+  .prefault({})
+  .describe("The console: pages for operators and users, without script. Off unless it listens.");
+
+/** The default name of the key file, which is in the service directory. */
+export const storeKeyFile = "store.key";
+
+const postgresUrl = text(
+  "postgres://user@host:port/database",
+  (url) => /^postgres(?:ql)?:/.test(url) && isServerUrl(url),
+);
+
+/** `[store]`: what several replicas share. */
+const store = z
+  .strictObject({
+    url: postgresUrl.optional().meta({
+      description:
+        "PostgreSQL database that several replicas share; absent: everything is in files of this one.",
+      examples: ["postgres://gatehouse@db.example/gatehouse"],
+      writeOnly: true,
+    }),
+    key_file: filePath()
+      .default(storeKeyFile)
+      .describe(
+        "Lines of 32 random bytes in base64url, the same at every replica: the first encrypts what is secret in the store, all decrypt; the bare default name is in the service directory.",
+      ),
+    access: z
+      .enum(["store", "file"])
+      .default("store")
+      .describe(
+        "Where users and grants are: in the store, or in access_control_file, which is then each replica's own and never written; all else is shared either way.",
+      ),
+    max_staleness: wholeNumber(2, 3600)
+      .default(10)
+      .describe("Seconds for which a replica decides without having reached the store; then 503."),
+  })
+  .prefault({})
+  .describe("What several replicas share, in PostgreSQL.");
+
+/** gateway.toml as one schema: types, defaults, bounds and descriptions of every key. */
 
 const metrics = z
   .strictObject({

@@ -11,7 +11,7 @@ import {
   writeJson,
 } from "./cases.ts";
 
-/** The examples of docs/query.md, which are cases too. */
+/** Writes the examples of docs/query.md, which are cases too, to schemas/query.cases.json: `node src/conformance/write.ts`. */
 
 /** The text of the guide. */
 export function readGuide(): string {
@@ -108,8 +108,6 @@ function objectOf(text: string) {
   if (!isObject(value)) throw new Error(`no JSON object: ${text}`);
   return value;
 }
-
-/** Writes the guide's sections of schemas/query.cases.json: `node src/conformance/write.ts`. */
 
 const statuses: ReadonlyMap<string, number> = new Map(Object.entries(refusalStatuses));
 

@@ -1,4 +1,4 @@
-import { manageableBy } from "../access/manageable.ts";
+import { manageableBy } from "../access/administration-rights.ts";
 import { type Html, html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, requireManageable } from "./changes.ts";

@@ -1,9 +1,8 @@
 import { planGrant, planRevoke } from "../access/administration.ts";
-import { readEntry, writtenTime } from "../access/entry-view.ts";
-import { readCondition, writeCondition } from "../access/entry-words.ts";
+import { manageableBy } from "../access/administration-rights.ts";
+import { readCondition, readEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
 import { entryRoles, tablePattern } from "../access/limit-fields.ts";
-import { manageableBy } from "../access/manageable.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesAt } from "../access/user-grants.ts";
 import { html, nothing } from "../pages/html.ts";

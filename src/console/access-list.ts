@@ -1,5 +1,5 @@
+import { manageableBy } from "../access/administration-rights.ts";
 import { decidingEntry } from "../access/deciding-entry.ts";
-import { manageableBy } from "../access/manageable.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { firstNames, type Grant, type User } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";

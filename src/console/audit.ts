@@ -1,5 +1,5 @@
 import { Worker } from "node:worker_threads";
-import { manageableBy } from "../access/manageable.ts";
+import { manageableBy } from "../access/administration-rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { siblingModule } from "../ipc/child-program.ts";
 import { type AuditFilter, auditOutcomes, moments, readMoment } from "../observe/audit-filter.ts";

@@ -1,6 +1,6 @@
-import { limitsInWords } from "../access/entry-words.ts";
+import { manageableBy } from "../access/administration-rights.ts";
+import { limitsInWords } from "../access/entry-view.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
-import { manageableBy } from "../access/manageable.ts";
 import type { Change } from "../access/record-change.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";

@@ -1,6 +1,6 @@
 import path from "node:path";
+import { isEngineUrl, sqliteDirectory } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { isEngineUrl, sqliteDirectory } from "../config/urls.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
 
 /** True if the gateway starts an engine of its own in the place of `upstream.url`. */

@@ -1,4 +1,4 @@
-import { attributeName } from "../access/attributes.ts";
+import { attributeName } from "../access/conditions.ts";
 import { rowComparisons } from "../access/grant.ts";
 import { externalUsername, username as ownUsername } from "../access/identifiers.ts";
 import { approvable, entryRoles, tablePattern } from "../access/limit-fields.ts";

@@ -1,8 +1,14 @@
 import { z } from "zod";
 import { wholePlainName } from "../../query/names.ts";
 import { permissionClasses } from "../../query/permissions.ts";
+import {
+  isAppScheme,
+  isConfiguredRedirect,
+  isHttpsHost,
+  isIssuer,
+  isMcpUrl,
+} from "../addresses.ts";
 import { credentialKeys, refuse, refuseTwoCredentials, text, wholeNumber } from "../kinds.ts";
-import { isAppScheme, isConfiguredRedirect, isHttpsHost, isIssuer, isMcpUrl } from "../urls.ts";
 
 const prefix = text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/);
 const claim = text("the name of a claim", /^[!-~]{1,128}$/);

@@ -1,7 +1,6 @@
 import { z } from "zod";
-import { isAddressOrNetwork, isHost } from "../addresses.ts";
+import { isAddressOrNetwork, isHost, isOrigin } from "../addresses.ts";
 import { filePath, publicUrl, refuse, seconds, text, wholeNumber } from "../kinds.ts";
-import { isOrigin } from "../urls.ts";
 
 const GIBIBYTE = 1_073_741_824;
 

@@ -1,5 +1,12 @@
 import { z } from "zod";
 import { wholePlainName } from "../../query/names.ts";
+import {
+  isBaseUrl,
+  isEngineUrl,
+  isServerUrl,
+  normalBaseUrl,
+  unixSocketPath,
+} from "../addresses.ts";
 import { isForwardableHeader } from "../headers.ts";
 import {
   credentialKeys,
@@ -9,7 +16,6 @@ import {
   text,
   wholeNumber,
 } from "../kinds.ts";
-import { isBaseUrl, isEngineUrl, isServerUrl, normalBaseUrl, unixSocketPath } from "../urls.ts";
 
 const url = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials",

@@ -1,5 +1,4 @@
-import { writtenTime } from "../../access/entry-view.ts";
-import { limitsInWords } from "../../access/entry-words.ts";
+import { limitsInWords, writtenTime } from "../../access/entry-view.ts";
 import type { EntryRole } from "../../access/roles.ts";
 import type { Grant, User } from "../../access/snapshot.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";

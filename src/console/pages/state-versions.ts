@@ -1,4 +1,4 @@
-import type { EffectChange } from "../../access/effect-diff.ts";
+import type { EffectChange } from "../../access/diff.ts";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import type { AccessEvent, ChangedNames, FailedReload, LoadedVersion } from "../access-history.ts";
 import { pathOf, roleBadge } from "./entries.ts";

@@ -20,10 +20,9 @@ import {
 } from "../sql/new-table.ts";
 import { storedValue } from "../sql/stored-values.ts";
 import { type Changed, readKeys } from "../sql/target.ts";
-import { requireDatabase, requireKeptName } from "./catalog.ts";
 import { kindOf } from "./kinds.ts";
 import type { MysqlPlace } from "./session.ts";
-import { keysSql, readTable, tableMissing } from "./tables.ts";
+import { keysSql, readTable, requireDatabase, requireKeptName, tableMissing } from "./tables.ts";
 import { commentOf, descriptionOf, type NewType, newType, typeWords } from "./type-words.ts";
 
 /** The longest name of a column, in characters. */

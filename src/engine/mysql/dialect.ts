@@ -5,20 +5,14 @@ import type { Dialect, Mode } from "../remote/dialect.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
-import {
-  createDatabase,
-  describeTable,
-  dropDatabase,
-  listDatabases,
-  listTables,
-  visibleDatabase,
-} from "./catalog.ts";
+import { describeTable, listTables } from "./catalog.ts";
 import { targetOf } from "./change.ts";
 import { MysqlConnection } from "./connection.ts";
 import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
 import { select } from "./select.ts";
 import type { MysqlSession } from "./session.ts";
+import { createDatabase, dropDatabase, listDatabases, visibleDatabase } from "./tables.ts";
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 

@@ -4,13 +4,12 @@ import { parseCell } from "../parse.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { preview, type RowChangeName } from "../sql/preview.ts";
+import { digestTouched, preview, type RowChangeName } from "../sql/preview.ts";
 import type { Column, ColumnKind, Table } from "../sql/scope.ts";
 import type { SelectedTable } from "../sql/select.ts";
 import { awaitSteps, type Reply, type Statement, type Steps } from "../sql/steps.ts";
 import { comparedValue } from "../sql/stored-values.ts";
 import { readKeys, type Target, type TargetColumn } from "../sql/target.ts";
-import { digestTouched } from "../sql/touched-rows.ts";
 import type { Changes, Dialect, RemoteColumn } from "./dialect.ts";
 import type { Place, Session } from "./session.ts";
 

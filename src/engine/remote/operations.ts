@@ -12,8 +12,8 @@ import {
   previewedIn,
   previewTexts,
 } from "../sql/answers.ts";
+import { requireSameRows } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
-import { requireSameRows } from "../sql/touched-rows.ts";
 import type { Dialect } from "./dialect.ts";
 import type { Place, Session } from "./session.ts";
 

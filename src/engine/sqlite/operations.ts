@@ -13,9 +13,8 @@ import {
   previewTexts,
 } from "../sql/answers.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
-import { preview } from "../sql/preview.ts";
+import { digestTouched, preview, requireSameRows } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
-import { digestTouched, requireSameRows } from "../sql/touched-rows.ts";
 import { take, targetOf } from "./change.ts";
 import { createTable, dropTable } from "./define.ts";
 import { select } from "./select.ts";

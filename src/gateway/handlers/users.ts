@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
+import { manageableBy } from "../../access/administration-rights.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/identifiers.ts";
-import { manageableBy } from "../../access/manageable.ts";
 import { isRole } from "../../access/roles.ts";
 import { firstNames, viewUser } from "../../access/snapshot.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";

@@ -4,7 +4,7 @@ import {
   isRedirectUri,
   isReverseDomainScheme,
   schemeOf,
-} from "../../config/urls.ts";
+} from "../../config/addresses.ts";
 
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
 

@@ -1,7 +1,7 @@
 import type { EventEmitter } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-provider";
-import { isConfiguredRedirect } from "../../config/urls.ts";
+import { isConfiguredRedirect } from "../../config/addresses.ts";
 import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
 import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
@@ -14,7 +14,7 @@ import {
 import { tokenIdIn } from "./connections.ts";
 import { isAbandoned } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import { renderErrorPage, renderHeldAnswer } from "./pages/error.ts";
+import { renderErrorPage, renderHeldAnswer } from "./pages/page.ts";
 import {
   createPolicy,
   defaultResource,
