@@ -152,7 +152,6 @@ interface ListOptions extends CommonOptions {
   readonly user?: string;
   readonly database?: string;
   readonly table?: string;
-  readonly json?: true;
 }
 
 /** `access list`: every entry, or those of a user, for a database, or for a table. */

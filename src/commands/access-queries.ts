@@ -1,7 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
+import { isDeepStrictEqual } from "node:util";
 import * as z from "zod";
-import type { EntryPoint } from "../access/grant.ts";
+import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
 import { readAgain } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -9,6 +10,7 @@ import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/exact-numbers.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
+import type { QuestionOptions } from "./access-questions.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { FAILURE, print, printJson } from "./output.ts";
@@ -22,16 +24,18 @@ async function settingOf(loaded: LoadedConfiguration): Promise<Setting> {
   return { queries, form: loaded.configuration.upstream.query_form };
 }
 
-/** The access file that is asked about: the gateway's own, or a file that is nobody's yet. */
-async function snapshotFor(
-  loaded: LoadedConfiguration,
-  { file }: { readonly file?: string },
-): Promise<Snapshot> {
+/** Another access file than the gateway's own, which is nobody's yet. */
+interface FileOption {
+  readonly file?: string;
+}
+
+/** The access file that is asked about. */
+async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): Promise<Snapshot> {
   return file === undefined ? readAccess(loaded) : readNamedAccess(file);
 }
 
 /** Reads an access file that need not be private, such as one in a repository. */
-export async function readNamedAccess(file: string): Promise<Snapshot> {
+async function readNamedAccess(file: string): Promise<Snapshot> {
   return (await readAgain(await readFile(file), file, undefined)).snapshot;
 }
 
@@ -91,15 +95,11 @@ function printOutcome({ user }: Asker, outcome: Outcome): void {
   if (body !== undefined) print(`\n${body.toString()}`);
 }
 
-interface ExplainOptions extends CommonOptions {
-  readonly via: EntryPoint;
-  readonly client?: string;
-  readonly file?: string;
-  readonly json?: true;
-}
-
 /** `access explain`: the decision on the query on standard input, and the bytes that would go up. */
-export async function explainQuery(user: string, options: ExplainOptions): Promise<void> {
+export async function explainQuery(
+  user: string,
+  options: QuestionOptions & FileOption,
+): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await snapshotFor(loaded, options);
   const setting = await settingOf(loaded);
@@ -164,13 +164,8 @@ function inWords(allowed: boolean, code: string | undefined): string {
   return code === undefined ? "denied" : `denied with ${code}`;
 }
 
-interface TestOptions extends CommonOptions {
-  readonly file?: string;
-  readonly json?: true;
-}
-
 /** `access test`: holds the access file against what a file expects of it. */
-export async function testAccess(file: string, options: TestOptions): Promise<void> {
+export async function testAccess(file: string, options: CommonOptions & FileOption): Promise<void> {
   const loaded = loadFor(options);
   const expected = await readExpectations(file);
   const snapshot = await snapshotFor(loaded, options);
@@ -197,4 +192,55 @@ export async function testAccess(file: string, options: TestOptions): Promise<vo
     print(`${expected.length} expectations, ${differing.length} differ`);
   }
   if (differing.length > 0) process.exitCode = FAILURE;
+}
+
+/** `gatehouse access diff`: who gains and loses what. */
+
+function written(value: unknown): string {
+  return value === undefined ? "none" : JSON.stringify(value);
+}
+
+/** A change as lines: what is gained, what is lost, which limits are others. */
+function linesOf({ username, place, gains, loses, limits, before, after }: EffectChange): string[] {
+  const by = `${before.role} to ${after.role}`;
+  const lines: string[] = [];
+  if (gains.length > 0) lines.push(`${username} gains ${gains.join(", ")} on ${place} (${by})`);
+  if (loses.length > 0) lines.push(`${username} loses ${loses.join(", ")} on ${place} (${by})`);
+  const shown = limits.length > 0 ? limits : gains.length > 0 ? Object.keys(after.limits) : [];
+  for (const key of shown) {
+    const values = `${written(before.limits[key])} to ${written(after.limits[key])}`;
+    lines.push(`${username} on ${place}: ${key} ${values}`);
+  }
+  return lines;
+}
+
+/** Prints who gains and loses what between two states. */
+export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
+  const access = [...effectDiff(before, after, Date.now())];
+  const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
+  const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
+  const attributesChanged = usersChanged.filter(
+    (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
+  );
+  if (json) {
+    printJson({ access, attributesChanged, boundariesAdded, boundariesRemoved });
+    return;
+  }
+  const lines = [
+    ...access.flatMap(linesOf),
+    ...attributesChanged.map((name) => `${name}: other attributes, which row filters may refer to`),
+    ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
+    ...boundariesAdded.map((name) => `boundary added: ${name}`),
+  ];
+  print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
+}
+
+/** `access diff`. */
+export async function compareAccess(
+  old: string,
+  current: string,
+  { json }: CommonOptions,
+): Promise<void> {
+  const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
+  printDifference(before, after, json);
 }

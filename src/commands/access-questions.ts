@@ -88,10 +88,10 @@ function viewLimits({ grant, approvals }: PlaceDecision): object {
   return { ...limits, ...(approvals === undefined ? {} : { approvals }) };
 }
 
-interface QuestionOptions extends CommonOptions {
+/** How a question comes. */
+export interface QuestionOptions extends CommonOptions {
   readonly via: EntryPoint;
   readonly client?: string;
-  readonly json?: true;
 }
 
 /** `access check`: whether a user may do something, and by which entry. */

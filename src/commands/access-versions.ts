@@ -22,7 +22,7 @@ import {
 } from "../store/access-versions.ts";
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { renderAccess, versionOf } from "../store/transfer.ts";
-import { printDifference } from "./access-diff.ts";
+import { printDifference } from "./access-queries.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
 import { plainly, print, printList, UsageError } from "./output.ts";
 
@@ -158,7 +158,7 @@ async function lastOf(versions: AsyncIterable<AccessVersion>, count: number) {
 
 /** `access history`. */
 export async function listVersions(
-  options: CommonOptions & { readonly json?: true; readonly last: number },
+  options: CommonOptions & { readonly last: number },
 ): Promise<void> {
   const known = await withStore(loadWithStore(options), async (store) => {
     const { state } = await operateStore(store);

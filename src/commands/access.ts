@@ -1,6 +1,5 @@
-import { Argument, Command, Option } from "commander";
+import { Argument, type Command, Option } from "commander";
 import { entryRoles } from "../access/limit-fields.ts";
-import { compareAccess } from "./access-diff.ts";
 import {
   grantAccess,
   listAccess,
@@ -11,9 +10,9 @@ import {
   readRole,
   revokeAccess,
 } from "./access-entries.ts";
-import { explainQuery, testAccess } from "./access-queries.ts";
+import { compareAccess, explainQuery, testAccess } from "./access-queries.ts";
 import { checkAccess, whoMay } from "./access-questions.ts";
-import { withCommonOptions, withHouseStyle } from "./options.ts";
+import { commandGroup, subcommand } from "./options.ts";
 
 /** Loaded once one of them is asked for: no other command of these needs a store. */
 const versions = () => import("./access-versions.ts");
@@ -21,8 +20,11 @@ const versions = () => import("./access-versions.ts");
 const place = "<database>[.<table>]; * for every database, * at the end of a name for many tables";
 
 function addGrant(access: Command): void {
-  withCommonOptions(access.command("grant"))
-    .description("give a user an entry for a database or a table, in the place of what is there")
+  subcommand(
+    access,
+    "grant",
+    "give a user an entry for a database or a table, in the place of what is there",
+  )
     .argument("<username>", "the user")
     .argument("<place>", place)
     .addArgument(
@@ -48,14 +50,16 @@ function addGrant(access: Command): void {
 
 function addEntryCommands(access: Command): void {
   addGrant(access);
-  withCommonOptions(access.command("revoke"))
-    .description("take a user's entry for a database or a table away, whatever it says")
+  subcommand(
+    access,
+    "revoke",
+    "take a user's entry for a database or a table away, whatever it says",
+  )
     .argument("<username>", "the user")
     .argument("<place>", place)
     .option("--force", "also from the last administrator or Owner")
     .action(revokeAccess);
-  withCommonOptions(access.command("list"))
-    .description("list who has which role where")
+  subcommand(access, "list", "list who has which role where")
     .option("--user <username>", "only this user's entries")
     .option("--database <database>", "only those that name this database, or *")
     .option("--table <table>", "only those that name this table, or have a pattern that fits it")
@@ -72,8 +76,7 @@ function viaOption(): Option {
 const clientOption = ["--client <client_id>", "the OAuth client by which it would come"] as const;
 
 function addQuestions(access: Command): void {
-  withCommonOptions(access.command("check"))
-    .description("say whether a user may do something, and which entry decides")
+  subcommand(access, "check", "say whether a user may do something, and which entry decides")
     .argument("<username>", "the user")
     .argument("<operation>", "such as Select, or a right such as SELECT")
     .argument("<place>", place)
@@ -81,8 +84,11 @@ function addQuestions(access: Command): void {
     .option(...clientOption)
     .option("--json", "as JSON")
     .action(checkAccess);
-  withCommonOptions(access.command("who"))
-    .description("list everybody who may do something, by which entry and within which limits")
+  subcommand(
+    access,
+    "who",
+    "list everybody who may do something, by which entry and within which limits",
+  )
     .argument("<operation>", "such as Delete, or a right such as DELETE")
     .argument("<place>", place)
     .addOption(viaOption())
@@ -93,22 +99,23 @@ function addQuestions(access: Command): void {
 
 function addPolicyCommands(access: Command): void {
   const file = ["--file <access file>", "another access file than the gateway's own"] as const;
-  withCommonOptions(access.command("explain"))
-    .description("decide on the query on standard input, and print the bytes that would go up")
+  subcommand(
+    access,
+    "explain",
+    "decide on the query on standard input, and print the bytes that would go up",
+  )
     .argument("<username>", "the user")
     .addOption(viaOption())
     .option(...clientOption)
     .option(...file)
     .option("--json", "as JSON")
     .action(explainQuery);
-  withCommonOptions(access.command("diff"))
-    .description("say who gains and loses what from one access file to another")
+  subcommand(access, "diff", "say who gains and loses what from one access file to another")
     .argument("<old>", "an access file")
     .argument("<new>", "another one")
     .option("--json", "as JSON")
     .action(compareAccess);
-  withCommonOptions(access.command("test"))
-    .description("hold the access file against what a file expects of it, for CI")
+  subcommand(access, "test", "hold the access file against what a file expects of it, for CI")
     .argument("<file>", "TOML with [[expect]]: user, via, client, query (JSON), allowed, code")
     .option(...file)
     .option("--json", "as JSON")
@@ -118,26 +125,36 @@ function addPolicyCommands(access: Command): void {
 function addVersionCommands(access: Command): void {
   const force = ["--force", "also if the last administrator or Owner is lost"] as const;
   const dryRun = ["--dry-run", "only say who would gain and lose what"] as const;
-  withCommonOptions(access.command("export"))
-    .description("print grants, boundaries and attributes in the store, to be edited and applied")
-    .action(async (options) => (await versions()).exportAccess(options));
-  withCommonOptions(access.command("apply"))
-    .description("put an edited export in force, unless something was changed since it was made")
+  subcommand(
+    access,
+    "export",
+    "print grants, boundaries and attributes in the store, to be edited and applied",
+  ).action(async (options) => (await versions()).exportAccess(options));
+  subcommand(
+    access,
+    "apply",
+    "put an edited export in force, unless something was changed since it was made",
+  )
     .argument("<file>", "the export")
     .option(...dryRun)
     .option(...force)
     .action(async (file, options) => (await versions()).applyAccess(file, options));
-  withCommonOptions(access.command("edit"))
-    .description("export, open $EDITOR, and apply")
+  subcommand(access, "edit", "export, open $EDITOR, and apply")
     .option(...force)
     .action(async (options) => (await versions()).editAccess(options));
-  withCommonOptions(access.command("history"))
-    .description("list the last versions in the store: when, by whom, and what was changed")
+  subcommand(
+    access,
+    "history",
+    "list the last versions in the store: when, by whom, and what was changed",
+  )
     .option("--last <count>", "how many", readCount, 50)
     .option("--json", "as JSON")
     .action(async (options) => (await versions()).listVersions(options));
-  withCommonOptions(access.command("rollback"))
-    .description("put grants, boundaries and attributes of an earlier version in force")
+  subcommand(
+    access,
+    "rollback",
+    "put grants, boundaries and attributes of an earlier version in force",
+  )
     .argument("<version>", "a number that `access history` shows")
     .option(...dryRun)
     .option(...force)
@@ -146,9 +163,7 @@ function addVersionCommands(access: Command): void {
 
 /** `gatehouse access`: the entries of the access file, and what they allow. */
 export function accessCommand(): Command {
-  const access = withHouseStyle(new Command("access")).description(
-    "grant and revoke roles, and ask what they allow",
-  );
+  const access = commandGroup("access", "grant and revoke roles, and ask what they allow");
   addEntryCommands(access);
   addQuestions(access);
   addPolicyCommands(access);

@@ -1,5 +1,5 @@
 import { userInfo } from "node:os";
-import { Command } from "commander";
+import type { Command } from "commander";
 import {
   type Approval,
   type ApprovalStore,
@@ -12,10 +12,8 @@ import { keepNumbers, type NoPreview, type ShownRows, visibleJson } from "../app
 import type { LoadedConfiguration } from "../config/load.ts";
 import { readPreview } from "./approval-preview.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, commandGroup, loadFor, subcommand } from "./options.ts";
 import { plainly, print, printJson, printList } from "./output.ts";
-
-type JsonOption = CommonOptions & { readonly json?: true };
 
 /** The system's user, by whose name a decision is known. */
 function operator(): Author {
@@ -77,7 +75,7 @@ function written(approval: Approval): object {
   };
 }
 
-async function list(options: JsonOption & { readonly all?: true }): Promise<void> {
+async function list(options: CommonOptions & { readonly all?: true }): Promise<void> {
   const known = await withStore(loadFor(options), [], (store) => store.list());
   const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
   const shown = known.filter((approval) => options.all || isOpen(approval));
@@ -124,7 +122,7 @@ function describeRows(preview: ShownRows | NoPreview): string[] {
   ];
 }
 
-async function show(id: string, options: JsonOption): Promise<void> {
+async function show(id: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   await withApproval(loaded, id, async (store, approval) => {
     const body = await store.readBody(approval.id);
@@ -154,7 +152,7 @@ async function show(id: string, options: JsonOption): Promise<void> {
 async function decide(
   id: string,
   state: "approved" | "denied",
-  options: JsonOption & { readonly reason?: string },
+  options: CommonOptions & { readonly reason?: string },
 ): Promise<void> {
   const loaded = loadFor(options);
   await withApproval(loaded, id, async (store, known) => {
@@ -173,30 +171,31 @@ async function decide(
 
 /** `gatehouse approvals`: what waits for somebody's approval. */
 export function approvalsCommand(): Command {
-  const approvals = withHouseStyle(new Command("approvals")).description(
+  const approvals = commandGroup(
+    "approvals",
     "list, show, approve and deny what needs somebody's approval",
   );
-  withCommonOptions(approvals.command("list"))
-    .description("list what waits, and what was approved and not used yet")
+  subcommand(approvals, "list", "list what waits, and what was approved and not used yet")
     .option("--all", "also what is over, for a day")
     .option("--json", "as JSON")
     .action(list);
-  withCommonOptions(approvals.command("show"))
-    .description("show a query that waits, and the rows that it would touch")
+  subcommand(approvals, "show", "show a query that waits, and the rows that it would touch")
     .argument("<id>", "the approval")
     .option("--json", "as JSON")
     .action(show);
-  withCommonOptions(approvals.command("approve"))
-    .description("let a query through once; if you were shown rows, on these alone")
+  subcommand(
+    approvals,
+    "approve",
+    "let a query through once; if you were shown rows, on these alone",
+  )
     .argument("<id>", "the approval")
     .option("--json", "as JSON")
-    .action((id: string, options: JsonOption) => decide(id, "approved", options));
-  withCommonOptions(approvals.command("deny"))
-    .description("refuse it")
+    .action((id: string, options: CommonOptions) => decide(id, "approved", options));
+  subcommand(approvals, "deny", "refuse it")
     .argument("<id>", "the approval")
     .option("--reason <text>", "what the asker is told")
     .option("--json", "as JSON")
-    .action((id: string, options: JsonOption & { reason?: string }) =>
+    .action((id: string, options: CommonOptions & { reason?: string }) =>
       decide(id, "denied", options),
     );
   return approvals;

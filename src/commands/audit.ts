@@ -11,9 +11,15 @@ import {
   type ReadLine,
   readMoment,
 } from "../observe/audit-filter.ts";
-import { wantedBy } from "../observe/audit-names.ts";
+import { operationsInWords, wantedBy } from "../observe/audit-lines.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import {
+  type CommonOptions,
+  loadFor,
+  subcommand,
+  withCommonOptions,
+  withHouseStyle,
+} from "./options.ts";
 import { plainly, print, printList } from "./output.ts";
 import { findUnused } from "./unused-entries.ts";
 
@@ -43,7 +49,6 @@ interface ShowOptions extends CommonOptions {
   readonly denied?: true;
   readonly since?: number;
   readonly until?: number;
-  readonly json?: true;
 }
 
 /** Waits until standard output has taken what was written. */
@@ -76,7 +81,6 @@ async function show(options: ShowOptions): Promise<void> {
 
 interface UnusedOptions extends CommonOptions {
   readonly since: number;
-  readonly json?: true;
 }
 
 async function unused(options: UnusedOptions): Promise<void> {
@@ -110,23 +114,17 @@ export function auditCommand(): Command {
     .option("--until <time>", "up to when, in the same words", momentFlag)
     .option("--json", "the lines as they stand in the file")
     .action(show);
-  withCommonOptions(audit.command("unused"))
-    .description("list the entries of the access file that nobody has used")
+  subcommand(audit, "unused", "list the entries of the access file that nobody has used")
     .requiredOption("--since <time>", "since when, such as 30d", momentFlag)
     .option("--json", "as JSON")
     .action(unused);
   return audit;
 }
 
-/** `Delete main.users`, the first of several with a count of the rest, or else the path. */
+/** The operations, or else the path. */
 function whatWasAsked({ operations, operationCount, method, path }: ReadLine): string {
-  const [first] = operations;
-  if (first === undefined)
-    return `${method ?? ""} ${path === undefined ? "-" : plainly(path)}`.trim();
-  const { operation, database, tables } = first;
-  const objects = tables.length === 0 ? [database] : tables.map((table) => `${database}.${table}`);
-  const rest = operationCount > 1 ? `and ${operationCount - 1} more` : "";
-  return [operation, objects.join(","), rest].filter((word) => word !== "").join(" ");
+  const known = operationsInWords(operations, operationCount);
+  return known ?? `${method ?? ""} ${path === undefined ? "-" : plainly(path)}`.trim();
 }
 
 function changesOf({ changes }: ReadLine): string[] {

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { Command } from "commander";
+import type { Command } from "commander";
 import { findOddities } from "../access/oddities.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
@@ -12,7 +12,7 @@ import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, commandGroup, loadFor, subcommand } from "./options.ts";
 import { print } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
@@ -109,13 +109,11 @@ async function check(options: CommonOptions): Promise<void> {
 
 /** `gatehouse config`: the files that the gateway reads. */
 export function configCommand(): Command {
-  const config = withHouseStyle(new Command("config")).description(
-    "check the files that the gateway reads",
-  );
-  withCommonOptions(config.command("check"))
-    .description(
-      "check all that a start reads, and whether it can write what it makes; change nothing",
-    )
-    .action(check);
+  const config = commandGroup("config", "check the files that the gateway reads");
+  subcommand(
+    config,
+    "check",
+    "check all that a start reads, and whether it can write what it makes; change nothing",
+  ).action(check);
   return config;
 }

@@ -48,7 +48,7 @@ function asTime(seconds: number): string {
 }
 
 /** `gatehouse token list`: the apps that users have let in. */
-export async function listConnections(options: CommonOptions & { json?: true }): Promise<void> {
+export async function listConnections(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const activity = await activityOf(loaded);
   const views = (await connected(loaded)).map((one) => ({

@@ -1,15 +1,15 @@
-import { Command } from "commander";
+import type { Command } from "commander";
 import { epochSeconds } from "../clock.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
 import { keysOf, noteChanges } from "./operator.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, commandGroup, loadFor, subcommand } from "./options.ts";
 import { print, printList } from "./output.ts";
 
 function moment(seconds: number | undefined): string {
   return seconds === undefined ? "-" : new Date(seconds * 1000).toISOString();
 }
 
-async function list(options: CommonOptions & { json?: true }): Promise<void> {
+async function list(options: CommonOptions): Promise<void> {
   const keys = await (await keysOf(loadFor(options))).read();
   const now = epochSeconds();
   // What the key itself is stays in its file.
@@ -43,18 +43,14 @@ async function revoke(kid: string, options: CommonOptions): Promise<void> {
 
 /** `gatehouse key`: the keys that sign tokens. */
 export function keyCommand(): Command {
-  const key = withHouseStyle(new Command("key")).description(
-    "list, rotate and revoke the keys that sign tokens",
-  );
-  withCommonOptions(key.command("list"))
-    .description("list the signing keys")
-    .option("--json", "as JSON")
-    .action(list);
-  withCommonOptions(key.command("rotate"))
-    .description("sign with a new key from now on; tokens that are out stay good")
-    .action(rotate);
-  withCommonOptions(key.command("revoke"))
-    .description("delete a key that has leaked, and with it all its tokens")
+  const key = commandGroup("key", "list, rotate and revoke the keys that sign tokens");
+  subcommand(key, "list", "list the signing keys").option("--json", "as JSON").action(list);
+  subcommand(
+    key,
+    "rotate",
+    "sign with a new key from now on; tokens that are out stay good",
+  ).action(rotate);
+  subcommand(key, "revoke", "delete a key that has leaked, and with it all its tokens")
     .argument("<kid>", "the key's id, as `key list` shows it")
     .action(revoke);
   return key;

@@ -1,4 +1,4 @@
-import { type Command, Help, InvalidArgumentError } from "commander";
+import { Command, Help, InvalidArgumentError } from "commander";
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
 import { invocation } from "../product.ts";
 import { failureLabel } from "./output.ts";
@@ -26,11 +26,23 @@ export function withHouseStyle(command: Command): Command {
 /** Options that every command takes. */
 export interface CommonOptions {
   readonly config?: string;
+  /** Of those that can print for scripts. */
+  readonly json?: true;
 }
 
 /** Adds the options that every command takes. */
 export function withCommonOptions(command: Command): Command {
   return command.option("--config <file>", "read the configuration from this file");
+}
+
+/** A command that stands for several others, with what they have in common in a sentence. */
+export function commandGroup(name: string, description: string): Command {
+  return withHouseStyle(new Command(name)).description(description);
+}
+
+/** One of them. */
+export function subcommand(group: Command, name: string, description: string): Command {
+  return withCommonOptions(group.command(name)).description(description);
 }
 
 /** Options that say which configuration is loaded, and what overrides it. */

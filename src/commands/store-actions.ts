@@ -67,7 +67,7 @@ export async function init(options: CommonOptions & { admin?: string }): Promise
 }
 
 /** `gatehouse store status`. */
-export async function status(options: CommonOptions & { json?: true }): Promise<void> {
+export async function status(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const found = await withStore(loaded, ({ database }) => readStatus(database));
   if (options.json) {

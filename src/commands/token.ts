@@ -1,4 +1,4 @@
-import { Command, Option } from "commander";
+import { type Command, Option } from "commander";
 import { isExternalUsername } from "../access/identifiers.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
@@ -13,13 +13,7 @@ import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connected-apps.ts";
 import { keysOf, naming, noteChanges, readAccess, refusalOf, revocationsOf } from "./operator.ts";
-import {
-  type CommonOptions,
-  loadFor,
-  readDuration,
-  withCommonOptions,
-  withHouseStyle,
-} from "./options.ts";
+import { type CommonOptions, commandGroup, loadFor, readDuration, subcommand } from "./options.ts";
 import { print, UsageError } from "./output.ts";
 
 /** RFC 9562, section 4. */
@@ -126,11 +120,11 @@ async function revokeTokens(
 
 /** `gatehouse token`: tokens for machines, and the end of any token. */
 export function tokenCommand(): Command {
-  const token = withHouseStyle(new Command("token")).description(
+  const token = commandGroup(
+    "token",
     "issue tokens for machines, list the apps that users have let in, and revoke tokens",
   );
-  withCommonOptions(token.command("issue"))
-    .description("print a token of a user on standard output")
+  subcommand(token, "issue", "print a token of a user on standard output")
     .argument("<username>", "whose token it is")
     .option("--database <database>", "limit it to one database")
     .addOption(
@@ -139,12 +133,10 @@ export function tokenCommand(): Command {
         .default(DEFAULT_LIFETIME, "90d"),
     )
     .action(issue);
-  withCommonOptions(token.command("list"))
-    .description("list the apps that users have let in, and what these may do")
+  subcommand(token, "list", "list the apps that users have let in, and what these may do")
     .option("--json", "as JSON")
     .action(listConnections);
-  withCommonOptions(token.command("revoke"))
-    .description("revoke one token, all of a user, or what an app was allowed")
+  subcommand(token, "revoke", "revoke one token, all of a user, or what an app was allowed")
     .argument("[jti]", "the token's id; with one for MCP, all that came of the same consent ends")
     .option("--user <username>", "every token that this user has by now")
     .option("--client <client_id>", "all that this app was allowed, by everybody or by --user")

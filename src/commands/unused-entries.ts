@@ -2,7 +2,7 @@ import type { Grant, Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { entryNames } from "../gateway/change-records.ts";
 import { readLines } from "../observe/audit-files.ts";
-import { NAMED_OPERATIONS, useName } from "../observe/audit-names.ts";
+import { NAMED_OPERATIONS, useName } from "../observe/audit-lines.ts";
 
 /** An entry that nobody has used. */
 export interface UnusedEntry {

@@ -1,15 +1,15 @@
-import { Command, Option } from "commander";
+import { type Command, Option } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { activityOf, changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, commandGroup, loadFor, subcommand } from "./options.ts";
 import { momentOrNull, plainly, print, printList } from "./output.ts";
 import { readNewHash } from "./password.ts";
 import { addUser } from "./user-add.ts";
 
-async function list(options: CommonOptions & { json?: true }): Promise<void> {
+async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
   const activity = await activityOf(loaded);
@@ -72,11 +72,8 @@ async function setDisabled(
 
 /** `gatehouse user`: the users in the access file. */
 export function userCommand(): Command {
-  const user = withHouseStyle(new Command("user")).description(
-    "add, list and remove users, and set passwords",
-  );
-  withCommonOptions(user.command("add"))
-    .description("add a user")
+  const user = commandGroup("user", "add, list and remove users, and set passwords");
+  subcommand(user, "add", "add a user")
     .argument(
       "<username>",
       "1 to 64 of letters, digits, . _ - @; an external user is <prefix>:<username>",
@@ -90,27 +87,22 @@ export function userCommand(): Command {
       ),
     )
     .action(addUser);
-  withCommonOptions(user.command("list"))
-    .description("list the users and what they may do")
+  subcommand(user, "list", "list the users and what they may do")
     .option("--json", "as JSON")
     .action(list);
-  withCommonOptions(user.command("password"))
-    .description("set a user's password")
+  subcommand(user, "password", "set a user's password")
     .argument("<username>", "the user")
     .option("--password-stdin", "read the password from standard input")
     .action(setPassword);
-  withCommonOptions(user.command("remove"))
-    .description("remove a user with all its grants")
+  subcommand(user, "remove", "remove a user with all its grants")
     .argument("<username>", "the user")
     .option("--force", "also the last administrator or the last Owner of a database")
     .action(remove);
-  withCommonOptions(user.command("disable"))
-    .description("let a user neither log in nor use its tokens")
+  subcommand(user, "disable", "let a user neither log in nor use its tokens")
     .argument("<username>", "the user")
     .option("--force", "also the last administrator or the last Owner of a database")
     .action((username, options) => setDisabled(username, true, options));
-  withCommonOptions(user.command("enable"))
-    .description("undo a disable")
+  subcommand(user, "enable", "undo a disable")
     .argument("<username>", "the user")
     .action((username, options) => setDisabled(username, false, options));
   return user;

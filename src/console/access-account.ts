@@ -21,7 +21,6 @@ import {
   requireManageable,
   seenOf,
 } from "./changes.ts";
-import { pathOf } from "./pages/entries.ts";
 import {
   type ChangingForm,
   changingPage,
@@ -31,7 +30,7 @@ import {
   newPassword,
   seenList,
 } from "./pages/forms.ts";
-import { type ConsolePage, hidden } from "./pages/frame.ts";
+import { type ConsolePage, hidden, pathOf } from "./pages/frame.ts";
 import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** What can happen to an account. */

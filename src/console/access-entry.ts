@@ -8,7 +8,6 @@ import { entriesAt } from "../access/user-grants.ts";
 import { html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, makeChange, seenOf } from "./changes.ts";
-import { pathOf } from "./pages/entries.ts";
 import {
   area,
   box,
@@ -19,7 +18,7 @@ import {
   field,
   seenList,
 } from "./pages/forms.ts";
-import { type ConsolePage, hidden } from "./pages/frame.ts";
+import { type ConsolePage, hidden, pathOf } from "./pages/frame.ts";
 import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** The keys of an entry that are lists of names. */

@@ -6,8 +6,16 @@ import { entriesIn } from "../access/user-grants.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { type Html, html, nothing } from "../pages/html.ts";
 import { placeOf, visibleEntries } from "./changes.ts";
-import { accountMark, narrowing, pathOf, roleBadge, until } from "./pages/entries.ts";
-import { type ConsolePage, heading, table } from "./pages/frame.ts";
+import {
+  accountMark,
+  type ConsolePage,
+  heading,
+  narrowing,
+  pathOf,
+  roleBadge,
+  table,
+  until,
+} from "./pages/frame.ts";
 import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Users on one page. */

@@ -3,8 +3,16 @@ import type { Grant } from "../access/snapshot.ts";
 import { type Html, html, nothing } from "../pages/html.ts";
 import type { UserRow } from "./access-list.ts";
 import { placeOf, requireManageable, visibleEntries } from "./changes.ts";
-import { accountMark, narrowing, pathOf, roleBadge, until } from "./pages/entries.ts";
-import { type ConsolePage, heading, table } from "./pages/frame.ts";
+import {
+  accountMark,
+  type ConsolePage,
+  heading,
+  narrowing,
+  pathOf,
+  roleBadge,
+  table,
+  until,
+} from "./pages/frame.ts";
 import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** What the page of one user shows. */

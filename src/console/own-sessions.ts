@@ -7,8 +7,7 @@ import { lifetimes } from "../oauth/server/protocol.ts";
 import { dateOf, type Html, html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type ConsolePage, heading, hidden, table } from "./pages/frame.ts";
-import { browserNamed } from "./pages/user-agent.ts";
-import type { Session } from "./sessions.ts";
+import { browserNamed, type Session } from "./sessions.ts";
 import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Sessions, or apps, that a page shows. */

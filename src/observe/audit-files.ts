@@ -5,8 +5,7 @@ import path from "node:path";
 import { pipeline } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { findIndex } from "./audit-index.ts";
-import { findLines, NEWLINE, wholeLines } from "./audit-lines.ts";
-import type { Wanted } from "./audit-names.ts";
+import { findLines, NEWLINE, type Wanted, wholeLines } from "./audit-lines.ts";
 
 export const CHUNK_BYTES = 1024 * 1024;
 /** Milliseconds by which lines of several processes, or of a clock that was set, may be out of order. */

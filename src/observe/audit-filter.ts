@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { type AuditOutcome, outcomeMarks } from "./audit-lines.ts";
 
 const unitMs = new Map([
   ["s", 1000],
@@ -23,17 +24,6 @@ export function readMoment(text: string): number | undefined {
 }
 
 /** Which lines of the audit a question is about. */
-
-/** How something ended: it was let through, refused, or the gateway or the database failed. */
-export const auditOutcomes = ["allowed", "denied", "failed"] as const;
-type AuditOutcome = (typeof auditOutcomes)[number];
-
-/** What stands in the lines of an outcome. */
-const marks: Readonly<Record<AuditOutcome, readonly ["decision" | "level", string]>> = {
-  allowed: ["decision", "allow"],
-  denied: ["decision", "deny"],
-  failed: ["level", "error"],
-};
 
 /** What a question names; all that is named must fit. */
 export interface AuditFilter {
@@ -100,7 +90,7 @@ export function needlesOf(filter: AuditFilter): string[] {
   const { user, database, table, operation, outcome } = filter;
   const names = [user, database, table?.split(".").at(-1), operation];
   const needles = names.flatMap((name) => (name === undefined ? [] : [JSON.stringify(name)]));
-  const mark = outcome && marks[outcome].map((word) => JSON.stringify(word)).join(":");
+  const mark = outcome && outcomeMarks[outcome].map((word) => JSON.stringify(word)).join(":");
   return mark === undefined ? needles : [...needles, mark];
 }
 
@@ -119,7 +109,7 @@ function fitsTable(table: string | undefined) {
 /** Makes the test for lines of a filter. */
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
   const { user, database, table, operation, outcome, since, until } = filter;
-  const [member, word] = outcome === undefined ? [] : marks[outcome];
+  const [member, word] = outcome === undefined ? [] : outcomeMarks[outcome];
   const isOfTable = fitsTable(table);
   const asksOperation = [database, table, operation].some((one) => one !== undefined);
   const fits = (one: ReadLine["operations"][number]) =>

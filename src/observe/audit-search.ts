@@ -16,8 +16,14 @@ import {
   type ReadLine,
 } from "./audit-filter.ts";
 import { findIndex } from "./audit-index.ts";
-import { findLines, LONGEST_LINE, NEWLINE, type Piece, wholeLines } from "./audit-lines.ts";
-import { wantedBy } from "./audit-names.ts";
+import {
+  findLines,
+  LONGEST_LINE,
+  NEWLINE,
+  type Piece,
+  wantedBy,
+  wholeLines,
+} from "./audit-lines.ts";
 
 /** Where a page has ended: a file, and the byte before which the next one goes on. */
 export interface AuditPosition {

@@ -2,6 +2,7 @@ import type { DestinationStream } from "pino";
 import type { PrettyOptions } from "pino-pretty";
 import pretty from "pino-pretty";
 import * as z from "zod";
+import { operationsInWords } from "./audit-lines.ts";
 
 /** Characters of a path that are shown. */
 const LONGEST_PATH = 80;
@@ -25,14 +26,10 @@ const requestShape = z.object({
 });
 type AuditedRequest = z.infer<typeof requestShape>;
 
-/** `Delete main.users`, the first of several with a count of the rest, or else the path. */
+/** The operations, or else the path. */
 function whatWasAsked({ operations, operationCount, method, path }: AuditedRequest): string {
-  const [first] = operations;
-  if (first === undefined) return `${method} ${path?.slice(0, LONGEST_PATH) ?? "unknown path"}`;
-  const { operation, database, tables } = first;
-  const objects = tables.length === 0 ? [database] : tables.map((table) => `${database}.${table}`);
-  const rest = operationCount > 1 ? `and ${operationCount - 1} more` : "";
-  return [operation, objects.join(","), rest].filter(Boolean).join(" ");
+  const known = operationsInWords(operations, operationCount);
+  return known ?? `${method} ${path?.slice(0, LONGEST_PATH) ?? "unknown path"}`;
 }
 
 function decisionOf({ decision }: AuditedRequest, colors: Colors): string | undefined {

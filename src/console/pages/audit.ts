@@ -3,9 +3,8 @@ import type { AuditAnswer } from "../../observe/audit-search.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 import type { DraftedGrant } from "../audit-draft.ts";
 import type { Failure } from "../changes.ts";
-import { pathOf } from "./entries.ts";
 import { type Fields, failureNote } from "./forms.ts";
-import { type ConsolePage, heading, table } from "./frame.ts";
+import { type ConsolePage, heading, pathOf, table } from "./frame.ts";
 
 /** What the page of the audit shows. */
 export interface AuditView {

@@ -1,7 +1,6 @@
 import { type Html, html, nothing } from "../../pages/html.ts";
 import type { Failure } from "../changes.ts";
-import { pathOf } from "./entries.ts";
-import { type ConsolePage, hidden } from "./frame.ts";
+import { type ConsolePage, hidden, pathOf } from "./frame.ts";
 
 /** What a form was filled in with, by the names of its fields. */
 export type Fields = ReadonlyMap<string, string>;

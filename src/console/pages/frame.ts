@@ -1,7 +1,10 @@
+import { limitsInWords, writtenTime } from "../../access/entry-view.ts";
+import type { EntryRole } from "../../access/roles.ts";
+import type { Grant, User } from "../../access/snapshot.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 
 /** The places of the console, in the order in which they are offered. */
-export const places = {
+const places = {
   access: { path: "/access", name: "Access" },
   approvals: { path: "/approvals", name: "Approvals" },
   audit: { path: "/audit", name: "Audit" },
@@ -10,7 +13,7 @@ export const places = {
 } as const;
 
 /** A place of the console. */
-export type PlaceName = keyof typeof places;
+type PlaceName = keyof typeof places;
 
 /** A page of the console: its title, where it belongs, and what stands in it. */
 export interface ConsolePage {
@@ -21,7 +24,7 @@ export interface ConsolePage {
 }
 
 /** For whom a page is. */
-export interface Reader {
+interface Reader {
   readonly csrf: string;
   readonly session: { readonly username: string };
   readonly isAdministrator: boolean;
@@ -126,4 +129,42 @@ export function table(label: string, columns: readonly Column[], rows: readonly 
 <thead role="rowgroup"><tr role="row">${heads.map(({ name, style }) => html`<th scope="col" role="columnheader"${style}>${name}</th>`)}</tr></thead>
 <tbody role="rowgroup">${rows.map((row) => html`<tr role="row">${cells(row)}</tr>`)}</tbody>
 </table>`;
+}
+
+/** Entries as every page shows them. */
+
+/** A path with parameters; those that are undefined are left out. */
+export function pathOf(
+  path: string,
+  parameters: Readonly<Record<string, string | undefined>>,
+): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters))
+    if (value !== undefined) query.set(name, value);
+  return `${path}?${query}`;
+}
+
+/** A role, which looks the same wherever it stands. */
+export function roleBadge(role: EntryRole): Html {
+  return html`<span class="role ${role}">${role}</span>`;
+}
+
+/** What an entry says besides its role and its end, in words. */
+export function narrowing({ expires: _, ...grant }: Grant): Html {
+  const words = limitsInWords(grant);
+  return words === "" ? html`<span class="dim">not narrowed</span>` : html`${words}`;
+}
+
+/** How long an entry holds. @param now epoch milliseconds */
+export function until({ expires }: Grant, now: number): Html {
+  if (expires === undefined) return html`<span class="dim">no end</span>`;
+  const time = writtenTime(expires).replace("T", " ").replace("Z", " UTC");
+  return expires > now ? html`${time}` : html`<span class="state bad">ended ${time}</span>`;
+}
+
+/** What there is to know of an account at a glance. */
+export function accountMark(user: User | undefined): Html {
+  if (user === undefined) return html`<span class="hint">known to an external server</span>`;
+  if (user.disabled) return html`<span class="state bad">disabled</span>`;
+  return user.passwordHash === undefined ? html`<span class="hint">no password</span>` : nothing;
 }

@@ -1,8 +1,7 @@
 import type { EffectChange } from "../../access/diff.ts";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import type { AccessEvent, ChangedNames, FailedReload, LoadedVersion } from "../access-history.ts";
-import { pathOf, roleBadge } from "./entries.ts";
-import { table } from "./frame.ts";
+import { pathOf, roleBadge, table } from "./frame.ts";
 
 /** What became of users and grants, version by version. */
 
