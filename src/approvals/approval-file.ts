@@ -1,10 +1,11 @@
-import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { link, mkdir, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
 import type { DatabaseSync } from "node:sqlite";
 import { readGuarded } from "../files/guarded.ts";
 import { openWalDatabase } from "../files/wal-database.ts";
+import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
 import { type ApprovalStore, approvalFileOf } from "./approval.ts";
 import { tablesSql } from "./approval-rows.ts";
 import {
@@ -99,13 +100,7 @@ export async function findApprovalsIn(
   return isThere ? openApprovalsIn(serviceDirectory) : undefined;
 }
 
-const ALGORITHM = "aes-256-gcm";
-const KEY_BYTES = 32;
-/** NIST SP 800-38D, section 8.2.2: a random one of 96 bits for each of few messages. */
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
-
-/** Encrypts the bytes of queries that wait (AES-256-GCM), each bound to its approval's id. */
+/** Encrypts the bytes of queries that wait, each bound to its approval's id. */
 export class BodyCipher {
   readonly #key: Buffer;
 
@@ -114,23 +109,12 @@ export class BodyCipher {
   }
 
   encrypt(id: string, body: Buffer): Buffer {
-    const nonce = randomBytes(NONCE_BYTES);
-    const cipher = createCipheriv(ALGORITHM, this.#key, nonce).setAAD(Buffer.from(id));
-    const encrypted = [cipher.update(body), cipher.final()];
-    return Buffer.concat([nonce, cipher.getAuthTag(), ...encrypted]);
+    return seal(this.#key, body, id);
   }
 
   /** @throws Error if it was encrypted by another key, for another id, or changed */
   decrypt(id: string, sealed: Uint8Array): Buffer {
-    const bytes = Buffer.from(sealed);
-    const nonce = bytes.subarray(0, NONCE_BYTES);
-    const tag = bytes.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES);
-    const options = { authTagLength: TAG_BYTES };
-    const decipher = createDecipheriv(ALGORITHM, this.#key, nonce, options)
-      .setAAD(Buffer.from(id))
-      .setAuthTag(tag);
-    const rest = bytes.subarray(NONCE_BYTES + TAG_BYTES);
-    return Buffer.concat([decipher.update(rest), decipher.final()]);
+    return unseal(this.#key, sealed, id);
   }
 }
 

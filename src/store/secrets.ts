@@ -1,11 +1,7 @@
-import { createCipheriv, createDecipheriv, createHash, hash, randomBytes } from "node:crypto";
+import { createHash, hash, randomBytes } from "node:crypto";
 import { readGuarded } from "../files/guarded.ts";
+import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
 
-/** AES-256-GCM (NIST SP 800-38D), with its own sizes of key, nonce and tag. */
-const ALGORITHM = "aes-256-gcm";
-const KEY_BYTES = 32;
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
 /** Bytes of a key's digest by which a ciphertext says which key opens it. */
 const NAME_BYTES = 4;
 
@@ -49,10 +45,7 @@ export class Secrets {
 
   /** As `encrypt`. */
   encryptBytes(content: Buffer, place: string): Buffer {
-    const nonce = randomBytes(NONCE_BYTES);
-    const cipher = createCipheriv(ALGORITHM, this.#first, nonce).setAAD(Buffer.from(place));
-    const sealed = [cipher.update(content), cipher.final()];
-    return Buffer.concat([nameOf(this.#first), nonce, cipher.getAuthTag(), ...sealed]);
+    return Buffer.concat([nameOf(this.#first), seal(this.#first, content, place)]);
   }
 
   /** As `decrypt`. */
@@ -61,14 +54,8 @@ export class Secrets {
     if (key === undefined) {
       throw new StoreKeyError(`${place} is encrypted by a key that store.key_file does not hold`);
     }
-    const [nonce, tag] = [NAME_BYTES, NAME_BYTES + NONCE_BYTES];
-    const start = tag + TAG_BYTES;
     try {
-      const decipher = createDecipheriv(ALGORITHM, key, bytes.subarray(nonce, tag), {
-        authTagLength: TAG_BYTES,
-      });
-      decipher.setAAD(Buffer.from(place)).setAuthTag(bytes.subarray(tag, start));
-      return Buffer.concat([decipher.update(bytes.subarray(start)), decipher.final()]);
+      return unseal(key, bytes.subarray(NAME_BYTES), place);
     } catch {
       throw new StoreKeyError(`${place} does not open: it was changed in the store`);
     }
