@@ -1,9 +1,12 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
+import { startGateway } from "../kit/gateway.ts";
 import { residentBytes } from "../kit/process-info.ts";
+import { acceptSockets, openSocket } from "../kit/web-socket.ts";
 import { Wire } from "../kit/wire.ts";
 import { openSite, type Site, sendBytes, statusesOf, through } from "./kit.ts";
+import { Witness } from "./witness.ts";
 
 const bye = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 const keep = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -97,4 +100,25 @@ t.test("however often it is asked, readyz connects to the upstream once in a sec
     return (await gateway.request("/readyz")).status === 503;
   });
   witness.server.listen(0);
+});
+
+t.test("sockets count among the connections that there may be", async (t) => {
+  const witness = new Witness();
+  await witness.listen();
+  t.teardown(() => witness.close());
+  const config = '[[routes]]\npath = "/public/live"\naccess = "public"\nupgrade = true\n';
+  const few = await startGateway(t, { upstream: witness.url, config, limits: "-n 64" });
+  acceptSockets(t, witness);
+  const clients = [await openSocket(`${few.url}/public/live`)];
+  await t.rejects(async () => {
+    for (;;) clients.push(await openSocket(`${few.url}/public/live`));
+  });
+  t.ok(clients.length >= 4 && clients.length < 32, `${clients.length} were let in`);
+  for (const client of clients) await client.echo("here");
+  for (const client of clients) client.cut();
+  await eventually("there is room again", async () => {
+    const client = await openSocket(`${few.url}/public/live`).catch(() => undefined);
+    client?.cut();
+    return client !== undefined;
+  });
 });

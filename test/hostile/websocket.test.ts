@@ -4,10 +4,9 @@ import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
-import { ACCEPT, acceptSockets, handshake, KEY, openSocket } from "../kit/web-socket.ts";
+import { ACCEPT, handshake, KEY } from "../kit/web-socket.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { checkRefused, statusesOf } from "./kit.ts";
-import { Witness } from "./witness.ts";
 
 const config = `
 [[routes]]
@@ -248,24 +247,4 @@ t.test("headers that a client has taken off do not come back, and none is forged
   t.match(request, /^x-gatehouse-user: alice\r$/m);
   t.match(request, /^connection: Upgrade\r$/m);
   t.strictSame(request.match(/^x-forwarded-for: .*$/gm), ["x-forwarded-for: 127.0.0.1"]);
-});
-
-t.test("sockets count among the connections that there may be", async (t) => {
-  const witness = new Witness();
-  await witness.listen();
-  t.teardown(() => witness.close());
-  const few = await startGateway(t, { upstream: witness.url, config, limits: "-n 64" });
-  acceptSockets(t, witness);
-  const clients = [await openSocket(`${few.url}/public/live`)];
-  await t.rejects(async () => {
-    for (;;) clients.push(await openSocket(`${few.url}/public/live`));
-  });
-  t.ok(clients.length >= 4 && clients.length < 32, `${clients.length} were let in`);
-  for (const client of clients) await client.echo("here");
-  for (const client of clients) client.cut();
-  await eventually("there is room again", async () => {
-    const client = await openSocket(`${few.url}/public/live`).catch(() => undefined);
-    client?.cut();
-    return client !== undefined;
-  });
 });

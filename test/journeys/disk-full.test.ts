@@ -1,13 +1,6 @@
 /** Every file that the gateway writes, on a disk that takes no more. */
 import { execFileSync } from "node:child_process";
-import {
-  appendFileSync,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import fs from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { checkRefusal } from "../gateway/kit.ts";
@@ -38,11 +31,11 @@ function fill({ service }: TestGateway, bytes: number | "unlimited" = 0): void {
 
 /** The content of every file under a directory but those that SQLite keeps for itself. */
 function contents(directory: string): Record<string, string> {
-  const names = readdirSync(directory, { recursive: true, encoding: "utf8" });
-  const files = names.filter((name) => statSync(path.join(directory, name)).isFile());
+  const names = fs.readdirSync(directory, { recursive: true, encoding: "utf8" });
+  const files = names.filter((name) => fs.statSync(path.join(directory, name)).isFile());
   const kept = files.filter((name) => !/(\.sqlite|-journal|-wal|-shm|\.lock|\.db)/.test(name));
   return Object.fromEntries(
-    kept.map((name) => [name, readFileSync(path.join(directory, name), "utf8")]),
+    kept.map((name) => [name, fs.readFileSync(path.join(directory, name), "utf8")]),
   );
 }
 
@@ -123,7 +116,7 @@ t.test("the embedded engine starts on a full disk, and reads", async (t) => {
   fill(gateway);
   const children = childrenOf(gateway.service.child.pid ?? 0);
   const isEngine = (pid: number) =>
-    readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes("engine");
+    fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes("engine");
   for (const pid of children.filter(isEngine)) process.kill(pid, "SIGKILL");
   await gateway.service.logged(({ msg }) => msg === "the engine died and is started again");
   await eventually("it reads", async () => (await gateway.query(read, token)).status === 200);
@@ -167,13 +160,13 @@ t.test("a revocation is refused whole, and the token goes on working", async (t)
   const others = Array.from({ length: 500 }, (_, at) =>
     JSON.stringify({ jti: `jti-${at}`, until }),
   );
-  appendFileSync(file, `${others.join("\n")}\n`);
-  const before = readFileSync(file, "utf8");
+  fs.appendFileSync(file, `${others.join("\n")}\n`);
+  const before = fs.readFileSync(file, "utf8");
   for (const bytes of [0, before.length, before.length + 20]) {
     fill(gateway, bytes);
     const answer = await gateway.send("DELETE", "/api/users/alice/tokens", {}, root);
     checkRefusal(t, answer, { status: 503, code: "revocation_failed" });
-    t.equal(readFileSync(file, "utf8"), before, "half a line is taken back");
+    t.equal(fs.readFileSync(file, "utf8"), before, "half a line is taken back");
     const headers = { authorization: `Bearer ${token}` };
     t.equal((await gateway.request("/api/me", { headers })).status, 200);
   }
@@ -184,7 +177,7 @@ t.test("a revocation is refused whole, and the token goes on working", async (t)
 t.test("an audit that cannot be written goes to the log, and on in the file later", async (t) => {
   const { gateway } = await scene(t, '[audit]\nfile = "audit.log"\n');
   const file = path.join(gateway.home, "audit.log");
-  const holds = (route: string) => readFileSync(file, "utf8").includes(route);
+  const holds = (route: string) => fs.readFileSync(file, "utf8").includes(route);
   const isLogged = (route: string) => gateway.service.log.some((line) => line.path === route);
   await gateway.request("/api/users");
   await eventually("it is in the file", () => holds("/api/users"));
@@ -199,7 +192,7 @@ t.test("an audit that cannot be written goes to the log, and on in the file late
   await gateway.request("/logout", { method: "POST" });
   await eventually("the file goes on", () => holds("/logout"));
   t.ok(holds("/api/me") && holds("/api/access"), "with what was kept meanwhile");
-  for (const line of readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
+  for (const line of fs.readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
 });
 
 t.test("a full disk under the audit holds up neither requests nor the end", async (t) => {
@@ -214,7 +207,7 @@ t.test("a full disk under the audit holds up neither requests nor the end", asyn
 t.test("an audit file that cannot be opened stops the start in a sentence", async (t) => {
   const home = temporaryHome(t);
   const config = path.join(home, "gateway.toml");
-  writeFileSync(config, '[audit]\nfile = "missing/audit.log"\n');
+  fs.writeFileSync(config, '[audit]\nfile = "missing/audit.log"\n');
   const flags = ["serve", "--port", "0", "--config", config];
   const { code, stderr } = await runCommand(home, flags);
   t.equal(code, 1);
@@ -248,7 +241,7 @@ t.test("a first start that cannot write leaves nothing that a second one trips o
   const { code, stderr } = await runCommand(base, ["serve", "--port", "0"], { env, through });
   t.equal(code, 1);
   t.match(stderr, /^gatehouse: .+/);
-  t.notOk(existsSync(path.join(home, "access_control.toml")));
+  t.notOk(fs.existsSync(path.join(home, "access_control.toml")));
   const again = await startGateway(t, { home });
   t.ok(await again.login());
 });

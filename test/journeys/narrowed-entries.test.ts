@@ -3,26 +3,8 @@ import t, { type Test } from "tap";
 import { grantsOf } from "../../src/access/snapshot.ts";
 import { entriesIn } from "../../src/access/user-grants.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { entry, more, soon, staff } from "./narrowed.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
-
-const staff = [
-  ...["root * Owner", "olga main Owner", "otto main Owner", "dora main DbAdmin"],
-  ...["rita main ReadOnly", "wim main ReadWrite", "tina main DbAdmin", "hank side ReadOnly"],
-  ...["tom side ReadOnly", "tess main Owner", "duo main ReadOnly", "mona main ReadOnly"],
-];
-
-const entry = (username: string, database: string, more: string) =>
-  `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\n${more}\n\n`;
-const soon = new Date(Date.now() + 3_600_000).toISOString();
-const more = [
-  entry("tina", "main", 'role = "ReadOnly"\ntables = ["secrets"]'),
-  entry("tom", "main", 'role = "ReadWrite"\ntables = ["tickets"]\ncolumns = ["id"]'),
-  entry("tess", "main", `role = "Owner"\nexpires = ${soon}`),
-  entry("duo", "main", `role = "ReadWrite"\nexpires = ${soon}`),
-  entry("mona", "main", 'role = "None"\ntables = ["a", "b"]'),
-  entry("hank", "main", 'role = "Owner"\nrequire_approval = ["DELETE"]'),
-  entry("tom", "*", 'role = "None"\ntables = ["audit_*"]'),
-].join("");
 
 const narrowed = {
   role: "ReadWrite",
@@ -41,11 +23,14 @@ const narrowed = {
 };
 
 const { gateway } = await openStaffed(t, staff, { more });
+
 const root = await tokenOf(gateway, "root");
+
 const original = textOf(gateway);
 
 const put = (place: string, body: unknown, token = root) =>
   gateway.send("PUT", `/api/access/${place}`, body, token);
+
 const remove = (place: string, token = root) =>
   gateway.send("DELETE", `/api/access/${place}`, undefined, token);
 
@@ -197,95 +182,6 @@ t.test("paths are matched as sent, methods come first, and a table is decoded on
   for (const table of ["*", "a*b", "a.b", "%2561", "a%20b", "%zz", "*a", "x".repeat(64)]) {
     refusedWith(t, await put(`rita/main/${table}`, narrowed), 400, "invalid_table");
     refusedWith(t, await remove(`rita/main/${table}`), 400, "invalid_table");
-  }
-});
-
-type Rule = [rule: string, caller: string, request: string, expected: number | string];
-const column = JSON.stringify({ role: "ReadOnly", columns: ["id"] });
-const rules: Rule[] = [
-  ["a DbAdmin narrows what is below it", "dora", `PUT rita/main ${column}`, 200],
-  ["and gives for a table", "dora", `PUT rita/main/t ${column}`, 200],
-  ["and takes such an entry away", "dora", "DELETE tom/main/tickets", 200],
-  ["it narrows no equal", "dora", `PUT tina/main ${column}`, "role_insufficient"],
-  ["nor for a table", "dora", `PUT tina/main/t ${column}`, "role_insufficient"],
-  [
-    "nor changes the table of an equal",
-    "dora",
-    `PUT tina/main/secrets ${column}`,
-    "role_insufficient",
-  ],
-  ["nor removes it, behind which is more", "dora", "DELETE tina/main/secrets", "role_insufficient"],
-  ["nor what is above it, for a time", "dora", `PUT tess/main ${column}`, "role_insufficient"],
-  ["nor removes that", "dora", "DELETE tess/main", "role_insufficient"],
-  [
-    "it gives no Owner for a time",
-    "dora",
-    `PUT rita/main {"role":"Owner","expires":"${soon}"}`,
-    "role_insufficient",
-  ],
-  ["it gives nothing on *, not for a table either", "dora", `PUT rita/*/t ${column}`, "no_grant"],
-  [
-    "it gives its own up, and narrows it not",
-    "dora",
-    `PUT dora/main ${column}`,
-    "role_insufficient",
-  ],
-  ["an Owner removes the entry of a DbAdmin", "olga", "DELETE tina/main/secrets", 200],
-  ["an Owner changes no other Owner", "olga", `PUT hank/main ${column}`, "role_insufficient"],
-  ["an administrator does", "root", `PUT hank/main ${column}`, 200],
-  [
-    "a holder of columns does not widen them",
-    "tom",
-    `PUT tom/main/tickets {"role":"ReadWrite","max_rows":9}`,
-    "role_insufficient",
-  ],
-  ["nor removes the entry", "tom", "DELETE tom/main/tickets", "role_insufficient"],
-  ["nor gives up None", "tom", "DELETE tom/*/audit_*", "role_insufficient"],
-  [
-    "who has an entry for a table grants nothing",
-    "tina",
-    `PUT rita/main ${column}`,
-    "role_insufficient",
-  ],
-  ["nor to itself", "tina", `PUT tina/main/secrets {"role":"ReadWrite"}`, "role_insufficient"],
-  ["nor removes it", "tina", "DELETE tina/main/secrets", "role_insufficient"],
-  [
-    "who is Owner for a time grants nothing",
-    "tess",
-    `PUT rita/main ${column}`,
-    "role_insufficient",
-  ],
-  ["nor makes it last", "tess", `PUT tess/main {"role":"Owner","max_rows":1}`, "invalid_entry"],
-  ["nor that", "tess", 'PUT tess/main {"role":"Owner","approvers":["root"]}', "role_insufficient"],
-  [
-    "an Owner who is asked for approval grants nothing",
-    "hank",
-    'PUT rita/main {"role":"ReadWrite"}',
-    "role_insufficient",
-  ],
-  ["who may write does not narrow others", "wim", `PUT rita/main ${column}`, "role_insufficient"],
-  [
-    "a wider role for a time is given by who may",
-    "wim",
-    `PUT wim/main {"role":"Owner","expires":"${soon}"}`,
-    "role_insufficient",
-  ],
-];
-
-t.test("narrowed entries are given, changed and removed by who may", async (t) => {
-  const tokens = new Map<string, string>();
-  for (const [rule, caller, request, expected] of rules) {
-    const token = tokens.get(caller) ?? (await tokenOf(gateway, caller));
-    tokens.set(caller, token);
-    const [method = "", place = "", body] = request.split(" ");
-    const answer = method === "PUT" ? await put(place, body, token) : await remove(place, token);
-    t.equal(
-      expected === 200 ? answer.status : answer.body.code,
-      expected,
-      `${rule}: ${answer.text}`,
-    );
-    if (expected === 200) await putInForce(gateway, original);
-    else t.equal(textOf(gateway), original, "nothing was written");
   }
 });
 

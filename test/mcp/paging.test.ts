@@ -1,0 +1,136 @@
+import t from "tap";
+import { overEach } from "../engine/over-each.ts";
+import { connectStateless } from "./clients.ts";
+import { openEmbedded } from "./kit.ts";
+import { fromOrders, grants, ofOrders, open } from "./orders.ts";
+
+t.test("pages by a cursor lose no row, in whatever order", async (t) => {
+  const mcp = await open(t, 100, { rowLimit: 7 });
+  const orderings: object[] = [
+    { order_by: { column: "id" } },
+    { order_by: [{ column: "region", direction: "DESC" }, { column: "id" }] },
+    { order_by: [{ column: "orders.region" }, { column: "orders.id", direction: "DESC" }] },
+  ];
+  for (const ordering of orderings) {
+    const ids = new Set<unknown>();
+    let cursor: object = {};
+    let pages = 0;
+    for (let more = true; more; pages++) {
+      const { structured = {} } = await mcp.call("select", {
+        ...{ ...fromOrders, columns: ["id", "region"], ...ordering, ...cursor },
+      });
+      for (const row of Object(structured.rows)) ids.add(row.id);
+      more = structured.truncated === true;
+      t.equal(structured.next_after !== undefined, more);
+      if (pages > 0) t.equal(structured.next_offset, undefined, "an offset does not go with after");
+      cursor = { after: structured.next_after };
+    }
+    t.equal(ids.size, 100);
+    t.equal(pages, 15);
+  }
+});
+
+t.test("a cursor is given where the next call can take it, and no other", async (t) => {
+  const mcp = await open(t, 5, { rowLimit: 2 });
+  const ordered = { ...fromOrders, order_by: { column: "id" } };
+  const withCursor = [
+    { ...ordered, columns: ["*"] },
+    { ...ordered, columns: ["orders.id"] },
+    { ...ordered, columns: ["id"], offset: 1 },
+  ];
+  for (const args of withCursor) {
+    const { structured = {} } = await mcp.call("select", args);
+    const { rows } = structured;
+    const last: { id?: number } = Object(Array.isArray(rows) ? rows.at(-1) : undefined);
+    t.same(structured.next_after, [last.id]);
+  }
+  const without = [
+    { ...ordered, columns: ["total"] },
+    { ...fromOrders, columns: ["id"] },
+    { ...ordered, columns: ["id"], distinct: true },
+    {
+      ...fromOrders,
+      group_by: ["id"],
+      aggregate: [{ fn: "count", as: "n" }],
+      order_by: { column: "id" },
+    },
+  ];
+  for (const args of without) {
+    const { structured = {} } = await mcp.call("select", args);
+    t.match(structured, { truncated: true, next_offset: 2 }, JSON.stringify(args));
+    t.equal(structured.next_after, undefined);
+  }
+  const unsure = { ...fromOrders, columns: ["region"], order_by: { column: "region" } };
+  const { structured = {} } = await mcp.call("select", unsure);
+  t.match(await mcp.call("select", { ...unsure, after: structured.next_after }), {
+    isError: true,
+    text: /add id to order_by .*\(order_not_unique\)$/,
+  });
+});
+
+t.test("a cursor of a join names the column that it is of", async (t) => {
+  const mcp = await open(t, 4, { rowLimit: 2 });
+  const lines = [
+    { name: "id", type: "bigint", primary_key: true },
+    { name: "order_id", type: "bigint" },
+  ];
+  await mcp.call("create_table", { database: "main", table: "lines", columns: lines });
+  const values = [10, 11, 12, 13].map((id) => ({ id, order_id: id - 10 }));
+  await mcp.call("insert", { database: "main", table: "lines", values });
+  const joined = {
+    ...{
+      ...fromOrders,
+      join: { table: "lines", on: "orders.id = lines.order_id", join_type: "INNER" },
+    },
+    order_by: [{ column: "orders.id" }, { column: "lines.id" }],
+  };
+  const both = await mcp.call("select", { ...joined, columns: ["orders.id", "lines.id"] });
+  t.match(both.structured, { next_after: [1, 11] });
+  const one = await mcp.call("select", { ...joined, columns: ["lines.id"] });
+  t.equal(
+    one.structured?.next_after,
+    undefined,
+    "the key that is not there is not taken from another",
+  );
+});
+
+t.test("a cursor of an integer beyond 2^53 is taken back to the digit", async (t) => {
+  const mcp = await open(t, 0, { rowLimit: 1 });
+  const values = ["9007199254740993", "9007199254740995"].map((id) => ({ id }));
+  await mcp.call("insert", { ...ofOrders, values });
+  const page = { ...fromOrders, columns: ["id"], order_by: { column: "id" } };
+  const first = await mcp.call("select", page);
+  t.match(first.structured, { next_after: ["9007199254740993"] });
+  const second = await mcp.call("select", { ...page, after: first.structured?.next_after });
+  t.same(second.structured, { rows: [{ id: "9007199254740995" }], truncated: false });
+});
+
+overEach("pages of every type go on by what the last row holds", async (t, fresh) => {
+  const { endpoint, ask } = await openEmbedded(t, { grants, rowLimit: 2, fresh });
+  const types = ["numeric(10,2)", "double", "timestamp", "date", "bool", "bigint", "varchar(9)"];
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    ...types.map((type, at) => ({ name: `c${at}`, type })),
+  ];
+  await ask({ CreateTable: { ...ofOrders, columns } });
+  const rowOf = (n: number) => ({
+    ...{ c0: n / 4, c1: n / 3, c2: `2026-01-02T03:04:0${n}Z`, c3: `2026-01-0${1 + n}` },
+    ...{ c4: n > 2, c5: `900719925474199${n}`, c6: n === 3 ? null : `"${n}'` },
+  });
+  const values = [0, 1, 2, 3, 4].map((n) => ({ id: n, ...rowOf(n) }));
+  t.match(await ask({ Insert: { ...ofOrders, values } }), { status: 200 });
+  const mcp = await connectStateless(t, endpoint.url);
+  for (const [at, type] of types.entries()) {
+    const order_by = [{ column: `c${at}`, direction: "DESC" }, { column: "id" }];
+    const ids: unknown[] = [];
+    let cursor: object | undefined = {};
+    while (cursor !== undefined) {
+      const page = { ...fromOrders, columns: ["*"], order_by, ...cursor };
+      const { structured = {}, isError, text } = await mcp.call("select", page);
+      if (isError) t.fail(`${type}: ${text}`);
+      for (const { id } of Object(structured.rows ?? [])) ids.push(id);
+      cursor = structured.truncated === true ? { after: structured.next_after } : undefined;
+    }
+    t.same(ids.toSorted(), [0, 1, 2, 3, 4], type);
+  }
+});
