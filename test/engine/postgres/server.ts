@@ -22,22 +22,53 @@ interface Teardown {
   teardown(work: () => unknown): void;
 }
 
+/** Something at an address that answers as PostgreSQL does, and its databases. */
+export abstract class SqlServer {
+  #databases = 0;
+
+  /** The address of a database, as its superuser or another user. */
+  abstract url(database?: string, user?: string): string;
+
+  /** Runs statements of the test's own and returns the rows of the last one. */
+  async sql(
+    statements: string,
+    database = "postgres",
+    user = "gatehouse",
+  ): Promise<Record<string, unknown>[]> {
+    const client = new Client({ connectionString: this.url(database, user) });
+    await client.connect();
+    try {
+      const result = await client.query(statements);
+      return (Array.isArray(result) ? result.at(-1) : result).rows;
+    } finally {
+      await client.end();
+    }
+  }
+
+  /** Makes a new database and returns its name. */
+  async createDatabase(): Promise<string> {
+    this.#databases += 1;
+    const name = `test_${this.#databases}`;
+    await this.sql(`create database ${name}`);
+    return name;
+  }
+}
+
 /** A PostgreSQL server of a test's own, over a temporary directory. */
-export class PostgresServer {
+export class PostgresServer extends SqlServer {
   readonly port: number;
   readonly #directory: string;
   readonly #programs: string;
   #guard: ChildProcess | undefined;
-  #databases = 0;
 
   constructor(directory: string, port: number) {
+    super();
     this.#directory = directory;
     this.port = port;
     this.#programs = findPrograms(directory);
   }
 
-  /** The address of a database, as its superuser or another user. */
-  url(database = "postgres", user = "gatehouse"): string {
+  override url(database = "postgres", user = "gatehouse"): string {
     return `postgres://${user}@127.0.0.1:${this.port}/${database}`;
   }
 
@@ -107,30 +138,6 @@ export class PostgresServer {
     const guard = this.#guard;
     this.#guard = undefined;
     await endGuard(guard);
-  }
-
-  /** Runs statements of the test's own and returns the rows of the last one. */
-  async sql(
-    statements: string,
-    database = "postgres",
-    user = "gatehouse",
-  ): Promise<Record<string, unknown>[]> {
-    const client = new Client({ connectionString: this.url(database, user) });
-    await client.connect();
-    try {
-      const result = await client.query(statements);
-      return (Array.isArray(result) ? result.at(-1) : result).rows;
-    } finally {
-      await client.end();
-    }
-  }
-
-  /** Makes a new database and returns its name. */
-  async createDatabase(): Promise<string> {
-    this.#databases += 1;
-    const name = `test_${this.#databases}`;
-    await this.sql(`create database ${name}`);
-    return name;
   }
 
   /** Makes a user whom the server asks for a password; the others it trusts. */

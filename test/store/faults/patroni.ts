@@ -2,9 +2,9 @@
 import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { Client } from "pg";
 import { findProgram } from "../../deploy/programs.ts";
 import { giveToOwner } from "../../engine/postgres/binaries.ts";
+import { SqlServer } from "../../engine/postgres/server.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
@@ -77,12 +77,12 @@ function settings(
 }
 
 /** A database that is copied to standbys, of which one takes over when it dies. */
-export class PatroniCluster implements StoreServer {
+export class PatroniCluster extends SqlServer implements StoreServer {
   readonly #nodes: readonly Node[];
   readonly port: number;
-  #databases = 0;
 
   private constructor(nodes: readonly Node[], port: number) {
+    super();
     this.#nodes = nodes;
     this.port = port;
   }
@@ -119,26 +119,8 @@ export class PatroniCluster implements StoreServer {
     return cluster;
   }
 
-  url(database = "postgres"): string {
+  override url(database = "postgres"): string {
     return `postgres://gatehouse:gatehouse@127.0.0.1:${this.port}/${database}`;
-  }
-
-  async sql(statements: string, database = "postgres"): Promise<Record<string, unknown>[]> {
-    const client = new Client({ connectionString: this.url(database) });
-    await client.connect();
-    try {
-      const result = await client.query(statements);
-      return (Array.isArray(result) ? result.at(-1) : result).rows;
-    } finally {
-      await client.end();
-    }
-  }
-
-  async createDatabase(): Promise<string> {
-    this.#databases += 1;
-    const name = `test_${this.#databases}`;
-    await this.sql(`create database ${name}`);
-    return name;
   }
 
   /** The node that writes, as Patroni has it; undefined while there is none. */
