@@ -98,7 +98,7 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
  *
  * @throws UneditableError if the text is not written as tables
  */
-export function* editSteps(
+function* editSteps(
   text: string,
   records: AccessRecords,
   changes: readonly Change[],

@@ -134,11 +134,6 @@ export async function readAgain(
   return runCooperatively(parseSteps(bytes, file, earlier, digest));
 }
 
-/** Reads the access file's text as records in their order. @throws AccessFileError */
-export function parseRecords(text: string, file: string): AccessRecords {
-  return runAtOnce(parseSteps(Buffer.from(text), file)).records;
-}
-
 /** Reads the access file's text as a snapshot. @throws AccessFileError */
 export function parseAccessFile(text: string, file: string): Snapshot {
   return runAtOnce(parseSteps(Buffer.from(text), file)).snapshot;

@@ -22,7 +22,7 @@ interface AttributeOwner {
 }
 
 /** The attribute that a value refers to; undefined if it stands for itself. */
-export function attributeIn(value: Literal): string | undefined {
+function attributeIn(value: Literal): string | undefined {
   return typeof value === "string" && value.startsWith("@") && !value.startsWith("@@")
     ? value.slice(1)
     : undefined;
@@ -117,7 +117,7 @@ export function filterOf(
 }
 
 /** True if a cell fulfils the condition whatever the database's rules of comparison. */
-export function isSatisfied({ cmp, value }: ResolvedCondition, cell: CellValue): boolean {
+function isSatisfied({ cmp, value }: ResolvedCondition, cell: CellValue): boolean {
   if (isList(value)) return cmp === "IN" && value.some((one) => areEqual(one, cell));
   if (cmp === "=") return areEqual(value, cell);
   if (cmp === "!=") {

@@ -101,7 +101,7 @@ export async function findApprovalsIn(
 }
 
 /** Encrypts the bytes of queries that wait, each bound to its approval's id. */
-export class BodyCipher {
+class BodyCipher {
   readonly #key: Buffer;
 
   constructor(key: Buffer) {

@@ -169,13 +169,13 @@ function eventText(line: ReadLine): string[] {
 }
 
 /** A line of the audit for people: its parts are two spaces apart. */
-export function lineText(line: ReadLine): string {
+function lineText(line: ReadLine): string {
   const parts = line.msg === "request" ? requestText(line) : eventText(line);
   return [line.time, ...parts].join("  ");
 }
 
 /** A flag that says a moment of the past, as epoch milliseconds. @throws InvalidArgumentError */
-export function momentFlag(text: string): number {
+function momentFlag(text: string): number {
   const moment = readMoment(text);
   if (moment === undefined) throw new InvalidArgumentError(`allowed: ${moments}`);
   return moment;

@@ -66,7 +66,7 @@ function grants({ username, entries, now }: UserPageView): Html {
 }
 
 /** The page of one user. */
-export function userPage(view: UserPageView): ConsolePage {
+function userPage(view: UserPageView): ConsolePage {
   const { username, user, isAdministrator } = view;
   const email =
     user?.email === undefined ? nothing : html`<p class="quiet"><bdi>${user.email}</bdi></p>`;

@@ -45,7 +45,7 @@ export function seenOf(snapshot: Snapshot, actor: Subject, username: string): st
 }
 
 /** Thrown where somebody else has changed what a form was made from. */
-export class ChangedMeanwhile extends Error {
+class ChangedMeanwhile extends Error {
   /** What was there when the form was made, and is not any more. */
   readonly gone: readonly string[];
   /** What is there now, and was not then. */

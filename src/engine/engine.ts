@@ -22,7 +22,7 @@ export type Endpoint =
  * @throws Error for anything else: the engine trusts whoever reaches it, so it is never
  * offered to a network
  */
-export function parseEndpoint(listen: string): Endpoint {
+function parseEndpoint(listen: string): Endpoint {
   const path = /^unix:(.+)$/.exec(listen)?.[1];
   if (path !== undefined) return { kind: "socket", path: resolve(path) };
   const [, host, port] = /^(127\.0\.0\.1|localhost|\[::1\]):(\d{1,5})$/.exec(listen) ?? [];
@@ -60,7 +60,7 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
  * Requests under way are not concerned. A directory that was moved away is not made anew: the
  * engine listens once it is back. Returns what ends that.
  */
-export function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => void {
+function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => void {
   if (endpoint.kind === "port") return () => {};
   const { path } = endpoint;
   let isBusy = false;
@@ -210,7 +210,7 @@ export interface StoreOptions {
  * @throws Error whose message says what is wrong with the URL, the directory or the server,
  * and DirectoryInUseError
  */
-export async function openStore(url: string, options: StoreOptions): Promise<Store> {
+async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const scheme = url.slice(0, url.indexOf(":") + 1);
   // Each is loaded where it is named: the drivers of the others would only delay the start.
   switch (scheme) {

@@ -19,7 +19,7 @@ export interface LastActivity {
   readonly login: number;
   readonly use: number;
 }
-export const never: LastActivity = { login: 0, use: 0 };
+const never: LastActivity = { login: 0, use: 0 };
 
 const fileShape = z.record(z.string(), z.tuple([z.int(), z.int()]));
 

@@ -78,7 +78,7 @@ async function recordOf(handle: FileHandle, begin: number, end: number): Promise
 }
 
 /** An index that is there, for one question. */
-export class BlockIndex {
+class BlockIndex {
   readonly #index: FileHandle;
   readonly #wanted: Wanted;
   readonly #bits = memoize(bitsOf);

@@ -229,8 +229,7 @@ export const auditLine = z.discriminatedUnion("msg", [
   approvalLine,
   consoleLine,
 ]);
-export type AuditLine = z.infer<typeof auditLine>;
-export type RequestLine = z.infer<typeof requestLine>;
+
 /** One of the changes of a line. */
 export type AuditedChange = z.infer<typeof auditedChange>;
 export type Author = z.infer<typeof author>;

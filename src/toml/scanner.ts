@@ -33,7 +33,7 @@ export function skipSpaces(text: string, position: number): number {
 }
 
 /** The position of the line end at or after `position`, or the end of the text. */
-export function lineEnd(text: string, position: number): number {
+function lineEnd(text: string, position: number): number {
   const found = text.indexOf("\n", position);
   return found === -1 ? text.length : found;
 }

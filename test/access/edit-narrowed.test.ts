@@ -1,7 +1,7 @@
 import t from "tap";
 import { editText } from "../../src/access/edit.ts";
-import { parseRecords } from "../../src/access/parse.ts";
 import type { Change } from "../../src/access/record-change.ts";
+import { parseRecords } from "./kit.ts";
 
 function edit(text: string, ...changes: Change[]): string {
   return editText(text, parseRecords(text, "access.toml"), changes);

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { editText } from "../../src/access/edit.ts";
-import { parseRecords } from "../../src/access/parse.ts";
 import type { Change } from "../../src/access/record-change.ts";
 import { documents, type Model, role, type UserFields, userFields } from "./documents.ts";
+import { parseRecords } from "./kit.ts";
 import { contentLines, ownedLines } from "./lines.ts";
 
 const name = fc.constantFrom("alice", "bob", "c.d@e", "Dora", "new", "p:x", "ghost");

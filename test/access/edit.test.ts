@@ -2,8 +2,8 @@ import fc from "fast-check";
 import { parse } from "smol-toml";
 import t from "tap";
 import { editText } from "../../src/access/edit.ts";
-import { parseRecords } from "../../src/access/parse.ts";
 import type { Change } from "../../src/access/record-change.ts";
+import { parseRecords } from "./kit.ts";
 
 function edit(text: string, ...changes: Change[]): string {
   return editText(text, parseRecords(text, "access.toml"), changes);

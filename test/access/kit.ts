@@ -3,8 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
-import { parseAccessFile } from "../../src/access/parse.ts";
+import { parseAccessFile, parseSteps } from "../../src/access/parse.ts";
+import type { AccessRecords } from "../../src/access/records.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { Refusal } from "../../src/refusal.ts";
 
 /** Sixteen bytes of salt and thirty-two of hash, as they stand in a hash. */
@@ -24,6 +26,11 @@ export function user(username: string, keys = `password_hash = "${hashWith()}"`)
 /** An `[[acl]]` table. */
 export function grant(username: string, database: string, role: string): string {
   return `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\nrole = "${role}"\n\n`;
+}
+
+/** The records of an access file in their order. @throws AccessFileError */
+export function parseRecords(text: string, file: string): AccessRecords {
+  return runAtOnce(parseSteps(Buffer.from(text), file)).records;
 }
 
 /** A snapshot of grants that are written `user database role`, each user with a record. */

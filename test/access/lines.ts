@@ -1,9 +1,9 @@
 /** Which lines of an access file belong to the records that a change means. */
 
-import { parseRecords } from "../../src/access/parse.ts";
 import { type Change, usernameOf } from "../../src/access/record-change.ts";
 import type { AccessRecords } from "../../src/access/records.ts";
 import { outline } from "../../src/toml/outline.ts";
+import { parseRecords } from "./kit.ts";
 
 /** The lines of `text` without their line ends. */
 export function contentLines(text: string): string[] {

@@ -1,8 +1,8 @@
 import t from "tap";
-import { namesWithoutRecord, parseAccessFile, parseRecords } from "../../src/access/parse.ts";
+import { namesWithoutRecord, parseAccessFile } from "../../src/access/parse.ts";
 import { grantOn, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
-import { grant, hashWith, user } from "./kit.ts";
+import { grant, hashWith, parseRecords, user } from "./kit.ts";
 
 function parse(text: string): Snapshot {
   return parseAccessFile(text, "access.toml");

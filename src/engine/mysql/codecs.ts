@@ -15,7 +15,7 @@ export const booleans: Codec = {
 };
 
 /** Strings that `takes` allows: MySQL would cut others, or make something else of them. */
-export function strings(takes: (text: string) => boolean = () => true): Codec {
+function strings(takes: (text: string) => boolean = () => true): Codec {
   return {
     store: (value) => (typeof value === "string" && takes(value) ? value : undefined),
     compare: (value) => (typeof value === "string" ? value : undefined),
@@ -55,7 +55,7 @@ export function bytes(fixedLength?: number): Codec {
 }
 
 /** JSON that is held as text, so that it keeps its digits and the order of its keys. */
-export const documents: Codec = { store: cellText, encode: (raw) => withoutSpace(String(raw)) };
+const documents: Codec = { store: cellText, encode: (raw) => withoutSpace(String(raw)) };
 
 /** MySQL's own JSON. */
 export const nativeDocuments: Codec = {

@@ -51,7 +51,7 @@ const beginnings: Record<Mode, readonly string[]> = {
 };
 
 /** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
-export async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {
+async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {
   session.hasAnswered = false;
   await session.limitTime(timeLimit);
   for (const words of beginnings[mode]) await session.command(words);
@@ -64,7 +64,7 @@ export async function begin(session: MysqlSession, mode: Mode, timeLimit: number
  *
  * @throws EngineRefusal `batch_not_atomic`
  */
-export function requireAtomic(operations: readonly TableOperation[]): void {
+function requireAtomic(operations: readonly TableOperation[]): void {
   const index = operations.findIndex(({ name }) => name === "CreateTable" || name === "DropTable");
   if (index < 0 || operations.length === 1) return;
   throw new EngineRefusal(

@@ -55,7 +55,7 @@ const joinTypes = {
 };
 
 /** The joins of a Select, in their order. */
-export function joinsOf({ join }: Select): readonly Join[] {
+function joinsOf({ join }: Select): readonly Join[] {
   return asList(join);
 }
 

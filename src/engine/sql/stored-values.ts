@@ -32,7 +32,7 @@ export function allowedForm(type: string): string {
 }
 
 /** The same for what the column compares with: any number where it holds whole ones. */
-export function comparableForm(type: string): string {
+function comparableForm(type: string): string {
   return allowedForm(type).replace(wholeNumber, "a number");
 }
 

@@ -67,7 +67,7 @@ const rowNumbers = ["rowid", "_rowid_", "oid"];
  * first row's number and the last one's if all stand as densely as the first. SQLite keeps no
  * count, and to count a large table takes as long as to read it.
  */
-export function estimateRows(
+function estimateRows(
   { connection, schema }: DatabaseHandle,
   name: string,
   columns: readonly string[],

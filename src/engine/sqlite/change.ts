@@ -97,7 +97,7 @@ interface Destination {
  *
  * @throws EngineRefusal for an unknown table or column and for unfit values
  */
-export function insertRows(
+function insertRows(
   handle: DatabaseHandle,
   table: SqliteTable,
   values: readonly Row[],

@@ -86,7 +86,7 @@ function tooMany(): EngineRefusal {
 }
 
 /** The schema name that SQLite gives the first database of a connection. */
-export const mainSchema = "main";
+const mainSchema = "main";
 
 /** How long SQLite waits for another process that has the file, in milliseconds. */
 const BUSY_TIMEOUT_MS = 1000;
@@ -98,7 +98,7 @@ const BUSY_TIMEOUT_MS = 1000;
  * attached files as one, also through a power failure, which write-ahead logs do not give.
  * Readers that this would hold up wait in the store's own locks instead.
  */
-export function openConnection(path: string): DatabaseSync {
+function openConnection(path: string): DatabaseSync {
   const connection = new DatabaseSync(path, {
     timeout: BUSY_TIMEOUT_MS,
     enableDoubleQuotedStringLiterals: false,
@@ -120,7 +120,7 @@ export function openConnection(path: string): DatabaseSync {
  * Makes an opened or attached database durable. Truncated and then synced, a journal cannot
  * come back after a power failure and undo a commit that was acknowledged; a deleted one can.
  */
-export function prepareSchema(connection: DatabaseSync, schema: string): void {
+function prepareSchema(connection: DatabaseSync, schema: string): void {
   connection.exec("pragma fullfsync = on");
   run(connection, sql`pragma ${sql.id(schema)}.synchronous = full`);
   run(connection, sql`pragma ${sql.id(schema)}.journal_mode = truncate`);

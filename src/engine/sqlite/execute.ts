@@ -95,7 +95,7 @@ function executePreview(
  *
  * @throws EngineRefusal, which names the element that it is about
  */
-export function executeBatch(
+function executeBatch(
   databases: Databases,
   operations: readonly TableOperation[],
   spool: Spool,
@@ -160,7 +160,7 @@ function handleOf(session: Session, operation: TableOperation): DatabaseHandle {
  * Runs `work` as one transaction: all of it is durable when this returns, and none of it stays
  * when it throws, or if its end is said to be a rollback.
  */
-export function transaction(
+function transaction(
   connection: DatabaseSync,
   work: () => void,
   end: "commit" | "rollback" = "commit",

@@ -157,7 +157,7 @@ const PIECE_LENGTH = 64 * 1024;
  * Rows on their way from the file that a worker puts them to. The worker does not wait for the client:
  * SQLite lets nobody write while it reads, and a client that reads slowly would hold all of them up.
  */
-export class SpooledRows {
+class SpooledRows {
   readonly #path: string;
   readonly #stream: RowStream;
   readonly #signal: AbortSignal;

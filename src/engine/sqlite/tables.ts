@@ -85,7 +85,7 @@ function* asTexts(found: ReturnType<typeof rows>): Generator<[string, string, st
 }
 
 /** The name of the table that remembers declared column types. */
-export const columnTableName = "_gatehouse_columns";
+const columnTableName = "_gatehouse_columns";
 
 const reservedPrefixes = ["sqlite_", "_gatehouse"];
 

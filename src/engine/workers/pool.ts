@@ -100,7 +100,7 @@ const ABANDONED_TIME_MS = 500;
  * interrupted from JavaScript: a thread that is terminated goes on until its statement ends,
  * while a process is killed at once, and its journal undoes what it had not committed.
  */
-export class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
+class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
   /** Told how much of the answer is in the file of the task that it carries out. */
   onSpilled: (byteLength: number) => void = () => {};
 
