@@ -194,9 +194,9 @@ async function readBody(answer: Response): Promise<Record<string, unknown>> {
 export async function postForm(
   url: string,
   fields: Readonly<Record<string, string>>,
-): Promise<{ status: number; body: Record<string, unknown> }> {
+): Promise<{ status: number; body: Record<string, unknown>; headers: Headers }> {
   const answer = await fetch(url, { method: "POST", body: new URLSearchParams(fields) });
-  return { status: answer.status, body: await readBody(answer) };
+  return { status: answer.status, headers: answer.headers, body: await readBody(answer) };
 }
 
 /** A verifier and its challenge (RFC 7636, section 4). */

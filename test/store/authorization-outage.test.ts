@@ -4,7 +4,7 @@ import { send } from "../journeys/mcp.ts";
 import { eventually } from "../kit/eventually.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
+import { authorize, exchange, obtainTokens, refresh } from "../oauth/flow.ts";
 import { authorizeUrl, postForm, register } from "../oauth/kit.ts";
 import { Wire } from "./faults/wire.ts";
 import { addUser, openReplicated } from "./round-robin.ts";
@@ -32,12 +32,16 @@ t.test("without the store the authorization server says so at once", async (t) =
     return body.store === "unreachable";
   });
   const away = { status: 503, body: { error: "temporarily_unavailable" } };
-  t.match(await register(front), away);
-  t.match(await exchange(front, authorized), away);
+  const answers = [
+    await register(front),
+    await exchange(front, authorized),
+    await refresh(front, clientId, refreshToken),
+  ];
   for (const token of [accessToken, refreshToken]) {
     const fields = { client_id: clientId, token };
-    t.match(await postForm(`${front.url}/oauth/revoke`, fields), away);
+    answers.push(await postForm(`${front.url}/oauth/revoke`, fields));
   }
+  for (const answer of answers) t.match(answer, away);
   const pages = [
     await browser.open(authorizeUrl(front, { client_id: clientId })),
     await browser.submit(page, { ...alice, action: "login" }),
@@ -45,6 +49,7 @@ t.test("without the store the authorization server says so at once", async (t) =
     await browser.submit(login, { ...alice, action: "login" }),
   ];
   for (const { status, text } of pages) t.match({ status, text }, { status: 503, text: /<html/ });
+  for (const { headers } of [...answers, ...pages]) t.equal(headers.get("retry-after"), "1");
   for (const path of ["/oauth/jwks", "/.well-known/oauth-authorization-server"]) {
     t.equal((await front.request(path)).status, 200, path);
   }

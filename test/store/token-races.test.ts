@@ -90,7 +90,7 @@ t.test("a record that is good once is used up by the first of two", async (t) =>
 
 type Answered = Awaited<ReturnType<typeof postForm>>;
 
-const away: Answered = { status: 503, body: {} };
+const away: Answered = { status: 503, body: {}, headers: new Headers() };
 
 /**
  * Sends a token request to two replicas at one moment. One that has no processor for two seconds

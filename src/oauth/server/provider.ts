@@ -58,6 +58,14 @@ function holdAnswers(
   });
 }
 
+/** Tells when to ask again what could not be answered while the state was out of reach. */
+function tellWhenToRetry(provider: Provider): void {
+  provider.use(async (ctx, next) => {
+    await next();
+    if (ctx.status === 503) ctx.set("Retry-After", "1");
+  });
+}
+
 /** What the library works on. */
 export interface ProviderParts {
   readonly keys: SigningKeys;
@@ -191,6 +199,7 @@ export function createProvider(
 ): Provider {
   const provider = new Provider(options.issuer, configure(options, parts));
   holdAnswers(provider, options);
+  tellWhenToRetry(provider);
   // Its own idea of its address comes from headers that only this server sets.
   provider.proxy = true;
   const fail = (error: unknown, request: IncomingMessage | undefined) => {
