@@ -5,10 +5,11 @@ import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { connectStateless } from "../mcp/clients.ts";
 import { Wire } from "./faults/wire.ts";
 import { makeStore } from "./kit.ts";
 
-const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
+const store = await makeStore(t, { maxStaleness: 60, mcp: "enabled = true" }, await sharedServer());
 await store.good(["user", "add", "bot", "--password-stdin"], "bot password\n");
 await store.addAccess(careful());
 const upstream = await new RecordingUpstream().listen();
@@ -80,6 +81,24 @@ t.test("asked for at one replica, approved by a command, run once at another", a
   const steps = ["approval_asked", "approval_approved", "approval_used"];
   await eventually("each step is told", () => stepsOf(id).length >= steps.length);
   t.strictSame(stepsOf(id), steps, "once, by one of the replicas");
+});
+
+t.test("asked for over MCP at one replica, it is run over MCP at another, once", async (t) => {
+  const [first, second] = await Promise.all([
+    connectStateless(t, `${one.url}/mcp`, bot),
+    connectStateless(t, `${two.url}/mcp`, bot),
+  ]);
+  const { Delete: args } = JSON.parse(removal(6));
+  const { structured } = await first.call("delete", args);
+  t.match(structured, { status: "pending", code: "approval_required" });
+  const [{ id } = {}] = JSON.parse(await store.good(["approvals", "list", "--json"]));
+  t.match(structured, { approval: { id } });
+  const again = { ...args, approval: id };
+  t.match(await second.call("delete", again), { structured: { status: "pending" } });
+  await run("approve", id);
+  t.match(await second.call("delete", again), { isError: false });
+  t.match(await first.call("delete", again), { isError: true, text: /\(approval_used\)$/ });
+  t.strictSame(forwarded(), [removal(6)]);
 });
 
 t.test("denied at one, it is denied at all", async (t) => {
