@@ -70,6 +70,13 @@ export function* readMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
   return members;
 }
 
+/** The members of an object within one that was gone over already. */
+export function* readJudgedMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
+  const members = new Map<string, Buffer>();
+  yield* visitJudgedMembers(bytes, (key, value) => members.set(key, value));
+  return members;
+}
+
 /**
  * The elements of an array that `visitMembers` has gone over, each as its bytes.
  *
@@ -89,8 +96,11 @@ export function* readElements(bytes: Buffer): Steps<Buffer[]> {
 
 /** An object of these members, their values as they are. */
 export function writeMembers(members: Members): Buffer {
-  const texts = Array.from(members, ([key, value]) => `${JSON.stringify(key)}:${value.toString()}`);
-  return Buffer.from(`{${texts.join(",")}}`);
+  const pieces = Array.from(members, ([key, value], at) => [
+    Buffer.from(`${at === 0 ? "" : ","}${JSON.stringify(key)}:`),
+    value,
+  ]);
+  return Buffer.concat([Buffer.from("{"), ...pieces.flat(), Buffer.from("}")]);
 }
 
 /** True if the value is of the kind that `mark` begins: `{`, `[` or `"`. */

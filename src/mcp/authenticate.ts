@@ -4,6 +4,7 @@ import { epochSeconds } from "../clock.ts";
 import { identify, readBearerToken } from "../identity/authenticate.ts";
 import type { Revocations } from "../identity/revocations.ts";
 import type { TokenAuthority, TokenClaims } from "../identity/token.ts";
+import { memoize } from "../memoize.ts";
 import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
@@ -44,14 +45,17 @@ export interface PrincipalSources {
 
 const allScopes: ReadonlySet<McpScope> = new Set(mcpScopes);
 
+/** Tokens whose issuer is remembered. */
+const MEMOIZED_TOKENS = 256;
+
 /** The issuer that a token claims; only for choosing who is to verify it. */
-function claimedIssuer(token: string): string {
+const claimedIssuer = memoize((token: string): string => {
   try {
     return decodeJwt(token).iss ?? "";
   } catch (cause) {
     throw new Refusal("token_invalid", { detail: "no JWT", cause });
   }
-}
+}, MEMOIZED_TOKENS);
 
 function knownScopes(scopes: ReadonlySet<string>): ReadonlySet<McpScope> {
   return new Set(mcpScopes.filter((scope) => scopes.has(scope)));

@@ -74,7 +74,11 @@ function visibleTools<Caller>(
   { mayUse, mayNeedApproval }: ToolContext<Caller>,
   { tools, message, principal }: Call<Caller>,
 ): readonly Tool<Caller>[] {
-  if (message?.method === "tools/call") return tools;
+  // What is registered costs: a request gets the tools that its answer is about.
+  if (message?.method === "tools/call") {
+    return tools.filter(({ definition }) => definition.name === message.name);
+  }
+  if (message?.method !== "tools/list") return [];
   const visible = tools.filter(({ definition }) =>
     definition.permissions.every((permission) => mayUse(principal, permission)),
   );
@@ -96,11 +100,12 @@ function createServer<Caller extends Principal>(
   );
   const args = message?.arguments ?? noArguments;
   const { onRefused } = answering;
-  const taking: Taking = { take: (result) => slot.take(result), onRefused };
+  const isCall = message !== undefined && isToolCall(message);
+  const taking: Taking = { take: (result) => slot.take(result), onRefused, isCall };
   for (const tool of visibleTools(options, call)) {
     registerTool(server, tool, { principal, arguments: args }, taking);
   }
-  if (call.hasSchema) {
+  if (call.hasSchema && !isCall) {
     server.server.registerCapabilities({ resources: { listChanged: false } });
     registerResources(server, options.schema, principal);
   }

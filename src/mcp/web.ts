@@ -42,7 +42,7 @@ export class WebRequest extends Request {
 /** The request in the Fetch API's form, without its body, aborted when its answer is over. */
 export function toWebRequest(request: IncomingMessage, response: ServerResponse): WebRequest {
   const client = new AbortController();
-  response.once("close", () => client.abort());
+  response.once("close", () => response.writableFinished || client.abort());
   const headers = new Headers();
   for (const [name, value] of Object.entries(request.headers)) {
     if (passed.test(name) && value !== undefined) headers.set(name, String(value));

@@ -4,8 +4,10 @@ import { JsonFault } from "../../json/fault.ts";
 import {
   beginsWith,
   readElements,
+  readJudgedMembers,
   readMembers,
   readText,
+  visitJudgedMembers,
   writeMembers,
 } from "../../json/members.ts";
 
@@ -31,11 +33,17 @@ interface Named {
 function* readNamed(list: Buffer, member: string): Steps<Named[]> {
   const named: Named[] = [];
   for (const element of yield* readElements(list)) {
-    const members = beginsWith(element, "{") ? yield* readMembers(element) : undefined;
-    named.push({ element, name: readText(members?.get(member)) });
+    let name: string | undefined;
+    const visit = (key: string, value: Buffer): void => {
+      if (key === member) name = readText(value);
+    };
+    if (beginsWith(element, "{")) yield* visitJudgedMembers(element, visit);
+    named.push({ element, name });
   }
   return named;
 }
+
+const comma = Buffer.from(",");
 
 async function filterList(
   list: Buffer,
@@ -43,13 +51,13 @@ async function filterList(
   show: ShowElement,
 ): Promise<Buffer> {
   if (!beginsWith(list, "[")) throw new JsonFault("wrong_type", `${key} is not an array`, 0);
-  const named = await runCooperatively(readNamed(list, member));
-  const shown = new Set<string | undefined>();
-  for (const name of new Set(named.map((one) => one.name))) {
-    if (name !== undefined && (await show[key](name))) shown.add(name);
+  const pieces: Buffer[] = [];
+  for (const { element, name } of await runCooperatively(readNamed(list, member))) {
+    const shown = name !== undefined && show[key](name);
+    // Few are answered by another process.
+    if (shown === true || (shown !== false && (await shown))) pieces.push(comma, element);
   }
-  const kept = named.filter(({ name }) => shown.has(name));
-  return Buffer.from(`[${kept.map(({ element }) => element.toString("utf8")).join(",")}]`);
+  return Buffer.concat([Buffer.from("["), ...pieces.slice(1), Buffer.from("]")]);
 }
 
 /** What a result of 2026-07-28 has, and no earlier one: it must say how long it may be kept. */
@@ -73,7 +81,7 @@ async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer
   const top = await runCooperatively(readMembers(message));
   const content = top.get("result");
   if (content === undefined || !beginsWith(content, "{")) return message;
-  const result = await runCooperatively(readMembers(content));
+  const result = await runCooperatively(readJudgedMembers(content));
   const held = lists.filter(({ key }) => result.has(key));
   if (held.length === 0) return message;
   for (const list of held) {

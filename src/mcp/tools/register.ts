@@ -9,6 +9,7 @@ import type { Grammar } from "../../query/grammar.ts";
 import type { Schema } from "../../query/kind.ts";
 import { QueryRefused } from "../../query/refusal.ts";
 import type { Principal } from "../principal.ts";
+import type { ToolDefinition } from "./definitions.ts";
 import { askingTools } from "./query-tools.ts";
 import type { ToolResult } from "./result.ts";
 import { tellingTools, whoAmI } from "./schema-tools.ts";
@@ -30,6 +31,8 @@ export interface Taking {
   readonly take: (result: ToolResult) => CallToolResult;
   /** Told why its arguments were refused. */
   readonly onRefused: (reason: string) => void;
+  /** True if the tool is called, false if it is listed. */
+  readonly isCall: boolean;
 }
 
 async function carryOut<Caller extends Principal>(
@@ -55,6 +58,17 @@ function shown(schema: Schema): StandardSchemaWithJSON {
   return { "~standard": { version: 1, vendor: "gatehouse", validate, jsonSchema } };
 }
 
+/** What a call is registered with: nobody looks at the tool's own schemas then. */
+const called = { inputSchema: shown({ type: "object" }) };
+
+/** What a list shows of a tool. */
+function listed({ title, description, annotations, ...schemas }: ToolDefinition) {
+  const inputSchema = shown(schemas.inputSchema);
+  const settings = { title, description, inputSchema, annotations };
+  const output = schemas.outputSchema;
+  return output === undefined ? settings : { ...settings, outputSchema: shown(output) };
+}
+
 /** Registers a tool on the server of one request. */
 export function registerTool<Caller extends Principal>(
   server: McpServer,
@@ -62,14 +76,9 @@ export function registerTool<Caller extends Principal>(
   { principal, arguments: args }: Omit<ToolCall<Caller>, "signal">,
   taking: Taking,
 ): void {
-  const { name, title, description, annotations } = tool.definition;
-  const inputSchema = shown(tool.definition.inputSchema);
-  const output = tool.definition.outputSchema;
-  const settings = {
-    ...{ title, description, inputSchema, annotations },
-    ...(output === undefined ? {} : { outputSchema: shown(output) }),
-  };
-  server.registerTool(name, settings, (_parsed, { mcpReq }) => {
+  const { definition } = tool;
+  const settings = taking.isCall ? called : listed(definition);
+  server.registerTool(definition.name, settings, (_parsed, { mcpReq }) => {
     const { signal, inputResponses } = mcpReq;
     // What the client was given when it was sent to a page; it means no more than an argument does.
     const state: unknown = mcpReq.requestState();
