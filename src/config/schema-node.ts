@@ -6,11 +6,17 @@ import { configurationSchema } from "./schema.ts";
 /** One key, section or element of the configuration, as JSON Schema describes it. */
 export type SchemaNode = z.core.JSONSchema.BaseSchema;
 
-const root: SchemaNode = z.toJSONSchema(configurationSchema, { io: "input" });
+let described: SchemaNode | undefined;
+
+/** Made when it is first asked for, since most starts find nothing wrong. */
+function root(): SchemaNode {
+  described ??= z.toJSONSchema(configurationSchema, { io: "input" });
+  return described;
+}
 
 /** The schema of what stands at `path`; an array's elements share one. */
 export function nodeAt(path: readonly PropertyKey[]): SchemaNode | undefined {
-  let node: SchemaNode | undefined = root;
+  let node: SchemaNode | undefined = root();
   for (const step of path) {
     if (node === undefined) return undefined;
     node = typeof step === "string" ? memberOf(node, step) : elementOf(node);
@@ -120,5 +126,5 @@ function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
 
 /** Every table of the file, in order, an array of tables behind the table that it belongs to. */
 export function schemaTables(): SchemaTable[] {
-  return (membersOf(root) ?? []).flatMap(([name, node]) => tablesAt(name, node));
+  return (membersOf(root()) ?? []).flatMap(([name, node]) => tablesAt(name, node));
 }

@@ -1,6 +1,7 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
+import { http } from "../node-http.ts";
 import { affectedHeader, engineName, rowsHeader } from "../product.ts";
 import { isReadOnly } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
@@ -47,16 +48,19 @@ export function createEngineServer(options: ServerOptions): EngineServer {
   const underWay = new Set<Promise<void>>();
   let closing = false;
 
-  const server = createServer({ keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS }, (request, response) => {
-    if (closing) {
-      response.setHeader("Connection", "close");
-      answerError(response, new EngineRefusal("closing", "The engine is closing"), options.log);
-      return;
-    }
-    const handling = handle(request, response, options);
-    underWay.add(handling);
-    handling.finally(() => underWay.delete(handling));
-  });
+  const server = http.createServer(
+    { keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS },
+    (request, response) => {
+      if (closing) {
+        response.setHeader("Connection", "close");
+        answerError(response, new EngineRefusal("closing", "The engine is closing"), options.log);
+        return;
+      }
+      const handling = handle(request, response, options);
+      underWay.add(handling);
+      handling.finally(() => underWay.delete(handling));
+    },
+  );
 
   const drain = async (): Promise<void> => {
     closing = true;

@@ -3,7 +3,6 @@ import type { Server } from "node:http";
 import { Server as NetServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { Server as TlsServer } from "node:tls";
 import type { Exchange } from "./exchange.ts";
 
 /**
@@ -63,7 +62,7 @@ export class Connections {
   constructor(server: Server, service: Service) {
     this.#server = server;
     this.#service = service;
-    const isSecure = server instanceof TlsServer;
+    const isSecure = "setSecureContext" in server;
     server.on("connection", (socket: Socket) => {
       this.#taken++;
       if (isSecure) this.#shakeHands(socket);

@@ -76,7 +76,8 @@ export interface Gateway {
   readonly activity: ActivityNotes;
   /** Which changes of users and grants the audit has. */
   readonly changes: ChangeJournal;
-  readonly metrics: Metrics;
+  /** Undefined if nobody reads them. */
+  readonly metrics: Metrics | undefined;
   /** Undefined if requests are not traced. */
   readonly tracing: Tracing | undefined;
 }

@@ -7,8 +7,8 @@ import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
 import { ActivityNotes, type ActivityPlace, activityFile } from "../observe/activity.ts";
 import { createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
-import { createMetrics, type Metrics } from "../observe/metrics.ts";
-import { openTracing } from "../observe/tracing.ts";
+import type { Metrics } from "../observe/metrics.ts";
+import type { Tracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
 import type { StoreReplica } from "../store/open.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
@@ -42,7 +42,7 @@ export interface MemberOptions extends StartOptions {
 async function openShared(
   loaded: LoadedConfiguration,
   { member, log }: MemberOptions,
-  { metrics, store }: { metrics: Metrics; store: StoreReplica | undefined },
+  { metrics, store }: { metrics: Metrics | undefined; store: StoreReplica | undefined },
   opened: AsyncDisposableStack,
 ): Promise<Shared> {
   const shared = member?.shared ?? (await openHere());
@@ -51,7 +51,7 @@ async function openShared(
   async function openHere(): Promise<Shared> {
     const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
     const here = createShared(loaded, log, opened, counts);
-    metrics.showHashing(here.hashing.metrics);
+    metrics?.showHashing(here.hashing.metrics);
     return here;
   }
 }
@@ -95,19 +95,39 @@ async function prepareFirstStart(
   });
 }
 
+/** Makes the metrics, where they are served; else nothing of them is loaded. */
+async function openMetrics({ metrics }: Configuration): Promise<Metrics | undefined> {
+  if (metrics.listen === undefined) return undefined;
+  const { createMetrics } = await import("../observe/metrics.ts");
+  return createMetrics();
+}
+
+/** What the API of OpenTelemetry keeps the SDK under that has registered itself (all versions 1.x). */
+const registered = Symbol.for("opentelemetry.js.api.1");
+
+/** Traces requests if an SDK has registered itself in this process; else nothing is loaded for it. */
+async function openTracing(targets: readonly string[], log: Log): Promise<Tracing | undefined> {
+  if (!(registered in globalThis)) return undefined;
+  const { openTracing } = await import("../observe/tracing.ts");
+  return openTracing({ version, targets, log });
+}
+
 /** Opens the ways to the databases, and what is told of them. */
 async function openDatabases(
   loaded: LoadedConfiguration,
   { log, member }: MemberOptions,
-  metrics: Metrics,
+  metrics: Metrics | undefined,
   opened: AsyncDisposableStack,
 ) {
   const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
   const upstream = await openUpstream(loaded, engine, log, opened);
   const { routing, dataDirectory } = upstream;
-  metrics.showUpstream(upstream.metrics, () => routing.isUp());
-  metrics.showTargets(routing.targets);
-  const tracing = openTracing({ version, targets: routing.targets.map(({ name }) => name), log });
+  metrics?.showUpstream(upstream.metrics, () => routing.isUp());
+  metrics?.showTargets(routing.targets);
+  const tracing = await openTracing(
+    routing.targets.map(({ name }) => name),
+    log,
+  );
   if (tracing !== undefined) opened.defer(() => tracing.flush());
   return { routing, dataDirectory, tracing };
 }
@@ -161,7 +181,7 @@ export async function openGateway(
   if (configuration.audit.file !== undefined && (member?.number ?? 1) === 1) {
     opened.defer(keepAuditIndexed(configuration.audit.file, log));
   }
-  const metrics = createMetrics();
+  const metrics = await openMetrics(configuration);
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
   if (member === undefined) await requireFreeAddresses(configuration);
   const passwordRule = await openPasswordRule(configuration);
@@ -174,10 +194,10 @@ export async function openGateway(
   const changes = openChanges(loaded, { access, audit, log, member }, opened);
   const base = { access, changes, shared, store, log, metrics, member };
   const identity = await openIdentity(loaded, base, opened);
-  metrics.showTokens(identity.tokens.metrics);
+  metrics?.showTokens(identity.tokens.metrics);
   const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
   const approvals = await openApprovals(loaded, { audit, log, store }, opened);
-  metrics.showApprovals(() => approvals.counts());
+  metrics?.showApprovals(() => approvals.counts());
   const mcp = Promise.withResolvers<McpEndpoint>();
   const queries = openGrammar(loaded);
   const gateway = {

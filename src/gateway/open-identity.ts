@@ -47,7 +47,7 @@ async function openRules(
 /** Opens the access rules, whose reloads are told of, and puts their closing on the stack. */
 export async function openAccess(
   loaded: LoadedConfiguration,
-  observers: { log: Log; audit: Audit; metrics: Metrics },
+  observers: { log: Log; audit: Audit; metrics: Metrics | undefined },
   fellows: Fellows,
   opened: AsyncDisposableStack,
 ): Promise<AccessRules> {
@@ -55,7 +55,7 @@ export async function openAccess(
   const access = await openRules(loaded, fellows);
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());
-  records.metrics.reloaded(access.version);
+  records.metrics?.reloaded(access.version);
   await warnOfOddities(records, access.snapshot);
   return access;
 }
@@ -121,7 +121,7 @@ export interface IdentityBase extends Fellows {
   readonly changes: ChangeJournal;
   readonly shared: Shared;
   readonly log: Log;
-  readonly metrics: Metrics;
+  readonly metrics: Metrics | undefined;
 }
 
 /** Opens the keys of login tokens. */
@@ -139,16 +139,16 @@ async function openKeys(
     onReplaced: () =>
       log.warn({ place: held.place }, "no signing keys: made anew, earlier tokens end"),
     onReload() {
-      metrics.keysReloaded(true);
+      metrics?.keysReloaded(true);
       log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");
     },
     onFailure(error) {
-      metrics.keysReloaded(false);
+      metrics?.keysReloaded(false);
       const reason = reasonOf(error);
       log.error({ reason }, "signing keys refused: the last good ones stay in force");
     },
   });
-  metrics.keysReloaded(true);
+  metrics?.keysReloaded(true);
   return keys;
 }
 

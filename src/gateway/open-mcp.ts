@@ -2,7 +2,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/principal.ts";
-import { createExternalIssuers } from "../oauth/external-issuers.ts";
+import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
@@ -203,6 +203,12 @@ function levelOf({ outcome = "allowed" }: EventFields): AuditLevel {
   return outcome === "allowed" ? "info" : "warn";
 }
 
+async function openExternalIssuers(gateway: Gateway): Promise<ExternalIssuers> {
+  const { authorization_servers: servers } = gateway.configuration.mcp;
+  const { createExternalIssuers } = await import("../oauth/external-issuers.ts");
+  return createExternalIssuers(servers, () => resourceOf(gateway), gateway.log);
+}
+
 /** Opens all that stands behind `/mcp`; the gateway's URL must be known. */
 export async function openMcp(
   gateway: Gateway,
@@ -227,11 +233,7 @@ export async function openMcp(
               issuer: gateway.publicUrl,
               verify: async (token) => (await authorizationServer()).verify(token),
             },
-      externalIssuers: createExternalIssuers(
-        mcp.authorization_servers,
-        () => resourceOf(gateway),
-        gateway.log,
-      ),
+      externalIssuers: isOwn ? undefined : await openExternalIssuers(gateway),
       snapshot: () => gateway.access.snapshot,
       revocations: gateway.revocations,
     },

@@ -12,7 +12,7 @@ import type { Counts } from "./shared.ts";
  */
 export async function openSharedStore(
   configuration: Configuration,
-  { log, metrics }: { log: Log; metrics: Metrics },
+  { log, metrics }: { log: Log; metrics: Metrics | undefined },
   opened: AsyncDisposableStack,
 ): Promise<StoreReplica | undefined> {
   if (configuration.store.url === undefined) return undefined;
@@ -33,7 +33,7 @@ export async function openSharedStore(
     },
     opened,
   );
-  metrics.showStore(shared.replica);
+  metrics?.showStore(shared.replica);
   return shared;
 }
 

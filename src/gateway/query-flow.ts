@@ -139,7 +139,7 @@ async function hold(
   });
   trace?.end(answer.status);
   noteCounts(gateway, exchange)?.(answer.headers);
-  if (answer.status >= 500) gateway.metrics.upstreamError();
+  if (answer.status >= 500) gateway.metrics?.upstreamError();
   return answer;
 }
 

@@ -12,7 +12,7 @@ import type { Metrics } from "../observe/metrics.ts";
 export interface ReloadRecords {
   readonly log: Log;
   readonly audit: Audit;
-  readonly metrics: Metrics;
+  readonly metrics: Metrics | undefined;
   /** The databases that are there. */
   readonly databases: () => readonly string[];
 }
@@ -55,13 +55,13 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
       log.error({ file, line, reason }, "access file refused: the last good state stays in force");
       audit.event("access file refused", { file, line, reason }, "error");
     }
-    metrics.reloadFailed();
+    metrics?.reloadFailed();
     return;
   }
   const { snapshot, diff } = event;
   const changes = firstOf(diff);
   log.info({ version: snapshot.version, ...changes }, "access file reloaded");
-  metrics.reloaded(snapshot.version);
+  metrics?.reloaded(snapshot.version);
   void warnOfOddities(records, snapshot);
 }
 

@@ -1,6 +1,7 @@
 import type { EntryPoint } from "../access/grant.ts";
 import type { AuditRecord } from "../observe/audit.ts";
-import { type RequestTrace, traceIdOf } from "../observe/request-trace.ts";
+import type { RequestTrace } from "../observe/request-trace.ts";
+import { traceIdOf } from "../observe/trace-parent.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { BrokenRequest } from "./broken-request.ts";
 import { type Exchange, UNKNOWN_ROUTE } from "./exchange.ts";
@@ -19,7 +20,7 @@ function operationOf({ verdict }: Exchange): string {
 
 function count(gateway: Gateway, exchange: Exchange, status: number, seconds: number): void {
   const { routed, authenticated, verdict, startedAt, forwardedAt } = exchange;
-  gateway.metrics.request({
+  gateway.metrics?.request({
     route: routed.pattern,
     status,
     decision: verdict.decision,
@@ -129,7 +130,7 @@ const nothing: Omit<
 export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
   const { socket, requestId, refusal, bytes } = broken;
   const { status, code: reason } = refusal;
-  gateway.metrics.request({
+  gateway.metrics?.request({
     ...{ route: UNKNOWN_ROUTE, status, reason, decision: "deny", operation: "none" },
     ...{ user: undefined, seconds: 0, gatewaySeconds: 0 },
   });

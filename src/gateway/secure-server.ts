@@ -13,9 +13,9 @@ export interface SecureServerOptions {
   readonly checkRead: boolean;
   readonly log: Log;
   /** Told of each certificate that is put in force. */
-  readonly onLoad: (certificate: ServerCertificate) => void;
+  readonly onLoad?: (certificate: ServerCertificate) => void;
   /** Told when the files could not be used and the last good pair stays in force. */
-  readonly onFailure: () => void;
+  readonly onFailure?: () => void;
 }
 
 /** An HTTP server behind TLS, whose certificate is read again whenever its files change. */
@@ -48,7 +48,7 @@ export async function createSecureServer(
   let failure: string | undefined;
 
   function tell(certificate: ServerCertificate): void {
-    onLoad(certificate);
+    onLoad?.(certificate);
     if (certificate.expires.getTime() > Date.now()) return;
     log.warn(describe(files, certificate), "the TLS certificate has expired");
   }
@@ -66,7 +66,7 @@ export async function createSecureServer(
     } catch (error) {
       failure = error instanceof Error ? error.message : "unknown";
       log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
-      onFailure();
+      onFailure?.();
     }
   }
 

@@ -1,14 +1,9 @@
 import { once } from "node:events";
-import {
-  createServer,
-  type IncomingMessage,
-  type Server,
-  type ServerOptions,
-  type ServerResponse,
-} from "node:http";
+import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Configuration } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
+import { http } from "../node-http.ts";
 import { Refusal } from "../refusal.ts";
 import { BrokenRequests, refuseOddHead } from "./broken-request.ts";
 import { Connections } from "./connections.ts";
@@ -72,7 +67,7 @@ async function openSecureServer(
     files: { certificate, key },
     checkRead: auth.check_permissions,
     log,
-    ...metrics.showCertificate(),
+    ...metrics?.showCertificate(),
   });
 }
 
@@ -120,7 +115,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
   }
 
   function serve(exchange: Exchange): void {
-    gateway.metrics.begin();
+    gateway.metrics?.begin();
     if (refuseOddHead(exchange)) return;
     handleRequest(gateway, router, exchange);
   }
@@ -128,7 +123,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
   function finish(exchange: Exchange, bytes: number): void {
     if (exchange.response.writableFinished) closeBehindAnswer(exchange);
     gateway.budget.release(exchange);
-    gateway.metrics.end();
+    gateway.metrics?.end();
     account(gateway, exchange, bytes);
   }
 
@@ -145,7 +140,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
       connections.isFree(request.socket) && isWebSocketTaken(router, request),
   };
   const secure = await openSecureServer(gateway, options);
-  const server = secure?.server ?? createServer(options);
+  const server = secure?.server ?? http.createServer(options);
   // How many there are is judged by the gateway itself: the parser may drop some in silence.
   server.maxHeadersCount = 0;
   limitConnections(server, gateway.log);

@@ -97,8 +97,8 @@ async function listen(
     await mcp.promise;
   }
   if (metrics.listen !== undefined && member === undefined) {
-    const exposition = await gateway.metrics.listen(metrics.listen);
-    opened.defer(() => void exposition.close());
+    const exposition = await gateway.metrics?.listen(metrics.listen);
+    opened.defer(() => void exposition?.close());
   }
   // Several processes share the gateway's port, but sessions are held by one of them.
   if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
@@ -133,7 +133,7 @@ async function open(
     },
     noteConfiguration: gateway.shared.noteConfiguration,
     reload: (file) => (file === "access" ? access.reload() : revocations.reload()),
-    metrics: () => gateway.metrics.values(),
+    metrics: async () => gateway.metrics?.values() ?? [],
     stopListening: () => listener.stopListening(),
   };
 }

@@ -1,4 +1,5 @@
-import { type IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { http } from "../node-http.ts";
 import { hasBody, pathOf } from "./request-head.ts";
 import { endpointFor, type Router } from "./route.ts";
 import { endConnection } from "./unread-body.ts";
@@ -37,7 +38,7 @@ export function isWebSocketTaken(router: Router, request: IncomingMessage): bool
  */
 export function answerOnItsOwn(request: IncomingMessage, head: Buffer): ServerResponse {
   const { socket } = request;
-  const response = new ServerResponse(request);
+  const response = new http.ServerResponse(request);
   response.shouldKeepAlive = false;
   // Its end follows, by which everybody learns of it.
   socket.on("error", () => {});

@@ -1,4 +1,4 @@
-import { RateLimiterMemory } from "rate-limiter-flexible";
+import RateLimiterMemory from "rate-limiter-flexible/lib/RateLimiterMemory.js";
 import { Refusal } from "../refusal.ts";
 import type { FailureCounts, Outcome } from "./throttle.ts";
 

@@ -3,7 +3,7 @@ import type { HashCosts } from "../access/password-hash.ts";
 import { type Call, ChannelClosedError, messageCodec, type NoCalls } from "../ipc/channel.ts";
 import { ChildProgram, howEnded, siblingModule } from "../ipc/child-program.ts";
 import type { HashMetrics } from "../observe/component-metrics.ts";
-import { Times } from "../observe/time-histogram.ts";
+import { Times } from "../observe/times.ts";
 import { Refusal } from "../refusal.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 import { type HashBounds, type HashClient, HashQueue, RecentLogins } from "./hash-queue.ts";

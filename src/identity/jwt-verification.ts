@@ -1,5 +1,6 @@
 import { createHmac, createSecretKey, KeyObject, timingSafeEqual, verify } from "node:crypto";
-import { importJWK, type JWK } from "jose";
+import type { JWK } from "jose";
+import { importJWK } from "jose/key/import";
 import { epochSeconds } from "../clock.ts";
 import { Refusal } from "../refusal.ts";
 

@@ -1,5 +1,6 @@
 import type { KeyObject } from "node:crypto";
-import { type CryptoKey, importJWK, type JWK } from "jose";
+import type { CryptoKey, JWK } from "jose";
+import { importJWK } from "jose/key/import";
 import { epochSeconds } from "../clock.ts";
 import { Refusal } from "../refusal.ts";
 import type { SigningAlgorithm } from "./jwt-verification.ts";

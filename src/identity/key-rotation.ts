@@ -1,4 +1,8 @@
-import { calculateJwkThumbprint, exportJWK, generateKeyPair, generateSecret, type JWK } from "jose";
+import type { JWK } from "jose";
+import { calculateJwkThumbprint } from "jose/jwk/thumbprint";
+import { exportJWK } from "jose/key/export";
+import { generateKeyPair } from "jose/key/generate/keypair";
+import { generateSecret } from "jose/key/generate/secret";
 import { epochSeconds } from "../clock.ts";
 import { Refusal } from "../refusal.ts";
 import type { SigningAlgorithm } from "./jwt-verification.ts";

@@ -1,5 +1,7 @@
 import type { KeyObject } from "node:crypto";
-import { CompactSign, importJWK, type JWK } from "jose";
+import type { JWK } from "jose";
+import { CompactSign } from "jose/jws/compact/sign";
+import { importJWK } from "jose/key/import";
 import * as z from "zod";
 import { importVerifier, signingAlgorithms, verifySignature } from "./jwt-verification.ts";
 

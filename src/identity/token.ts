@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { SignJWT } from "jose";
+import { SignJWT } from "jose/jwt/sign";
 import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/identifiers.ts";
 import { decide } from "../access/policy.ts";
 import { EVERY_DATABASE, isRole, type Role, widestRole } from "../access/roles.ts";

@@ -1,4 +1,4 @@
-import { decodeJwt } from "jose";
+import { decodeJwt } from "jose/jwt/decode";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { identify, readBearerToken } from "../identity/authenticate.ts";
@@ -38,7 +38,8 @@ export interface PrincipalSources {
   /** The `iss` of login tokens. */
   readonly loginIssuer: string;
   readonly authorizationServer: AccessTokenVerifier | undefined;
-  readonly externalIssuers: ExternalIssuers;
+  /** Undefined if tokens are the embedded server's. */
+  readonly externalIssuers: ExternalIssuers | undefined;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
 }
@@ -159,7 +160,7 @@ export async function authenticatePrincipal(
     const claims = await authorizationServer.verify(token);
     return ownPrincipal(sources, claims, knownScopes(claims.scopes));
   }
-  if (externalIssuers.knows(issuer)) {
+  if (externalIssuers?.knows(issuer)) {
     return externalPrincipal(sources, await externalIssuers.verify(issuer, token));
   }
   throw new Refusal("token_invalid", { detail: "unknown issuer" });

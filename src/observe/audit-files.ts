@@ -3,7 +3,6 @@ import { createReadStream, type Dirent } from "node:fs";
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream";
-import { createGunzip } from "node:zlib";
 import { findIndex } from "./audit-index.ts";
 import { findLines, NEWLINE, type Wanted, wholeLines } from "./audit-lines.ts";
 
@@ -86,6 +85,8 @@ export function isCompressed(file: string): boolean {
 
 /** The bytes of a compressed file. */
 export function unpacked(file: string): AsyncIterable<Buffer> {
+  // Loaded here: most files of an audit are none.
+  const { createGunzip } = process.getBuiltinModule("node:zlib");
   // Its error is that of what is read.
   return pipeline(createReadStream(file), createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
 }

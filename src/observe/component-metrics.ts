@@ -1,6 +1,7 @@
 /** Metrics that others keep for themselves, as plain numbers, and that are read from them. */
 import { Counter, Gauge, type Registry } from "prom-client";
-import { type Times, TimesHistogram } from "./time-histogram.ts";
+import { TimesHistogram } from "./time-histogram.ts";
+import type { Times } from "./times.ts";
 
 /** What is told of the certificate that TLS is spoken with. */
 export interface CertificateMetrics {

@@ -1,6 +1,7 @@
 import { once } from "node:events";
-import { createServer, type Server } from "node:http";
+import type { Server } from "node:http";
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import { http } from "../node-http.ts";
 import {
   type CertificateMetrics,
   type HashMetrics,
@@ -66,7 +67,7 @@ export async function serveMetrics(
   address: string,
   metrics: () => Promise<string>,
 ): Promise<Server> {
-  const server = createServer((request, response) => {
+  const server = http.createServer((request, response) => {
     if (request.url !== "/metrics" || request.method !== "GET") {
       response.writeHead(404).end();
       return;

@@ -1,6 +1,7 @@
 import type { Counter, Registry } from "prom-client";
 import { counter, gauge } from "./component-metrics.ts";
-import { TimesByLabel, TimesHistogram } from "./time-histogram.ts";
+import { TimesHistogram } from "./time-histogram.ts";
+import { TimesByLabel } from "./times.ts";
 
 /** What is counted of a request that was answered. */
 export interface CountedRequest {

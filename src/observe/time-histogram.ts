@@ -1,50 +1,5 @@
 import { Histogram, type Registry } from "prom-client";
-
-/** Upper bounds in seconds, from a quick refusal to a slow query. */
-const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
-
-/** How often something took how long: a few additions each, by whoever measures it. */
-export class Times {
-  /** How many fell below each bound but not below the one before; the last have none above them. */
-  readonly #counts = new Float64Array(bounds.length + 1);
-  #sum = 0;
-
-  add(seconds: number): void {
-    let at = 0;
-    while (seconds > (bounds[at] ?? Number.POSITIVE_INFINITY)) at++;
-    this.#counts[at] = (this.#counts[at] ?? 0) + 1;
-    this.#sum += seconds;
-  }
-
-  /** Seconds, all together. */
-  get sum(): number {
-    return this.#sum;
-  }
-
-  /** How many took at most as long as each bound in turn, and then all of them. */
-  cumulated(): [bound: number | "+Inf", count: number][] {
-    let count = 0;
-    return Array.from(this.#counts, (counted, at) => {
-      count += counted;
-      return [bounds[at] ?? "+Inf", count];
-    });
-  }
-}
-
-/** Times by the value of one label. */
-export class TimesByLabel extends Map<string, Times> {
-  add(value: string, seconds: number): void {
-    const times = this.get(value);
-    if (times !== undefined) times.add(seconds);
-    else this.#open(value).add(seconds);
-  }
-
-  #open(value: string): Times {
-    const times = new Times();
-    this.set(value, times);
-    return times;
-  }
-}
+import { bounds, Times, type TimesByLabel } from "./times.ts";
 
 /**
  * Times as Prometheus reads them. The histogram of the library costs as much for each observation

@@ -1,4 +1,4 @@
-import type { Times } from "../observe/time-histogram.ts";
+import type { Times } from "../observe/times.ts";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
 import type { Settle } from "./forward-attempt.ts";

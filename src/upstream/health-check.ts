@@ -1,6 +1,6 @@
-import { type RequestOptions, request as requestPlain } from "node:http";
-import { request as requestTls } from "node:https";
+import type { RequestOptions } from "node:http";
 import { connect } from "node:net";
+import { http } from "../node-http.ts";
 import { engineName } from "../product.ts";
 import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
@@ -57,7 +57,9 @@ function ask(
     headers: authorization === undefined ? {} : { authorization },
     ...(socketPath === undefined ? {} : { socketPath }),
   };
-  const request = origin.startsWith("https:") ? requestTls : requestPlain;
+  const request = origin.startsWith("https:")
+    ? process.getBuiltinModule("node:https").request
+    : http.request;
   return new Promise((resolve) => {
     const asked = request(origin, options, ({ statusCode = 0, headers }) => {
       const isGood = statusCode >= 200 && statusCode < 300;

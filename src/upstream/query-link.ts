@@ -1,5 +1,5 @@
 import type { UpstreamMetrics } from "../observe/component-metrics.ts";
-import { Times } from "../observe/time-histogram.ts";
+import { Times } from "../observe/times.ts";
 import { Refusal } from "../refusal.ts";
 import { type AnswerSink, BufferedAnswer, type BufferedQuery } from "./buffered-answer.ts";
 import { type Cancellation, FairLimiter, type Slot } from "./fair-limiter.ts";

@@ -1,8 +1,9 @@
 import { once } from "node:events";
-import { Agent, type ClientRequest, type IncomingMessage, type ServerResponse } from "node:http";
+import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { pipeline, Readable, type Transform } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
+import { http } from "../node-http.ts";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
@@ -165,7 +166,7 @@ export function createReverseProxy({
   connectTimeout,
   responseTimeout,
 }: ReverseProxyOptions): ReverseProxy {
-  const agent = new Agent({ keepAlive: false });
+  const agent = new http.Agent({ keepAlive: false });
   const isTls = target.origin.startsWith("https:");
   const underway = new WeakMap<IncomingMessage, Underway>();
   const proxy = createProxyServer({

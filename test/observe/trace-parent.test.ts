@@ -1,7 +1,7 @@
 import { parseTraceParent } from "@opentelemetry/core";
 import fc from "fast-check";
 import t from "tap";
-import { traceIdOf } from "../../src/observe/request-trace.ts";
+import { traceIdOf } from "../../src/observe/trace-parent.ts";
 
 const id = "0af7651916cd43dd8448eb211c80319c";
 const parent = "b7ad6b7169203331";

@@ -1,5 +1,4 @@
 import { connect as connectPlain, type OnReadOpts, type Socket } from "node:net";
-import { connect as connectTls, TLSSocket } from "node:tls";
 import { ConnectionError } from "../failure.ts";
 import { hostAndPort, type UpstreamTarget } from "../target.ts";
 import { Connection, type ConnectionTimeouts } from "./connection.ts";
@@ -25,6 +24,8 @@ function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpt
     return (onread) => connectPlain({ ...address, noDelay: true, onread });
   }
   const options = { ...address, servername: address.host, ALPNProtocols: ["http/1.1"] };
+  // Loaded for it alone: TLS takes 5 MB.
+  const { connect: connectTls } = process.getBuiltinModule("node:tls");
   return (onread) => {
     const withReads = { ...options, onread };
     return connectTls(withReads);
@@ -58,7 +59,7 @@ export class ConnectionPool {
   open(): Connection {
     const reads = new ReadBuffer();
     const socket = this.#open(reads.onread);
-    const ready = socket instanceof TLSSocket ? "secureConnect" : "connect";
+    const ready = "encrypted" in socket ? "secureConnect" : "connect";
     const connection = new Connection({ socket, reads, ready }, this.#timeouts, this.#onIdle);
     this.#all.add(connection);
     socket.once("close", () => this.#all.delete(connection));
