@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { exampleFile, withReference } from "../../src/config/example.ts";
+import { exampleFile, withReference } from "../../generate/configuration.ts";
 import { loadConfiguration } from "../../src/config/load.ts";
 import { schemaTables } from "../../src/config/schema-node.ts";
 import { renderValue } from "../../src/toml/values.ts";
@@ -20,7 +20,7 @@ const sections = schemaTables().map(({ name, description, keys }) => ({
 }));
 
 t.test(
-  "the example and the page are what the schema says (node src/config/example.ts --write)",
+  "the example and the page are what the schema says (node generate/configuration.ts --write)",
   (t) => {
     t.equal(committed.example, exampleFile());
     t.equal(committed.page, withReference(committed.page));

@@ -1,8 +1,7 @@
 import t from "tap";
+import { openApiText, pathOf } from "../../generate/openapi/document.ts";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { routeTable } from "../../src/gateway/routes.ts";
-import { pathOf } from "../../src/openapi/document.ts";
-import { openApiText } from "../../src/openapi/write.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
 import {

@@ -8,7 +8,7 @@ import {
   examplesOf,
   groundOf,
   readGuide,
-} from "../../src/conformance/write.ts";
+} from "../../generate/query-cases.ts";
 import { definitions, operationNames } from "../../src/query/operations.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import t from "tap";
+import { auditPage, withAuditFields } from "../../generate/audit-fields.ts";
 import { auditLine } from "../../src/observe/audit-line.ts";
-import { auditPage, withAuditFields } from "../../src/observe/audit-reference.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
 import { openSetting } from "../gateway/kit.ts";

@@ -1,10 +1,11 @@
-/** Writes the JSON Schemas of both TOML files and of queries: `node src/schemas/write.ts`. */
 import { writeFileSync } from "node:fs";
 import { z } from "zod";
-import { configurationSchema } from "../config/schema.ts";
-import type { Level } from "../query/kind.ts";
-import { querySchema } from "../query/query-schema.ts";
-import { accessSchema } from "./access.ts";
+import { configurationSchema } from "../src/config/schema.ts";
+import type { Level } from "../src/query/kind.ts";
+import { querySchema } from "../src/query/query-schema.ts";
+import { accessSchema } from "./access-schema.ts";
+
+/** Writes the JSON Schemas of both TOML files and of queries: `node generate/schemas.ts`. */
 
 /** gateway.toml as JSON Schema (Draft 4), out of the schema that the gateway reads it by. */
 function gatewaySchema(): object {
@@ -38,7 +39,7 @@ export const schemaFiles = [
   { name: "query.core.schema.json", schema: queryBodySchema("core") },
   { name: "query.full.schema.json", schema: queryBodySchema("full") },
 ].map(({ name, schema }) => ({
-  file: new URL(`../../schemas/${name}`, import.meta.url),
+  file: new URL(`../schemas/${name}`, import.meta.url),
   text: `${JSON.stringify(schema, withAllowed, 2)}\n`,
 }));
 

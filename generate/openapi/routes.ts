@@ -1,8 +1,6 @@
-/** What the document says of each route beyond what the route table knows. */
-
-import { DEFAULT_LIMIT, MAX_LIMIT } from "../gateway/parameters.ts";
-import type { Schema } from "../query/kind.ts";
-import type { RefusalCode } from "../refusal.ts";
+import { DEFAULT_LIMIT, MAX_LIMIT } from "../../src/gateway/parameters.ts";
+import type { Schema } from "../../src/query/kind.ts";
+import type { RefusalCode } from "../../src/refusal.ts";
 import {
   administrationRefusals,
   approvals,
@@ -17,6 +15,8 @@ import {
   upstream,
 } from "./refusal-lists.ts";
 import { emailOrNull, listOf, object, readiness, ref, schemaTable, success } from "./schemas.ts";
+
+/** What the document says of each route beyond what the route table knows. */
 
 /** One method of one route. */
 export interface Operation {

@@ -1,9 +1,10 @@
+import { tablePattern } from "../../src/access/limit-fields.ts";
+import { roles } from "../../src/access/roles.ts";
+import type { Schema } from "../../src/query/kind.ts";
+import { plainNamePattern as plainName } from "../../src/query/names.ts";
+import { entrySchemas } from "../access-schema.ts";
+
 /** The JSON Schemas that the interface's bodies are made of, beside those of queries. */
-import { tablePattern } from "../access/limit-fields.ts";
-import { roles } from "../access/roles.ts";
-import type { Schema } from "../query/kind.ts";
-import { plainNamePattern as plainName } from "../query/names.ts";
-import { entrySchemas } from "../schemas/access.ts";
 
 /** Where the document writes schemas once. */
 export const schemaPrefix = "#/components/schemas/";

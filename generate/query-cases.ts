@@ -1,5 +1,4 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { refusalStatuses } from "../engine/refusal.ts";
 import {
   type Case,
   casesFile,
@@ -9,13 +8,14 @@ import {
   readCases,
   type Section,
   writeJson,
-} from "./cases.ts";
+} from "../src/conformance/cases.ts";
+import { refusalStatuses } from "../src/engine/refusal.ts";
 
-/** Writes the examples of docs/query.md, which are cases too, to schemas/query.cases.json: `node src/conformance/write.ts`. */
+/** Writes the examples of docs/query.md, which are cases too, to schemas/query.cases.json: `node generate/query-cases.ts`. */
 
 /** The text of the guide. */
 export function readGuide(): string {
-  return readFileSync(new URL("../../docs/query.md", import.meta.url), "utf8");
+  return readFileSync(new URL("../docs/query.md", import.meta.url), "utf8");
 }
 
 /** A query that the guide shows, and the answer after it. */

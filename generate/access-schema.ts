@@ -1,12 +1,12 @@
-import { attributeName } from "../access/conditions.ts";
-import { rowComparisons } from "../access/grant.ts";
-import { externalUsername, username as ownUsername } from "../access/identifiers.ts";
-import { approvable, entryRoles, tablePattern } from "../access/limit-fields.ts";
-import { passwordHashForm } from "../access/password-hash.ts";
-import type { TableName, tables } from "../access/record-tables.ts";
-import { EVERY_DATABASE } from "../access/roles.ts";
-import type { Schema } from "../query/kind.ts";
-import { columnNamePattern, plainNamePattern } from "../query/names.ts";
+import { attributeName } from "../src/access/conditions.ts";
+import { rowComparisons } from "../src/access/grant.ts";
+import { externalUsername, username as ownUsername } from "../src/access/identifiers.ts";
+import { approvable, entryRoles, tablePattern } from "../src/access/limit-fields.ts";
+import { passwordHashForm } from "../src/access/password-hash.ts";
+import type { TableName, tables } from "../src/access/record-tables.ts";
+import { EVERY_DATABASE } from "../src/access/roles.ts";
+import type { Schema } from "../src/query/kind.ts";
+import { columnNamePattern, plainNamePattern } from "../src/query/names.ts";
 
 /** Every key that a table may have, each with its schema. */
 type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number], Schema> };
