@@ -2,13 +2,8 @@ import { request } from "node:http";
 import { buffer } from "node:stream/consumers";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Approval } from "../approvals/approval.ts";
-import {
-  type NoPreview,
-  type PreviewQuery,
-  previewQuery,
-  readShownRows,
-  type ShownRows,
-} from "../approvals/preview.ts";
+import { type NoPreview, type PreviewQuery, previewQuery } from "../approvals/preview.ts";
+import { readShownRows, type ShownRows } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { hasOwnEngine } from "../gateway/own-engine.ts";
 import { createGrammar } from "../query/grammar.ts";

@@ -8,7 +8,8 @@ import {
   summaryOf,
 } from "../approvals/approval.ts";
 import { findApprovalsIn } from "../approvals/approval-file.ts";
-import { keepNumbers, type NoPreview, type ShownRows, visibleJson } from "../approvals/preview.ts";
+import type { NoPreview } from "../approvals/preview.ts";
+import { keepNumbers, type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { readPreview } from "./approval-preview.ts";
 import { readAccess } from "./operator.ts";

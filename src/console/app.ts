@@ -11,8 +11,8 @@ import { act, addUser, showAct, showNew } from "./access-account.ts";
 import { check, showCheck } from "./access-check.ts";
 import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
 import { AccessHistory } from "./access-history.ts";
-import { showAccess } from "./access-list.ts";
-import { showUser } from "./access-user.ts";
+import { showAccess, showUser } from "./access-list.ts";
+
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import * as guards from "./guards.ts";

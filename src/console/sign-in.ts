@@ -1,10 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { checkPassword } from "../identity/login.ts";
 import { explainLogin } from "../pages/forms.ts";
-import { html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { browserName, dropSession, keepSession, nameBrowser, sessionSecret } from "./guards.ts";
-import { alert, hidden, renderConsolePage } from "./pages/frame.ts";
+import { signInPage } from "./pages/sign-in.ts";
 import type { Console, ConsoleRequest } from "./visit.ts";
 
 /** A page of this console, with its query; nothing that a browser could take for another site. */
@@ -94,47 +93,4 @@ export async function postSignOut(
 export async function sessionOf({ sessions }: Console, c: ConsoleRequest) {
   const secret = sessionSecret(c);
   return secret === undefined ? undefined : sessions.use(secret);
-}
-
-/** What the sign-in page shows. */
-interface SignInView {
-  readonly csrf: string;
-  readonly username: string;
-  /** Where to go on. */
-  readonly next: string;
-  readonly error: string | undefined;
-  readonly gatewayUrl: string;
-}
-
-/** The sign-in page. */
-function signInPage({ csrf, username, next, error, gatewayUrl }: SignInView): string {
-  const described = error === undefined ? nothing : html` aria-describedby="error"`;
-  const isKnown = username !== "";
-  return renderConsolePage(
-    {
-      title: error === undefined ? "Sign in" : "Error: sign in",
-      content: html`<h1>Sign in</h1>
-${error === undefined ? nothing : alert(error)}
-<form method="post" action="/sign-in">
-${hidden("csrf", csrf)}${hidden("next", next)}
-<div class="field">
-<label for="username">Username</label>
-<input id="username" name="username" value="${username}" autocomplete="username" autocapitalize="none" spellcheck="false" required maxlength="64"${described}${isKnown ? nothing : html` autofocus`}>
-</div>
-<div class="field">
-<label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required${described}${isKnown ? html` autofocus` : nothing}>
-</div>
-<div class="actions"><button class="primary">Sign in</button></div>
-</form>
-<p class="quiet after">This is the console of the gateway at <bdi>${gatewayUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>
-<details class="quiet"><summary>Cannot sign in?</summary>
-<ul>
-<li>The first start of a gateway makes the administrator <code>admin</code>, and prints its password or leaves it in the file <code>initial_admin_password</code>.</li>
-<li>A password that is lost is set anew on the gateway's machine: <code>gatehouse user password &lt;name&gt;</code>.</li>
-<li>Users of another authorization server have no password here, and so no console.</li>
-</ul></details>`,
-    },
-    undefined,
-  );
 }

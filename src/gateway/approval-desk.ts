@@ -4,10 +4,9 @@ import {
   type NoPreview,
   type PreviewQuery,
   previewQuery,
-  readShownRows,
-  type ShownRows,
   whyUnseen,
 } from "../approvals/preview.ts";
+import { readShownRows, type ShownRows } from "../approvals/shown-rows.ts";
 import type { ApprovalDesk } from "../console/options.ts";
 import { Refusal } from "../refusal.ts";
 import { fieldLines } from "../upstream/query-form.ts";

@@ -1,11 +1,7 @@
 import type { ApprovalRule } from "../../access/decision.ts";
 import { type Approval, approversOf, summaryOf } from "../../approvals/approval.ts";
-import {
-  keepNumbers,
-  type NoPreview,
-  type ShownRows,
-  visibleJson,
-} from "../../approvals/preview.ts";
+import type { NoPreview } from "../../approvals/preview.ts";
+import { keepNumbers, type ShownRows, visibleJson } from "../../approvals/shown-rows.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 import type { Failure } from "../changes.ts";
 import { momentOf, outcomeMark, timeLeft, wayOf } from "./approvals.ts";

@@ -1,8 +1,8 @@
-import type { EntryRole } from "../access/roles.ts";
-import type { Grant } from "../access/snapshot.ts";
-import { type Html, html, nothing } from "../pages/html.ts";
-import type { UserRow } from "./access-list.ts";
-import { placeOf, requireManageable, visibleEntries } from "./changes.ts";
+import type { EntryRole } from "../../access/roles.ts";
+import type { Grant } from "../../access/snapshot.ts";
+import { type Html, html, nothing } from "../../pages/html.ts";
+import { placeOf } from "../changes.ts";
+import type { UserRow } from "./access.ts";
 import {
   accountMark,
   type ConsolePage,
@@ -12,8 +12,7 @@ import {
   roleBadge,
   table,
   until,
-} from "./pages/frame.ts";
-import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+} from "./frame.ts";
 
 /** What the page of one user shows. */
 export interface UserPageView extends UserRow {
@@ -66,7 +65,7 @@ function grants({ username, entries, now }: UserPageView): Html {
 }
 
 /** The page of one user. */
-function userPage(view: UserPageView): ConsolePage {
+export function userPage(view: UserPageView): ConsolePage {
   const { username, user, isAdministrator } = view;
   const email =
     user?.email === undefined ? nothing : html`<p class="quiet"><bdi>${user.email}</bdi></p>`;
@@ -82,20 +81,4 @@ ${email}
 ${grants(view)}
 ${isAdministrator ? manage(view) : nothing}`,
   };
-}
-
-/** `GET /access/user`: one user, with everything that can be changed of it. */
-export function showUser(console: Console, c: ConsoleRequest): Response {
-  const visitor = visitorOf(console, c);
-  const { snapshot, actor, isAdministrator } = visitor;
-  const username = c.req.query("user") ?? "";
-  requireManageable(snapshot, actor, username);
-  const page = userPage({
-    username,
-    user: snapshot.users.get(username),
-    entries: visibleEntries(snapshot, actor, username),
-    isAdministrator,
-    now: Date.now(),
-  });
-  return sendPage(c, visitor, page);
 }
