@@ -1,14 +1,13 @@
 /** What is asked of `/mcp`, and of whom. */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { handshakeCall, statelessCall } from "../../test/mcp/messages.ts";
 import { startGatehouse } from "../peers/gatehouse.ts";
 import { startNode } from "../peers/node.ts";
 import type { Scene } from "../peers/scene.ts";
-import { GATEWAY_CORE } from "../peers/system.ts";
 import { startAnswering } from "../peers/upstream.ts";
-import { Program } from "../rig/program.ts";
+import type { Program } from "../rig/program.ts";
+import { startOfficial } from "./official.ts";
 
 /** Who is asked. The first of a scenario is Gatehouse. */
 export interface Asked {
@@ -77,15 +76,6 @@ function callAnswer(): string {
   const content = [{ type: "text", text: rowsText(row) }];
   const result = { resultType: "complete", content, structuredContent: { rows: [row] } };
   return JSON.stringify({ jsonrpc: "2.0", id: 1, result });
-}
-
-async function startOfficial(upstream: number): Promise<Asked> {
-  const script = fileURLToPath(new URL("official-server.ts", import.meta.url));
-  const flags = [script, `http://127.0.0.1:${upstream}`];
-  const environment = { ...process.env, NODE_ENV: "production" };
-  const program = new Program(process.execPath, flags, GATEWAY_CORE, environment);
-  const port = Number(await program.printed(/^(\d+)$/m));
-  return { name: "bare official server", port, program };
 }
 
 /** Starts everybody; all of it ends with the stack. */

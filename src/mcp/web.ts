@@ -37,6 +37,13 @@ const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
 export class WebRequest extends Request {
   /** The library asks for a server by the request alone. */
   createServer: (() => McpServer) | undefined;
+  /** As it was given: the one that the Fetch API makes of it costs more than all else of a request. */
+  override readonly signal: AbortSignal;
+
+  constructor(url: string, init: RequestInit, signal: AbortSignal) {
+    super(url, init);
+    this.signal = signal;
+  }
 }
 
 /** The request in the Fetch API's form, without its body, aborted when its answer is over. */
@@ -48,8 +55,8 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
     if (passed.test(name) && value !== undefined) headers.set(name, String(value));
   }
   // Only the body and the headers count; where the server is reached is not its concern.
-  const { signal } = client;
-  return new WebRequest("http://localhost/mcp", { method: request.method ?? "", headers, signal });
+  const { method = "" } = request;
+  return new WebRequest("http://localhost/mcp", { method, headers }, client.signal);
 }
 
 function writeHead(answer: Response, response: ServerResponse, added: readonly string[]): void {
@@ -107,7 +114,7 @@ function* piecesOf(buffers: readonly Buffer[]): Generator<Buffer> {
 
 /**
  * Sends the answer to a call of a tool, at its reader's pace, with what the slot holds in its place.
- * Resolves when it has gone out or broken off.
+ * Resolves when it has gone out or broken off, or was handed over in one piece.
  */
 export async function sendInPieces(
   answer: Response,
@@ -121,7 +128,8 @@ export async function sendInPieces(
     const length = buffers.reduce((sum, buffer) => sum + buffer.length, 0);
     response.setHeader("Content-Length", length);
     writeHead(answer, response, answerHeaders());
-    await pipeline(Readable.from(piecesOf(buffers)), response);
+    if (length <= PIECE_BYTES) response.end(Buffer.concat(buffers));
+    else await pipeline(Readable.from(piecesOf(buffers)), response);
   } catch {
     // The client has gone away; half an answer must not look like a whole one.
     response.destroy();

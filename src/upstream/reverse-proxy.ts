@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { pipeline, Readable, type Transform } from "node:stream";
+import { pipeline, Readable } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { http } from "../node-http.ts";
 import { Refusal } from "../refusal.ts";
@@ -16,35 +16,17 @@ import {
 } from "./http1/answer-head.ts";
 import type { UpstreamTarget } from "./target.ts";
 
-/** What becomes of an upstream's answer on its way to the client. */
-export interface Reception {
-  /** The answer's headers, names and values in turn; hop-by-hop ones are dropped afterwards. */
-  readonly rawHeaders: readonly string[];
-  /** What the body goes through, if it does not go as it is. */
-  readonly filter: Transform | undefined;
-}
-
 /** A request that was checked and is ready to go up. */
 export interface StreamForward {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** All that goes up: the client's headers that may pass and the gateway's own. */
+  /**
+   * All that goes up: the client's headers that may pass and the gateway's own. The client's body goes
+   * up if they say how long it is, and nothing at all if they do not.
+   */
   readonly headers: NodeJS.Dict<string | string[]>;
   /** Headers that the gateway adds to the answer: names and values in turn. */
   readonly answerHeaders: readonly string[];
-  /** The path and query to ask for, if they are not the client's. */
-  readonly path?: string;
-  /**
-   * The body, if it was read already. Else the client's goes up, if the headers say how long it is,
-   * and nothing at all if they do not.
-   */
-  readonly body?: Buffer;
-  /**
-   * Judges the head of the answer; without it, the answer goes as it is.
-   *
-   * @throws Refusal if it may not reach the client
-   */
-  readonly receive?: (answer: IncomingMessage) => Reception | Promise<Reception>;
   /**
    * Takes both connections over once the upstream has agreed to another protocol; without it,
    * nobody asked for one.
@@ -89,8 +71,7 @@ interface Underway {
  * What is sent in the place of the client's own body; undefined if that goes up as it comes. Without
  * a length, its bytes would be read as a request of their own (RFC 9112, section 6.3).
  */
-function bodyOf({ body, headers }: StreamForward): Readable | undefined {
-  if (body !== undefined) return Readable.from([body]);
+function bodyOf({ headers }: StreamForward): Readable | undefined {
   const isFramed =
     headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
   return isFramed ? undefined : Readable.from([]);
@@ -118,17 +99,14 @@ async function requireNoContradiction(answer: IncomingMessage, status: number): 
 }
 
 async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Promise<void> {
-  const { request, response, headers: sent, receive, answerHeaders: added } = stream;
+  const { request, response, headers: sent, answerHeaders: added } = stream;
   const { method } = request;
   const { statusCode: status = 0 } = answer;
-  let filter: Transform | undefined;
   try {
     // One that changes the protocol and does not say to which: there is nothing to hand on.
     if (status === 101) throw new Refusal("upstream_broken", { detail: "101" });
     await requireNoContradiction(answer, status);
-    const reception = await receive?.(answer);
-    filter = reception?.filter;
-    const raw = reception?.rawHeaders ?? answer.rawHeaders;
+    const { rawHeaders: raw } = answer;
     const own =
       status === NOT_MODIFIED && !maySpareContent(method, sent) ? withoutLength(raw) : raw;
     response.writeHead(status, [...answerHeaders(own), ...added]);
@@ -141,8 +119,7 @@ async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Prom
   response.flushHeaders();
   // Half an answer must not look like a whole one: when one side breaks, so does the other.
   if (answer.readableEnded) response.end();
-  else if (filter === undefined) pipeline(answer, response, () => {});
-  else pipeline(answer, filter, response, () => {});
+  else pipeline(answer, response, () => {});
 }
 
 function changeProtocol(
@@ -181,9 +158,7 @@ export function createReverseProxy({
   });
   // Set this late, the headers are what goes up: the proxy would tell a DELETE's body as empty.
   proxy.on("start", (request) => {
-    const { headers = {}, path = request.url } = underway.get(request)?.stream ?? {};
-    request.headers = headers;
-    request.url = path ?? "";
+    request.headers = underway.get(request)?.stream.headers ?? {};
   });
   proxy.on("proxyReq", (upward: ClientRequest, request, response) => {
     // However the answer ends, also with a refusal, nothing more goes up.

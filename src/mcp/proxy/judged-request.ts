@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import type { IncomingMessage } from "node:http";
 import { foldHeader } from "../../config/headers.ts";
 import {
   gatewayHeaders,
@@ -7,7 +7,6 @@ import {
   type Provenance,
   streamHeaders,
 } from "../../upstream/headers.ts";
-import type { StreamForward } from "../../upstream/reverse-proxy.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, readMessageInSlices } from "../message.ts";
 import { requireMethod } from "../methods.ts";
@@ -120,33 +119,33 @@ const judgedHeaders: ReadonlySet<string> = new Set([
   ...["content-type", "content-encoding"],
 ]);
 
-/**
- * The client's headers with those that were judged exactly as they were: not in another spelling
- * that a server may fold to theirs, and also if the client had them taken off as headers of the
- * connection.
- */
-function withJudged(kept: IncomingHttpHeaders, sent: IncomingHttpHeaders): IncomingHttpHeaders {
-  const others = Object.entries(kept).filter(([name]) => !judgedHeaders.has(foldHeader(name)));
-  const judged = Object.entries(sent).filter(([name]) => judgedHeaders.has(name));
-  return Object.fromEntries([...others, ...judged]);
-}
+/** Headers that the gateway writes itself, or by what it has judged. */
+const unsent: ReadonlySet<string> = new Set(["host", "transfer-encoding", "content-length"]);
 
-/** The headers that go up: the client's that may, as they were judged, and the gateway's own. */
+/**
+ * The headers that go up: the client's that may, and the gateway's own. Those that were judged go up
+ * exactly as they were: not in another spelling that a server may fold to theirs, and also if the
+ * client had them taken off as headers of the connection.
+ */
 export function upwardHeaders(
   { request, judged: { era, sessionId, identity }, body }: UpwardRequest,
   policy: HeaderPolicy,
   origin: Origin,
-): StreamForward["headers"] {
+): Record<string, string | string[]> {
+  const headers: Record<string, string | string[]> = {};
   const kept = streamHeaders(request.headers, policy, origin.isTrusted);
-  const headers: NodeJS.Dict<string | string[]> = {
-    ...withJudged(kept, request.headers),
-    // Lists are looked at on their way back, which an encoding would hinder.
-    "accept-encoding": "identity",
-    ...gatewayHeaders({ ...origin, identity: origin.isAuthenticated ? identity : undefined }),
-  };
-  delete headers["transfer-encoding"];
-  delete headers["content-length"];
-  if (body !== undefined) headers["content-length"] = String(body.length);
+  for (const [name, value] of Object.entries(kept)) {
+    const isOther = !judgedHeaders.has(foldHeader(name)) && !unsent.has(name);
+    if (isOther && value !== undefined) headers[name] = value;
+  }
+  for (const name of judgedHeaders) {
+    const value = request.headers[name];
+    if (value !== undefined) headers[name] = value;
+  }
   if (era === "stateless" || sessionId === undefined) delete headers["mcp-session-id"];
-  return headers;
+  // Lists are looked at on their way back, which an encoding would hinder.
+  headers["accept-encoding"] = "identity";
+  if (body !== undefined) headers["content-length"] = String(body.length);
+  const own = { ...origin, identity: origin.isAuthenticated ? identity : undefined };
+  return Object.assign(headers, gatewayHeaders(own));
 }

@@ -1,4 +1,3 @@
-import { Transform, type TransformCallback } from "node:stream";
 import { runCooperatively, type Steps } from "../../cooperative-scheduling.ts";
 import { JsonFault } from "../../json/fault.ts";
 import {
@@ -10,9 +9,11 @@ import {
   visitJudgedMembers,
   writeMembers,
 } from "../../json/members.ts";
+import type { BodyFilter } from "../../upstream/pooled-proxy.ts";
 
 /** Bytes of one message that are held while it is looked at. */
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
+const nothing = Buffer.alloc(0);
 
 /** The lists that are filtered: the member of a result, and what its elements are known by. */
 const lists = [
@@ -93,26 +94,24 @@ async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer
 }
 
 /** Filters a body that is one JSON message. It ends in an error rather than let a bad one pass. */
-export class MessageFilter extends Transform {
+export class MessageFilter implements BodyFilter {
   readonly #show: ShowElement;
-  readonly #chunks: Buffer[] = [];
+  readonly #pieces: Buffer[] = [];
   #length = 0;
 
   constructor(show: ShowElement) {
-    super();
     this.#show = show;
   }
 
-  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    this.#length += chunk.length;
-    this.#chunks.push(chunk);
-    done(this.#length > LARGEST_MESSAGE_BYTES ? new Error("too long") : null);
+  pass(piece: Buffer): Buffer {
+    this.#length += piece.length;
+    if (this.#length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+    this.#pieces.push(Buffer.from(piece));
+    return nothing;
   }
 
-  override _flush(done: TransformCallback): void {
-    const body = Buffer.concat(this.#chunks);
-    if (body.length === 0) done();
-    else filterMessage(body, this.#show).then((filtered) => done(null, filtered), done);
+  end(): Buffer | Promise<Buffer> {
+    return this.#length === 0 ? nothing : filterMessage(Buffer.concat(this.#pieces), this.#show);
   }
 }
 
@@ -145,7 +144,7 @@ async function filterEvent(event: string, show: ShowElement): Promise<string> {
 }
 
 /** Filters a stream of events, each as soon as it is whole. */
-export class EventFilter extends Transform {
+export class EventFilter implements BodyFilter {
   readonly #show: ShowElement;
   /** This stream's own place in its text: others are looked at in between. */
   readonly #ends = new RegExp(endOfEvent);
@@ -153,36 +152,36 @@ export class EventFilter extends Transform {
   #isAtStart = true;
 
   constructor(show: ShowElement) {
-    super();
     this.#show = show;
   }
 
-  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+  async pass(piece: Buffer): Promise<Buffer> {
     const searched = this.#rest.length;
-    this.#rest += chunk.toString("latin1");
-    this.#passWholeEvents(searched).then(
-      () => done(this.#rest.length > LARGEST_MESSAGE_BYTES ? new Error("too long") : null),
-      done,
-    );
+    this.#rest += piece.toString("latin1");
+    const events = await this.#takeWholeEvents(searched);
+    if (this.#rest.length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+    return Buffer.from(events, "latin1");
   }
 
   /** What is left is no whole event, and clients would drop it. */
-  override _flush(done: TransformCallback): void {
-    done();
+  end(): Buffer {
+    return nothing;
   }
 
-  async #passWholeEvents(searched: number): Promise<void> {
+  async #takeWholeEvents(searched: number): Promise<string> {
     const ends = this.#ends;
     ends.lastIndex = Math.max(0, searched - END_LENGTH);
     let start = 0;
+    let passed = "";
     for (let end = ends.exec(this.#rest); end !== null; end = ends.exec(this.#rest)) {
       const next = end.index + end[0].length;
       const event = this.#rest.slice(start, next);
       const text = this.#isAtStart ? event.replace(byteOrderMark, "") : event;
       this.#isAtStart = false;
-      this.push(await filterEvent(text, this.#show), "latin1");
+      passed += await filterEvent(text, this.#show);
       start = next;
     }
     this.#rest = this.#rest.slice(start);
+    return passed;
   }
 }

@@ -1,7 +1,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { UpwardRequest } from "../../observe/request-trace.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
-import { createReverseProxy } from "../../upstream/reverse-proxy.ts";
+import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-head.ts";
+import { PooledProxy } from "../../upstream/pooled-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { Principal } from "../principal.ts";
@@ -18,10 +19,14 @@ import { isSubscription, OpenStreams, type StreamRegister } from "./streams.ts";
 import { TaskNotes, taskKey } from "./task-notes.ts";
 import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
 
-/** The head of an answer, and the method of its request. */
-interface AnswerHead {
-  readonly method: string;
-  readonly answer: IncomingMessage;
+/** A session that begins becomes the caller's. @throws Error if it is another one's already */
+async function beginSession(
+  sessions: SessionRegister,
+  id: string,
+  { identity }: Judged,
+): Promise<string> {
+  if (await sessions.open(id, identity.username)) return id;
+  throw new Error("the MCP server has given one session to two users");
 }
 
 /**
@@ -29,24 +34,23 @@ interface AnswerHead {
  * is forgotten.
  *
  * @returns the session that the client is told of
- * @throws Error if the server behind has given one session to two users
  */
-async function noteSession(
+function noteSession(
   sessions: SessionRegister,
-  { method, answer: { statusCode = 0, headers } }: AnswerHead,
-  { message, era, sessionId, identity }: Judged,
-): Promise<string | undefined> {
+  method: string,
+  answer: AnswerHead,
+  judged: Judged,
+): undefined | string | Promise<string> {
+  const { message, era, sessionId } = judged;
   if (era === "stateless") return undefined;
-  const isSuccess = statusCode >= 200 && statusCode < 300;
-  const isOver = statusCode === 404 || (isSuccess && method === "DELETE");
+  const { status } = answer;
+  const isSuccess = status >= 200 && status < 300;
+  const isOver = status === 404 || (isSuccess && method === "DELETE");
   if (sessionId !== undefined && isOver) sessions.end(sessionId);
-  const told = headers["mcp-session-id"];
-  if (typeof told !== "string") return undefined;
-  if (message?.method !== "initialize" || !isSuccess) {
-    return told === sessionId ? told : undefined;
-  }
-  if (await sessions.open(told, identity.username)) return told;
-  throw new Error("the MCP server has given one session to two users");
+  const told = fieldIn(answer, "mcp-session-id");
+  if (told === undefined) return undefined;
+  if (message?.method === "initialize" && isSuccess) return beginSession(sessions, told, judged);
+  return told === sessionId ? told : undefined;
 }
 
 /** Counts a session as used for as long as an answer in it is open, every `interval` milliseconds. */
@@ -114,12 +118,10 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const { sessions = new Sessions(), streams = new OpenStreams() } = options;
   const { connectTimeout, responseTimeout, sessionTouch = usualLimits.idle / 4 } = options;
   const url = new URL(options.target);
-  const path = `${url.pathname}${url.search}`;
   const { authorization } = options;
   const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
   const policy = createToolPolicy(options.policy);
-  const target = { origin: url.origin, socketPath: undefined };
-  const proxy = createReverseProxy({ target, connectTimeout, responseTimeout });
+  const proxy = new PooledProxy({ url, connectTimeout, responseTimeout });
 
   return {
     async handle(request, response, body, principal, exchange) {
@@ -143,20 +145,19 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
           }
         : undefined;
       const headers = upwardHeaders({ request, judged, body }, headerPolicy, exchange);
-      exchange.goUp?.({ method: request.method ?? "", headers, target: url.origin });
+      const { method = "" } = request;
+      exchange.goUp?.({ method, headers, target: url.origin });
+      const isCall = judged.message?.method === "tools/call";
+      const { username } = judged.identity;
+      const notes = isCall ? new TaskNotes(sessions, username) : undefined;
       await proxy.forward({
-        request,
-        response,
-        path,
-        headers,
-        answerHeaders: exchange.answerHeaders(),
-        ...(body === undefined ? {} : { body }),
-        receive: async (answer) => {
-          const head = { method: request.method ?? "", answer };
-          const sessionId = await noteSession(sessions, head, judged);
-          const isCall = judged.message?.method === "tools/call";
-          const notes = isCall ? new TaskNotes(sessions, judged.identity.username) : undefined;
-          return receive(answer, { show, sessionId, notes });
+        ...{ method, headers, body, response, answerHeaders: exchange.answerHeaders() },
+        // What a call has done, nobody knows once its connection broke.
+        isRepeatable: !isCall,
+        receive: (answer) => {
+          const noted = noteSession(sessions, method, answer, judged);
+          const receiveIn = (sessionId?: string) => receive(answer, { show, sessionId, notes });
+          return noted instanceof Promise ? noted.then(receiveIn) : receiveIn(noted);
         },
       });
     },

@@ -1,7 +1,6 @@
-import type { IncomingMessage } from "node:http";
-import type { Transform } from "node:stream";
 import { Refusal } from "../../refusal.ts";
-import type { Reception } from "../../upstream/reverse-proxy.ts";
+import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-head.ts";
+import type { BodyFilter, Reception } from "../../upstream/pooled-proxy.ts";
 import { EventFilter, MessageFilter, type ShowElement } from "./list-filter.ts";
 
 /** Lower-case names that an answer of a server behind may not carry to the client. */
@@ -32,16 +31,16 @@ function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
 }
 
 /** As lenient as clients are, who look for the type anywhere in the header. */
-function isEventStream({ headers }: IncomingMessage): boolean {
-  return /text\/event-stream/i.test(headers["content-type"] ?? "");
+function isEventStream(answer: AnswerHead): boolean {
+  return /text\/event-stream/i.test(fieldIn(answer, "content-type") ?? "");
 }
 
-function isJson({ headers }: IncomingMessage): boolean {
-  return /json/i.test(headers["content-type"] ?? "");
+function isJson(answer: AnswerHead): boolean {
+  return /json/i.test(fieldIn(answer, "content-type") ?? "");
 }
 
-function isSuccess({ statusCode = 0 }: IncomingMessage): boolean {
-  return statusCode >= 200 && statusCode < 300;
+function isSuccess({ status }: AnswerHead): boolean {
+  return status >= 200 && status < 300;
 }
 
 /**
@@ -49,8 +48,8 @@ function isSuccess({ statusCode = 0 }: IncomingMessage): boolean {
  *
  * @throws Refusal if nobody could tell whether it does
  */
-function filterFor(answer: IncomingMessage, show: ShowElement): Transform | undefined {
-  const encoding = answer.headers["content-encoding"] ?? "identity";
+function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefined {
+  const encoding = fieldIn(answer, "content-encoding") ?? "identity";
   if (encoding !== "identity") {
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
   }
@@ -67,7 +66,7 @@ export interface ReceptionOptions {
   /** The session that the client is told of, if any. */
   readonly sessionId: string | undefined;
   /** What looks at an answer that passes as it is. */
-  readonly notes: Transform | undefined;
+  readonly notes: BodyFilter | undefined;
 }
 
 /**
@@ -77,22 +76,21 @@ export interface ReceptionOptions {
  *   gateway, and the other is about a credential that is not the client's
  */
 export function receive(
-  answer: IncomingMessage,
+  answer: AnswerHead,
   { show, sessionId, notes }: ReceptionOptions,
 ): Reception {
-  const status = answer.statusCode ?? 0;
+  const { status } = answer;
   if (status === 401 || (status >= 300 && status < 400)) {
     throw new Refusal("upstream_broken", { detail: `the MCP server answered ${status}` });
   }
-  // A stream may be silent for as long as it likes; the client's end, or its token's, ends it.
-  if (isEventStream(answer)) answer.setTimeout(0);
+  const isStream = isEventStream(answer);
   const filter = show === undefined ? undefined : filterFor(answer, show);
-  const rawHeaders = without(answer.rawHeaders, dropped);
+  const rawHeaders = without(answer.headers, dropped);
   if (sessionId !== undefined) rawHeaders.push("Mcp-Session-Id", sessionId);
-  if (isEventStream(answer) && answer.headers["x-accel-buffering"] === undefined) {
+  if (isStream && fieldIn(answer, "x-accel-buffering") === undefined) {
     rawHeaders.push("X-Accel-Buffering", "no");
   }
-  if (filter === undefined) return { rawHeaders, filter: notes };
+  if (filter === undefined) return { rawHeaders, filter: notes, isStream };
   const ofFiltered = [...without(rawHeaders, ofWholeBody), "Cache-Control", "no-store"];
-  return { rawHeaders: ofFiltered, filter };
+  return { rawHeaders: ofFiltered, filter, isStream };
 }

@@ -1,4 +1,4 @@
-import { Transform, type TransformCallback } from "node:stream";
+import type { BodyFilter } from "../../upstream/pooled-proxy.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { McpMessage } from "../message.ts";
 import type { SessionRegister } from "./sessions.ts";
@@ -8,6 +8,7 @@ const member = '"taskId"';
 const named = /(?<!\\)"taskId"\s*:\s*("(?:[^"\\]|\\.){1,256}")/;
 /** More bytes than such a member may have. */
 const WINDOW = 2048;
+const nothing = Buffer.alloc(0);
 
 /** Before the id of a task where sessions are known by theirs: no header can say it. */
 const mark = "\n";
@@ -31,31 +32,30 @@ export function ownersOf(sessions: SessionRegister, tasks: SessionRegister): Ses
  * Passes the answer of a tool on as it is, and makes the task that it names first the caller's,
  * before the client learns of it. One that is another user's already stays so.
  */
-export class TaskNotes extends Transform {
+export class TaskNotes implements BodyFilter {
   readonly #sessions: SessionRegister;
   readonly #username: string;
-  #tail = Buffer.alloc(0);
+  #tail = nothing;
   #isFound = false;
 
   constructor(sessions: SessionRegister, username: string) {
-    super();
     this.#sessions = sessions;
     this.#username = username;
   }
 
-  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    if (this.#isFound) done(null, chunk);
-    else this.#look(chunk).then(() => done(null, chunk), done);
+  pass(piece: Buffer): Buffer | Promise<Buffer> {
+    if (this.#isFound) return piece;
+    const seen = Buffer.concat([this.#tail, piece]);
+    this.#tail = seen.subarray(-WINDOW);
+    const [, id] = (seen.includes(member) && named.exec(seen.toString("utf8"))) || [];
+    if (id === undefined) return piece;
+    this.#isFound = true;
+    const opened = this.#sessions.open(taskKey(readId(id)), this.#username);
+    return opened instanceof Promise ? opened.then(() => piece) : piece;
   }
 
-  async #look(chunk: Buffer): Promise<void> {
-    const seen = Buffer.concat([this.#tail, chunk]);
-    this.#tail = seen.subarray(-WINDOW);
-    if (!seen.includes(member)) return;
-    const [, id] = named.exec(seen.toString("utf8")) ?? [];
-    if (id === undefined) return;
-    this.#isFound = true;
-    await this.#sessions.open(taskKey(readId(id)), this.#username);
+  end(): Buffer {
+    return nothing;
   }
 }
 

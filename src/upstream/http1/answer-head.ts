@@ -184,6 +184,17 @@ export function maySpareContent(
   return isConditional && (method === "GET" || method === "HEAD");
 }
 
+/** The value of a field by its lower-case name; of several, all of them. */
+export function fieldIn({ headers }: AnswerHead, name: string): string | undefined {
+  let value: string | undefined;
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const other = headers[at];
+    if (other?.length !== name.length || other.toLowerCase() !== name) continue;
+    value = value === undefined ? headers[at + 1] : `${value}, ${headers[at + 1]}`;
+  }
+  return value;
+}
+
 /** The headers, names and values in turn, without `Content-Length`. */
 export function withoutLength(raw: readonly string[]): readonly string[] {
   return raw.filter((_, at) => raw[at - (at % 2)]?.toLowerCase() !== "content-length");

@@ -40,6 +40,8 @@ export class Connection {
   /** What is sent as soon as the connection stands; undefined from then on. */
   #unsent: { head: string; body: Buffer }[] | undefined = [];
   #isPaused = false;
+  /** True if the rest of an answer may come as slowly as it likes. */
+  #isPatient = false;
   #sentAt = 0;
 
   /** @param onIdle is told when an answer has ended and the connection may carry another request */
@@ -107,8 +109,14 @@ export class Connection {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     // The time for which nobody wanted to read is not the upstream's.
-    if (!this.isOver) this.#socket.setTimeout(this.#timeouts.response);
+    if (!this.isOver && !this.#isPatient) this.#socket.setTimeout(this.#timeouts.response);
     this.#socket.resume();
+  }
+
+  /** Lets the rest of the answer come as slowly as it likes. */
+  waitLong(): void {
+    this.#isPatient = true;
+    this.#socket.setTimeout(0);
   }
 
   /** Ends the connection; whoever waits for an answer on it is told `error`. */
@@ -178,6 +186,8 @@ export class Connection {
     if (head?.isKept !== true) this.destroy();
     receiver.onEnd(last);
     if (this.isOver) return;
+    if (this.#isPatient) this.#socket.setTimeout(this.#timeouts.response);
+    this.#isPatient = false;
     this.resume();
     this.#onIdle(this, head?.keepSeconds);
   }
