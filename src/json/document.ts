@@ -37,13 +37,17 @@ export function requireOneReading(bytes: Buffer): void {
   requireEnd(reader);
 }
 
+/** Keys of one object that are compared with each other: most objects have no more. */
+const FEW = 16;
 /** Keys of one object that are held as text: a larger set holds the event loop when it grows. */
 const MOST_TEXTS = 1024;
 
 /** The keys of one object, however many. */
 export class ObjectKeys {
   readonly #reader: JsonReader;
-  readonly #texts = new Set<string>();
+  readonly #few: ByteText[] = [];
+  /** All of them as text, once they are more than a few. */
+  #texts: Set<string> | undefined = undefined;
   #others: DistinctKeys | undefined = undefined;
 
   constructor(reader: JsonReader) {
@@ -52,6 +56,11 @@ export class ObjectKeys {
 
   /** Adds the key whose string token begins at an offset; false if it is there already. */
   add(key: ByteText, start: number): boolean {
+    if (this.#texts === undefined) {
+      for (const other of this.#few) if (key.equals(other)) return false;
+      if (this.#few.push(key) > FEW) this.#texts = new Set(this.#few.map(String));
+      return true;
+    }
     const text = key.toString();
     if (this.#texts.has(text)) return false;
     // Longer keys than the hash looks at are few in a body of any size.

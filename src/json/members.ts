@@ -1,4 +1,5 @@
 import type { Steps } from "../cooperative-scheduling.ts";
+import { ByteText } from "./bytes.ts";
 import { ObjectKeys, requireEnd, requireUtf8, skipUniqueKeys } from "./document.ts";
 import { JsonFault } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
@@ -77,19 +78,39 @@ export function* readJudgedMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
   return members;
 }
 
+/** An element of an array. */
+export interface Element {
+  /** As it was sent. */
+  readonly bytes: Buffer;
+  /** The value of the member that was asked for, if it is an object that has it. */
+  readonly value: Buffer | undefined;
+}
+
 /**
- * The elements of an array that `visitMembers` has gone over, each as its bytes.
+ * The elements of an array that `visitMembers` has gone over, each with the value of one member.
  *
  * @throws JsonFault if it is no array
  */
-export function* readElements(bytes: Buffer): Steps<Buffer[]> {
-  const elements: Buffer[] = [];
+export function* readElements(bytes: Buffer, member: string): Steps<Element[]> {
+  const elements: Element[] = [];
+  const wanted = ByteText.from(member);
   const reader = readerOf(bytes);
   for (let more = reader.openArray(); more; more = reader.nextElement()) {
     const start = reader.position;
-    const rest = reader.skipValue() ?? reader.pause();
-    if (rest !== undefined) yield* rest;
-    elements.push(bytes.subarray(start, reader.position));
+    let value: Buffer | undefined;
+    if (reader.kind() === "an object") {
+      for (let next = reader.openObject(); next; next = reader.nextMember()) {
+        const isWanted = reader.readKey().equals(wanted);
+        const from = reader.position;
+        const rest = reader.skipValue() ?? reader.pause();
+        if (rest !== undefined) yield* rest;
+        if (isWanted) value = bytes.subarray(from, reader.position);
+      }
+    } else {
+      const rest = reader.skipValue() ?? reader.pause();
+      if (rest !== undefined) yield* rest;
+    }
+    elements.push({ bytes: bytes.subarray(start, reader.position), value });
   }
   return elements;
 }

@@ -1,4 +1,4 @@
-import { runCooperatively, type Steps } from "../../cooperative-scheduling.ts";
+import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { JsonFault } from "../../json/fault.ts";
 import {
   beginsWith,
@@ -6,7 +6,6 @@ import {
   readJudgedMembers,
   readMembers,
   readText,
-  visitJudgedMembers,
   writeMembers,
 } from "../../json/members.ts";
 import type { BodyFilter } from "../../upstream/pooled-proxy.ts";
@@ -26,24 +25,6 @@ export type ShowElement = Readonly<
   Record<(typeof lists)[number]["key"], (name: string) => boolean | Promise<boolean>>
 >;
 
-interface Named {
-  readonly element: Buffer;
-  readonly name: string | undefined;
-}
-
-function* readNamed(list: Buffer, member: string): Steps<Named[]> {
-  const named: Named[] = [];
-  for (const element of yield* readElements(list)) {
-    let name: string | undefined;
-    const visit = (key: string, value: Buffer): void => {
-      if (key === member) name = readText(value);
-    };
-    if (beginsWith(element, "{")) yield* visitJudgedMembers(element, visit);
-    named.push({ element, name });
-  }
-  return named;
-}
-
 const comma = Buffer.from(",");
 
 async function filterList(
@@ -53,10 +34,11 @@ async function filterList(
 ): Promise<Buffer> {
   if (!beginsWith(list, "[")) throw new JsonFault("wrong_type", `${key} is not an array`, 0);
   const pieces: Buffer[] = [];
-  for (const { element, name } of await runCooperatively(readNamed(list, member))) {
+  for (const { bytes, value } of await runCooperatively(readElements(list, member))) {
+    const name = readText(value);
     const shown = name !== undefined && show[key](name);
     // Few are answered by another process.
-    if (shown === true || (shown !== false && (await shown))) pieces.push(comma, element);
+    if (shown === true || (shown !== false && (await shown))) pieces.push(comma, bytes);
   }
   return Buffer.concat([Buffer.from("["), ...pieces.slice(1), Buffer.from("]")]);
 }
