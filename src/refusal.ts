@@ -117,6 +117,7 @@ const table = {
     "The store did not answer: whether the change was made is not known, so look before it is tried again",
   ],
   approvals_failed: [503, "Nothing was done: approvals cannot be read or written just now"],
+  shutting_down: [503, "This gateway is about to end: ask another one"],
   upstream_overloaded: [503, "The database is overloaded: try again shortly"],
   issuer_unreachable: [503, "The authorization server of this token is out of reach"],
   upstream_timeout: [504, "The database took too long to answer"],

@@ -9,6 +9,7 @@ import type { Schema } from "../../src/query/kind.ts";
 import { querySchema } from "../../src/query/query-schema.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { type RefusalCode, refusals } from "../../src/refusal.ts";
+import { notReady } from "./refusal-lists.ts";
 import { type Operation, operations } from "./routes.ts";
 import {
   object,
@@ -101,7 +102,7 @@ function openApiDocument() {
       schemas: {
         Refusal: object(refusalFields),
         Pending: object(pendingFields),
-        NotReady: object({ ...refusalFields, ...readiness }),
+        NotReady: object({ ...refusalFields, code: { enum: notReady }, ...readiness }),
         ...schemas,
         Query: query.body,
         ...query.definitions,

@@ -14,6 +14,8 @@ export const upstream = [
   ...(["upstream_unreachable", "upstream_broken"] as const),
   ...(["upstream_overloaded", "upstream_timeout"] as const),
 ];
+/** What `/readyz` says where nothing should be sent. */
+export const notReady = ["shutting_down", "store_unreachable", "upstream_unreachable"] as const;
 /** What a query is refused for by grants that say more than a role. */
 export const narrowed = [
   ...(["grant_expired", "name_case_mismatch", "columns_required", "column_denied"] as const),

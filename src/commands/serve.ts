@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
 import { storeName, storesAccess, withoutPassword } from "../config/addresses.ts";
@@ -150,7 +151,7 @@ async function openConfiguration(
     apply: (configuration) => gateway.configure(configuration),
     onReload(reload) {
       reportConfiguration(log, reload);
-      gateway.noteConfiguration(failureOf(reload));
+      gateway.note({ configurationFailure: failureOf(reload) });
     },
   });
   // The file may have changed during the start.
@@ -173,6 +174,17 @@ async function waitForStore(
   const onWait = (reason: string) => log.warn({ reason }, "waiting for the store");
   const opened = openStore(configuration, onWait);
   await (await Promise.race([opened, ended])).close();
+}
+
+/** Goes on serving for `server.shutdown_delay`, while whoever asks `/readyz` is told to go elsewhere. */
+async function letOthersNotice(
+  { server }: Configuration,
+  { gateway, log }: { gateway: RunningGateway; log: Log },
+): Promise<void> {
+  if (server.shutdown_delay === 0) return;
+  gateway.note({ isEnding: true });
+  log.info({ seconds: server.shutdown_delay }, "about to end: /readyz is 503 from now on");
+  await delay(server.shutdown_delay * 1000);
 }
 
 async function run(options: ConfigurationOptions & { wait?: true }): Promise<void> {
@@ -202,6 +214,7 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   started.resolve(() => Promise.all([live.reload(), gateway.refresh()]));
 
   const signal = await asked;
+  if (signal === "SIGTERM") await letOthersNotice(loaded.configuration, { gateway, log });
   const hint = hasTerminal && signal === "SIGINT" ? "; Ctrl-C again ends at once" : "";
   log.info({ signal }, `draining: requests in flight finish${hint}`);
   await release();

@@ -37,7 +37,7 @@ export async function stateOf({ gateway, listener, store }: ShownGateway): Promi
   const { secure } = listener;
   return {
     version,
-    configurationFailure: await gateway.shared.configurationFailure(),
+    configurationFailure: (await gateway.shared.condition()).configurationFailure,
     upstreams: await Promise.all(upstreams),
     algorithm: keys.ring.algorithm,
     keys: keys.ring.keys,

@@ -28,9 +28,17 @@ export interface Shared {
   readonly countRequests: CountRequests;
   /** Takes over bounds that have changed; those that another process keeps are that one's to change. */
   configure(configuration: Configuration): void;
+  condition(): Promise<Condition>;
+  /** Notes what has changed of it. */
+  note(change: Partial<Condition>): void;
+}
+
+/** How it stands with a gateway. */
+export interface Condition {
   /** Why the configuration's file, as it is by now, is not in force, if so. */
-  configurationFailure(): Promise<string | undefined>;
-  noteConfiguration(failure: string | undefined): void;
+  readonly configurationFailure: string | undefined;
+  /** True from `server.shutdown_delay` before it takes no more connections. */
+  readonly isEnding: boolean;
 }
 
 /** Where failed logins and requests are counted. */
@@ -92,7 +100,7 @@ export function createShared(
   counts?: Counts,
 ): SharedHere {
   const { configuration } = loaded;
-  let configurationFailure: string | undefined;
+  let condition: Condition = { configurationFailure: undefined, isEnding: false };
   const recent = new RecentLogins();
   const hashing = openHashing(
     configuredCosts(configuration),
@@ -115,9 +123,9 @@ export function createShared(
     streams: new OpenStreams(),
     countRequests: counts?.countRequests ?? createRequestCounts(),
     configure: (next) => throttle.change(throttleBounds(next)),
-    configurationFailure: async () => configurationFailure,
-    noteConfiguration(failure) {
-      configurationFailure = failure;
+    condition: async () => condition,
+    note(change) {
+      condition = { ...condition, ...change };
     },
   };
 }

@@ -5,7 +5,7 @@ import type { MetricValues } from "../observe/metrics.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
 import { type Listener, openListener } from "./server.ts";
 import type { FirstPassword } from "./service-directory.ts";
-import type { SharedFile } from "./shared.ts";
+import type { Condition, SharedFile } from "./shared.ts";
 
 /** What is told of a gateway that has started. */
 export interface GatewayFacts {
@@ -53,8 +53,8 @@ export interface RunningGateway {
   refresh(): Promise<void>;
   /** Puts a configuration in force that differs by keys alone that need no restart. */
   configure(configuration: Configuration): Promise<void>;
-  /** Notes why the configuration's file, as it is by now, is not in force; undefined: it is. */
-  noteConfiguration(failure: string | undefined): void;
+  /** Notes what has changed of how it stands. */
+  note(change: Partial<Condition>): void;
   /** Lets requests in flight finish, then ends all that was started. */
   close(): Promise<void>;
 }
@@ -131,7 +131,7 @@ async function open(
       gateway.shared.configure(next);
       listener.configure();
     },
-    noteConfiguration: gateway.shared.noteConfiguration,
+    note: gateway.shared.note,
     reload: (file) => (file === "access" ? access.reload() : revocations.reload()),
     metrics: async () => gateway.metrics?.values() ?? [],
     stopListening: () => listener.stopListening(),

@@ -4,7 +4,7 @@ import type { HashCosts } from "../access/password-hash.ts";
 import type { CountedWindow, RequestCount } from "../access/rate-limits.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import type { SharedFile } from "../gateway/shared.ts";
+import type { Condition, SharedFile } from "../gateway/shared.ts";
 import type { GatewayFacts } from "../gateway/start.ts";
 import type { HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hash-queue.ts";
@@ -47,7 +47,7 @@ export type WorkerCalls = {
   readonly derive: Call<{ readonly turn: number; readonly order: HashOrder }, Uint8Array>;
   readonly leaveHashing: Call<number, void>;
   readonly countRequests: Call<CountedWindow, RequestCount>;
-  readonly configurationFailure: Call<Nothing, string | undefined>;
+  readonly condition: Call<Nothing, Condition>;
   readonly openSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly useSession: Call<{ readonly id: string; readonly username: string }, boolean>;
   readonly endSession: Call<string, void>;

@@ -8,7 +8,7 @@ import type { WorkerCalls } from "./calls.ts";
 /** What a worker is given that concerns more than itself. */
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
-  "engine" | "claimPort" | "countRequests" | "configurationFailure" | "tellOthers"
+  "engine" | "claimPort" | "countRequests" | "condition" | "tellOthers"
 >;
 
 /** What is held for a worker under handles, until it is given back or the worker is gone. */

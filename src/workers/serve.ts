@@ -76,8 +76,8 @@ function remoteShared(main: MainChannel): Shared {
     streams: remoteStreams(main),
     countRequests: (window) => main.ask("countRequests", window),
     configure: () => {},
-    configurationFailure: () => main.ask("configurationFailure", undefined),
-    noteConfiguration: () => {},
+    condition: () => main.ask("condition", undefined),
+    note: () => {},
   };
 }
 

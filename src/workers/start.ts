@@ -97,7 +97,7 @@ async function open(
   function commonCalls(number: number): CommonCalls {
     return {
       countRequests: shared.countRequests,
-      configurationFailure: shared.configurationFailure,
+      condition: shared.condition,
       engine() {
         engine ??= openEngine(loaded, log, behindWorkers);
         return engine;
@@ -132,7 +132,7 @@ async function open(
   return {
     facts,
     refresh: () => supervisor.refresh(),
-    noteConfiguration: shared.noteConfiguration,
+    note: shared.note,
     async configure(next) {
       configuration = next;
       shared.configure(next);

@@ -21,6 +21,7 @@ t.test("without a file every key has the default of the contract", (t) => {
         max_body_bytes: 10485760,
         max_buffered_bytes: 268435456,
         request_timeout: 30,
+        shutdown_delay: 0,
         shutdown_grace: 10,
         trusted_proxies: [],
         allowed_origins: [],

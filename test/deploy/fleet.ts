@@ -15,6 +15,8 @@ import { PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fro
 /** Connections by which the load asks, and milliseconds between two requests on each. */
 const CONNECTIONS = 8;
 const PAUSE_MS = 10;
+/** HAProxy needs two seconds to notice. */
+const SETTINGS = "[server]\nshutdown_delay = 4\n";
 
 /** What a client of the front was answered; status 0 if nothing. */
 export interface FrontAnswer {
@@ -119,7 +121,7 @@ export class Fleet {
     const store = await makeStore(t);
     const ports = [await freePort(), await freePort(), await freePort()];
     const replicas = await Promise.all(
-      ports.map((port) => store.replica(undefined, undefined, "", { port })),
+      ports.map((port) => store.replica(undefined, undefined, SETTINGS, { port })),
     );
     const hosts = ports.map((port) => `127.0.0.1:${port}`);
     const front = await startFront(t, replicasFront(hosts), program, replicas[0]?.url ?? "");
@@ -139,33 +141,23 @@ export class Fleet {
     return text(socket);
   }
 
-  /** What HAProxy tells of a replica: how many requests it has there, and what state it is in. */
-  async #stateOf(server: string): Promise<{ current: string; status: string }> {
+  /** Whether HAProxy sends requests to a replica. */
+  async #isUp(server: string): Promise<boolean> {
     const rows = (await this.#command("show stat")).split("\n");
-    const row = rows.find((each) => each.startsWith(`gatehouse,${server},`))?.split(",") ?? [];
-    return { current: row[4] ?? "", status: row[17] ?? "" };
+    const row = rows.find((each) => each.startsWith(`gatehouse,${server},`));
+    return row?.split(",")[17] === "UP";
   }
 
-  /**
-   * Ends a replica as a supervisor does, once it is drained, and starts it anew, as another version
-   * if so wanted.
-   */
+  /** Ends a replica as a supervisor does, and starts it anew, as another version if so wanted. */
   async restart(index: number, root = projectRoot): Promise<TestGateway> {
     const [old, port] = [this.replicas[index], this.#ports[index]];
     if (old === undefined || port === undefined) throw new Error("no such replica");
     const server = ["one", "two", "three"][index] ?? "";
-    await this.#command(`set server gatehouse/${server} state drain`);
-    await eventually(`${server} is drained`, async () => {
-      return (await this.#stateOf(server)).current === "0";
-    });
     const code = await old.service.stop("SIGTERM");
     if (code !== 0) throw new Error(`it ended with ${code}:\n${old.service.output}`);
-    const replica = await this.store.replica(undefined, old.home, "", { port, root });
+    const replica = await this.store.replica(undefined, old.home, SETTINGS, { port, root });
     this.replicas[index] = replica;
-    await this.#command(`set server gatehouse/${server} state ready`);
-    await eventually("the front has found it again", async () => {
-      return (await this.#stateOf(server)).status === "UP";
-    });
+    await eventually("the front has found it again", () => this.#isUp(server));
     return replica;
   }
 }

@@ -69,9 +69,10 @@ t.test("probes ask routes that the gateway has", async (t) => {
 t.test("the configuration fits the container's ports, mounts and time", async (t) => {
   t.match(toml, `listen = "0.0.0.0:${ports.get("metrics")}"`);
   t.equal(ports.get("http"), configurationSchema.parse({}).server.port);
-  const grace = Number(/^shutdown_grace = (\d+)$/m.exec(toml)?.[1]);
-  const pause = Number(/\}, (\d+)\)/.exec(gatehouse.lifecycle.preStop.exec.command.join())?.[1]);
-  t.ok(pod.terminationGracePeriodSeconds > grace + pause / 1000);
+  const [delay, grace] = ["shutdown_delay", "shutdown_grace"].map((key) =>
+    Number(new RegExp(`^${key} = (\\d+)$`, "m").exec(toml)?.[1]),
+  );
+  t.ok(pod.terminationGracePeriodSeconds > Number(delay) + Number(grace));
 });
 
 /** Lays files out as a volume of a ConfigMap or Secret: behind links that are swapped. */

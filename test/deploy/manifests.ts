@@ -51,9 +51,6 @@ const deployment = z.object({
           z.object({
             ...{ ...ofGatehouse, ports, args: z.array(z.string()) },
             ...{ startupProbe: probe, livenessProbe: probe, readinessProbe: probe },
-            lifecycle: z.object({
-              preStop: z.object({ exec: z.object({ command: z.array(z.string()) }) }),
-            }),
           }),
         ]),
         volumes: z.array(volume),

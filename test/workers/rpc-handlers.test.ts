@@ -28,7 +28,7 @@ function scene(t: Test) {
   const common = {
     ...{ engine: unused, claimPort: unused, tellOthers: unused },
     countRequests: shared.countRequests,
-    configurationFailure: shared.configurationFailure,
+    condition: shared.condition,
   };
   return { one: openWorkerHandlers(shared, common), other: openWorkerHandlers(shared, common) };
 }

@@ -68,6 +68,13 @@ export const server = z
     request_timeout: seconds()
       .default(30)
       .meta({ description: "Seconds in which a request must have arrived whole.", live: true }),
+    shutdown_delay: wholeNumber(0, 3600)
+      .default(0)
+      .meta({
+        description:
+          "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
+          "load balancer sends nothing more.",
+      }),
     shutdown_grace: seconds().default(10).meta({
       description: "Seconds that requests in flight are given to finish on SIGTERM.",
       live: true,

@@ -30,6 +30,16 @@ function storeState({ isReached, appliedVersion, lag, leaseAge }: SharedReplica)
   };
 }
 
+/** Why nothing should be sent here now, if so. */
+async function problemOf(
+  { shared, replica }: Gateway,
+  isUp: boolean,
+): Promise<RefusalCode | undefined> {
+  if ((await shared.condition()).isEnding) return "shutting_down";
+  if (replica?.isFresh === false) return "store_unreachable";
+  return isUp ? undefined : "upstream_unreachable";
+}
+
 /** `GET /readyz`: queries can be served, and by which state of the access file. */
 export const readyz: Endpoint = {
   authentication: "public",
@@ -37,8 +47,7 @@ export const readyz: Endpoint = {
   async handle(gateway, exchange) {
     const { replica } = gateway;
     const isUp = await gateway.routing.isUp();
-    const problem =
-      replica?.isFresh === false ? "store_unreachable" : isUp ? undefined : "upstream_unreachable";
+    const problem = await problemOf(gateway, isUp);
     sendJson(exchange, problem === undefined ? 200 : 503, {
       ...(problem === undefined ? { status: "success" } : notReady(exchange, problem)),
       upstream: isUp ? "up" : "down",

@@ -45,7 +45,7 @@ export const others: Broken[] = [
   {
     text: "[server]\nprot = 8080\n",
     problem:
-      "gateway.toml:2: server.prot: found prot; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)",
+      "gateway.toml:2: server.prot: found prot; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)",
   },
   {
     text: "\n[sever]\nport = 8080\n",
@@ -72,7 +72,7 @@ export const others: Broken[] = [
   {
     text: '[server]\n"__proto__" = { port = 1 }\n',
     problem:
-      "gateway.toml:2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_grace, trusted_proxies, allowed_origins, tls",
+      "gateway.toml:2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls",
   },
   {
     text: "constructor = 1\n",

@@ -52,6 +52,7 @@ export const server: Broken[] = [
       "gateway.toml:1: server.max_buffered_bytes: found 268435456; allowed: at least max_body_bytes, which is 1073741824",
   },
   ...key("server", "request_timeout", seconds, ["0", "86401", "0.5"]),
+  ...key("server", "shutdown_delay", "a whole number from 0 to 3600", ["-1", "3601"]),
   ...key("server", "shutdown_grace", seconds, ["0", "86401"]),
   ...element("server", "trusted_proxies", "10.0.0.0/8", proxy, [
     '"10.0.0.0/33"',
