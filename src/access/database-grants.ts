@@ -19,12 +19,17 @@ export type NamedPlace = readonly [string | undefined, Place];
 
 /** The entries of a user on one database (or `*`) that are not just one for the whole of it. */
 export class DatabaseGrants {
+  readonly database: string;
   /** In the order of the file. */
   all: Grant[] = [];
   readonly whole = emptyPlace();
   readonly tables = new Map<string, Place>();
   #patterns = noPatterns;
   readonly #folded = new FoldedNames(this.tables);
+
+  constructor(database: string) {
+    this.database = database;
+  }
 
   get patterns(): Patterns {
     return this.#patterns;

@@ -2,14 +2,8 @@ import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { decodeSteps } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import type { Boundary, Grant } from "./grant.ts";
-import { type AccessRecord, isBoundary, isUser, type TableName, tableOf } from "./record-tables.ts";
-import {
-  type AccessRecords,
-  type RecordProblem,
-  RecordsError,
-  type Report,
-  readers,
-} from "./records.ts";
+import { type AccessRecord, isBoundary, isUser, tableOf } from "./record-tables.ts";
+import { type AccessRecords, type RecordProblem, RecordsError, readers } from "./records.ts";
 import type { User } from "./snapshot.ts";
 import type { RecordChanges } from "./snapshot-index.ts";
 import {
@@ -20,10 +14,23 @@ import {
   nextBracket,
 } from "./table-blocks.ts";
 
-/** A table of a plainly written file, read. It knows its length in bytes, so that it can move. */
-export interface ReadBlock {
-  readonly length: number;
-  readonly record: AccessRecord;
+/** Tables of a plainly written file, read: how many bytes each has, so that it can move, and its record. */
+interface ReadBlocks {
+  readonly lengths: readonly number[];
+  readonly records: readonly AccessRecord[];
+}
+
+const noBlocks: ReadBlocks = { lengths: [], records: [] };
+
+function partOf({ lengths, records }: ReadBlocks, from: number, to?: number): ReadBlocks {
+  return { lengths: lengths.slice(from, to), records: records.slice(from, to) };
+}
+
+function joined(first: ReadBlocks, ...others: readonly ReadBlocks[]): ReadBlocks {
+  return {
+    lengths: first.lengths.concat(...others.map(({ lengths }) => lengths)),
+    records: first.records.concat(...others.map(({ records }) => records)),
+  };
 }
 
 /** A plainly written file, read table by table. */
@@ -32,7 +39,7 @@ export interface PlainFile {
   readonly records: AccessRecords;
   /** Bytes before the first table. */
   readonly preamble: number;
-  readonly blocks: readonly ReadBlock[];
+  readonly blocks: ReadBlocks;
   /** What makes the records of the earlier reading these; undefined if there was none. */
   readonly changes: RecordChanges | undefined;
 }
@@ -70,15 +77,15 @@ function commonSuffix(one: Buffer, other: Buffer, most: number): number {
 
 /** What an earlier reading has in common with a text: its first and its last blocks. */
 interface Reusable {
-  readonly first: readonly ReadBlock[];
-  readonly last: readonly ReadBlock[];
+  readonly first: ReadBlocks;
+  readonly last: ReadBlocks;
   /** The bytes that have to be read. */
   readonly from: number;
   readonly to: number;
 }
 
 function nothingReusable({ length }: Buffer): Reusable {
-  return { first: [], last: [], from: 0, to: length };
+  return { first: noBlocks, last: noBlocks, from: 0, to: length };
 }
 
 /** True if only white space stands between the start of the line and `at`. */
@@ -95,7 +102,8 @@ function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reu
   yield;
   let from = earlier.preamble;
   let firsts = 0;
-  for (const { length } of earlier.blocks) {
+  const { lengths } = earlier.blocks;
+  for (const length of lengths) {
     // The bracket behind the block must be common too, or the block may now go on.
     if (from + length >= prefix) break;
     from += length;
@@ -108,57 +116,65 @@ function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reu
   yield;
   let to = bytes.length;
   let lasts = 0;
-  for (let at = earlier.blocks.length - 1; at >= firsts; at--) {
-    const start = to - (earlier.blocks[at]?.length ?? 0);
+  for (let at = lengths.length - 1; at >= firsts; at--) {
+    const start = to - (lengths[at] ?? 0);
     if (bytes.length - start > suffix || !beginsLine(bytes, start)) break;
     to = start;
     lasts++;
   }
-  const end = earlier.blocks.length - lasts;
-  return { first: earlier.blocks.slice(0, firsts), last: earlier.blocks.slice(end), from, to };
+  const first = partOf(earlier.blocks, 0, firsts);
+  return { first, last: partOf(earlier.blocks, lengths.length - lasts), from, to };
 }
 
-function readRecord(
-  written: string,
-  table: TableName,
-  index: number,
-  report: Report,
-): AccessRecord | undefined {
-  const { [table]: array } = parseToml(written, "").values;
-  const [record] = Array.isArray(array) ? array : [];
-  return readers[table](record, index, report);
+/**
+ * The same value with texts of its own, each there once. Those of the parser are parts of the file's text, all of which
+ * they would keep in memory.
+ */
+function detach(value: unknown, known: Map<string, string>): unknown {
+  if (typeof value === "string") {
+    let own = known.get(value);
+    if (own === undefined) {
+      own = Buffer.from(value).toString();
+      known.set(own, own);
+    }
+    return own;
+  }
+  if (Array.isArray(value)) return value.map((each) => detach(each, known));
+  if (typeof value !== "object" || value === null || value instanceof Date) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, detach(each, known)]));
 }
 
 /** @throws RecordsError for blocks that are right as TOML, with all that is wrong in them */
 function* readBlocks(
   text: string,
   blocks: readonly Block[],
-  before: readonly ReadBlock[],
-): Steps<ReadBlock[]> {
-  const read: ReadBlock[] = [];
+  before: ReadBlocks,
+): Steps<ReadBlocks> {
+  const lengths: number[] = [];
+  const records: AccessRecord[] = [];
+  const known = new Map<string, string>();
   const problems: RecordProblem[] = [];
   const ordinals = { users: 0, acl: 0, boundaries: 0 };
-  for (const { record } of before) ordinals[tableOf(record)]++;
+  for (const record of before.records) ordinals[tableOf(record)]++;
   yield* visitEach(blocks, ({ table, start, end }) => {
     const written = text.slice(start, end);
-    const record = readRecord(written, table, ordinals[table]++, (problem) =>
-      problems.push(problem),
-    );
-    if (record !== undefined) read.push({ length: Buffer.byteLength(written), record });
+    const { [table]: array } = parseToml(written, "").values;
+    const [value] = Array.isArray(array) ? array : [];
+    const report = (problem: RecordProblem) => problems.push(problem);
+    const record = readers[table](detach(value, known), ordinals[table]++, report);
+    if (record === undefined) return;
+    lengths.push(Buffer.byteLength(written));
+    records.push(record);
   });
   if (problems.length > 0) throw new RecordsError(problems);
-  return read;
+  return { lengths, records };
 }
 
-function recordsOf(blocks: readonly ReadBlock[]): AccessRecord[] {
-  return blocks.map(({ record }) => record);
-}
-
-function* sortRecords(blocks: readonly ReadBlock[]): Steps<AccessRecords> {
+function* sortRecords({ records }: ReadBlocks): Steps<AccessRecords> {
   const users: User[] = [];
   const grants: Grant[] = [];
   const boundaries: Boundary[] = [];
-  yield* visitEach(blocks, ({ record }) => {
+  yield* visitEach(records, (record) => {
     if (isUser(record)) users.push(record);
     else if (isBoundary(record)) boundaries.push(record);
     else grants.push(record);
@@ -173,7 +189,7 @@ function* readParts(
 ): Steps<PlainFile | undefined> {
   const { first, last, from, to } = yield* findReusable(bytes, earlier);
   const text = yield* decodeSteps(file, bytes.subarray(from, to));
-  const isWhole = first.length === 0;
+  const isWhole = first.records.length === 0;
   const start = isWhole ? nextBracket(text, 0) : 0;
   const before = text.slice(0, start);
   if (!isBlankUntil(text, start) || hasLongStrings(isWhole ? text.slice(start) : text)) {
@@ -184,10 +200,13 @@ function* readParts(
   const middle = yield* blocksBetween(text, start, text.length);
   if (middle === undefined) return undefined;
   const read = yield* readBlocks(text, middle, first);
-  const blocks = [...first, ...read, ...last];
+  const blocks = joined(first, read, last);
   const preamble = isWhole ? Buffer.byteLength(before) : (earlier?.preamble ?? 0);
-  const replaced = earlier?.blocks.slice(first.length, earlier.blocks.length - last.length);
-  const changes = replaced && { removed: recordsOf(replaced), added: recordsOf(read) };
+  const replaced = earlier?.blocks.records.slice(
+    first.records.length,
+    earlier.blocks.records.length - last.records.length,
+  );
+  const changes = replaced && { removed: replaced, added: read.records };
   return { bytes, preamble, blocks, records: yield* sortRecords(blocks), changes };
 }
 

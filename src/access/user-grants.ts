@@ -6,54 +6,61 @@ import { EVERY_DATABASE } from "./roles.ts";
 type Held = Grant | DatabaseGrants;
 
 /** The entries of one user, by database (or `*`): mostly one for the whole database, for good. */
-export interface UserGrants
-  extends Pick<ReadonlyMap<string, Held>, "get" | "has" | "size" | "keys" | "values"> {
+export interface UserGrants {
+  /** How many databases they are for. */
+  readonly size: number;
   /** True if any of them narrows: then queries are judged by more than roles. */
   readonly isNarrowed: boolean;
+  get(database: string): Held | undefined;
+  has(database: string): boolean;
+  keys(): IteratorObject<string>;
+  values(): IteratorObject<Held>;
 }
+
+/** Databases up to which a list is gone through: a map for each of very many users would take 200 bytes. */
+const FEW = 8;
+const none: readonly Held[] = [];
 
 /** Gathers the entries of one user. */
 export class GrantCollection implements UserGrants {
   isNarrowed = false;
-  /** Those on one database stand by themselves: a map for each of very many users would take 200 bytes. */
-  #database = "";
-  #only: Held | undefined = undefined;
-  #several: Map<string, Held> | undefined = undefined;
+  #few = none;
+  #many: Map<string, Held> | undefined = undefined;
 
   get size(): number {
-    return this.#several?.size ?? (this.#only === undefined ? 0 : 1);
+    return this.#many?.size ?? this.#few.length;
   }
 
   get(database: string): Held | undefined {
-    if (this.#several !== undefined) return this.#several.get(database);
-    return database === this.#database ? this.#only : undefined;
+    if (this.#many !== undefined) return this.#many.get(database);
+    for (const held of this.#few) if (held.database === database) return held;
+    return undefined;
   }
 
   has(database: string): boolean {
     return this.get(database) !== undefined;
   }
 
-  keys(): MapIterator<string> {
-    return this.#asMap().keys();
+  keys(): IteratorObject<string> {
+    return this.values().map(({ database }) => database);
   }
 
-  values(): MapIterator<Held> {
-    return this.#asMap().values();
+  values(): IteratorObject<Held> {
+    return (this.#many ?? this.#few).values();
   }
 
-  #asMap(): Map<string, Held> {
-    if (this.#several !== undefined) return this.#several;
-    return new Map(this.#only === undefined ? [] : [[this.#database, this.#only]]);
-  }
-
-  #set(database: string, held: Held): void {
-    if (this.#only === undefined || (this.#several === undefined && database === this.#database)) {
-      this.#database = database;
-      this.#only = held;
-    } else {
-      this.#several ??= this.#asMap();
-      this.#several.set(database, held);
+  #set(held: Held): void {
+    const { database } = held;
+    if (this.#many !== undefined) {
+      this.#many.set(database, held);
+      return;
     }
+    const at = this.#few.findIndex((known) => known.database === database);
+    // Made anew, since a list that grows takes room for many.
+    this.#few = at === -1 ? this.#few.concat(held) : this.#few.with(at, held);
+    if (this.#few.length <= FEW) return;
+    this.#many = new Map(this.#few.map((known) => [known.database, known]));
+    this.#few = none;
   }
 
   /** Adds an entry; what is wrong with it, if anything is. */
@@ -62,13 +69,13 @@ export class GrantCollection implements UserGrants {
     const known = this.get(database);
     this.isNarrowed ||= isNarrowing(grant);
     if (known === undefined && grant.tables === undefined && grant.expires === undefined) {
-      this.#set(database, grant);
+      this.#set(grant);
       return undefined;
     }
     if (known instanceof DatabaseGrants) return known.add(grant);
-    const grants = new DatabaseGrants();
+    const grants = new DatabaseGrants(database);
     if (known !== undefined) grants.add(known);
-    this.#set(database, grants);
+    this.#set(grants);
     return grants.add(grant);
   }
 }
