@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
-import { boundaryName } from "./boundaries.ts";
 import { decidingEntry } from "./deciding-entry.ts";
 import { viewEntry } from "./entry-view.ts";
 import type { Grant } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
+import { boundaryName } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
 import { obstacleOf } from "./subject.ts";

@@ -4,13 +4,12 @@ import type { OperationDetail } from "../query/operation-detail.ts";
 import type { Operation } from "../query/operation-types.ts";
 import { isOperationName, type OperationName } from "../query/operations.ts";
 import type { Access } from "../query/query.ts";
-import { boundaryName } from "./boundaries.ts";
 import { type DecidedTable, judgeColumns } from "./column-rules.ts";
 import { type DecidingEntry, entriesInForce } from "./deciding-entry.ts";
 import type { DecisionContext, Objection } from "./decision.ts";
 import { type Boundary, isNarrowing } from "./grant.ts";
 import { extentOf, judgePins, type LimitTally, limitersOf } from "./query-limits.ts";
-import type { GivenRight, GivenRights } from "./rights.ts";
+import { boundaryName, type GivenRight, type GivenRights } from "./rights.ts";
 import {
   conditionText,
   filterOf,

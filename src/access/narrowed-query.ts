@@ -2,12 +2,18 @@
 
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
-import { boundaryName } from "./boundaries.ts";
 import type { ApprovalRule, Decision, DecisionContext, QueryDecision } from "./decision.ts";
 import type { Limits } from "./grant.ts";
 import { judgeNarrowed } from "./narrowed-access.ts";
 import { LimitTally } from "./query-limits.ts";
-import { denied, type GivenRights, granted, judgeRights, type WantedRight } from "./rights.ts";
+import {
+  boundaryName,
+  denied,
+  type GivenRights,
+  granted,
+  judgeRights,
+  type WantedRight,
+} from "./rights.ts";
 import type { Snapshot } from "./snapshot.ts";
 import type { Subject } from "./subject.ts";
 

@@ -1,11 +1,11 @@
 /** What a valid access file may mean otherwise than it was meant. */
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { boundaryName } from "./boundaries.ts";
 import { attributeReference } from "./conditions.ts";
 import { otherSpellingOf } from "./deciding-entry.ts";
 import type { Boundary, Grant, Limits, RowCondition } from "./grant.ts";
 import { isExternalUsername } from "./identifiers.ts";
+import { boundaryName } from "./rights.ts";
 import { roleAllows } from "./roles.ts";
 import type { Snapshot, User } from "./snapshot.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./user-grants.ts";

@@ -1,13 +1,12 @@
 /** Decisions without a query: what a user may do on a database, or on one of its tables. */
 
 import type { PermissionClass } from "../query/permissions.ts";
-import { mayBeNarrowed } from "./boundaries.ts";
 import { entriesInForce } from "./deciding-entry.ts";
 import type { ApprovalRule, Decision, QueryOrigin } from "./decision.ts";
 import type { Boundary, Grant } from "./grant.ts";
 import { approvalsOf } from "./narrowed-query.ts";
 import { decideAll } from "./policy.ts";
-import { granted, judgeRights } from "./rights.ts";
+import { granted, judgeRights, mayBeNarrowed } from "./rights.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 

@@ -1,11 +1,11 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
-import { mayBeNarrowed } from "./boundaries.ts";
 import { DatabaseGrants } from "./database-grants.ts";
 import { decidingEntry, entriesInForce } from "./deciding-entry.ts";
 import type { Decision, DecisionContext, QueryDecision, Reason } from "./decision.ts";
 import { isNarrowing } from "./grant.ts";
 import { decideNarrowedQuery } from "./narrowed-query.ts";
+import { mayBeNarrowed } from "./rights.ts";
 import type { EntryRole } from "./roles.ts";
 import { EVERY_DATABASE, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";

@@ -1,12 +1,11 @@
 /** How many rows a query answers and changes: what is judged here, and what the database must keep. */
 
 import type { Operation } from "../query/operation-types.ts";
-import { boundaryName } from "./boundaries.ts";
 import { type ColumnSpelling, pinnedValues } from "./conditions.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
 import type { Objection, QueryLimit } from "./decision.ts";
 import type { Grant, Limits } from "./grant.ts";
-import type { GivenRights } from "./rights.ts";
+import { boundaryName, type GivenRights } from "./rights.ts";
 
 /** An entry or a boundary that limits. */
 export interface Limiter {

@@ -1,8 +1,8 @@
 /** How many requests boundaries let through: which windows a request counts in. */
 
-import { boundariesFor, boundaryName } from "./boundaries.ts";
 import type { QueryOrigin } from "./decision.ts";
 import type { RateLimit } from "./grant.ts";
+import { boundariesFor, boundaryName } from "./rights.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** A window in which requests are counted. */

@@ -1,13 +1,20 @@
 /** What is decided without a query: on whole databases, and on tables as they are listed. */
 
 import type { PermissionClass } from "../query/permissions.ts";
-import { boundariesFor, boundaryName, mayBeNarrowed } from "./boundaries.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
 import type { Decision, Denial, Objection, QueryOrigin } from "./decision.ts";
 import type { Limits } from "./grant.ts";
 import { narrowingOn } from "./narrowed-access.ts";
 import { decide, mayUseOn } from "./policy.ts";
-import { type DeniedDecision, denied, granted, judgeRights } from "./rights.ts";
+import {
+  boundariesFor,
+  boundaryName,
+  type DeniedDecision,
+  denied,
+  granted,
+  judgeRights,
+  mayBeNarrowed,
+} from "./rights.ts";
 import { roleAllows } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { judgeName, type Subject } from "./subject.ts";

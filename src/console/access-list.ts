@@ -4,9 +4,11 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import { firstNames, type Grant } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
-import { requireManageable, visibleEntries } from "./changes.ts";
-import { accessPage } from "./pages/access.ts";
-import { userPage } from "./pages/access-user.ts";
+import { Refusal } from "../refusal.ts";
+import { type Failure, failureOf, requireManageable, visibleEntries } from "./changes.ts";
+import type { Explanation } from "./options.ts";
+import { accessPage, checkPage, userPage } from "./pages/access.ts";
+import type { Fields } from "./pages/forms.ts";
 import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Users on one page. */
@@ -101,4 +103,44 @@ export function showUser(console: Console, c: ConsoleRequest): Response {
     now: Date.now(),
   });
   return sendPage(c, visitor, page);
+}
+
+function show(
+  console: Console,
+  c: ConsoleRequest,
+  fields: Fields,
+  result: { explanation?: Explanation; failure?: Failure },
+): Response {
+  const visitor = visitorOf(console, c);
+  manageableBy(visitor.snapshot, visitor.actor);
+  const page = checkPage({ fields, csrf: visitor.csrf, ...result });
+  return sendPage(c, visitor, page, result.failure?.status);
+}
+
+/** `GET /access/check`: the form for a question. */
+export function showCheck(console: Console, c: ConsoleRequest): Response {
+  return show(console, c, new Map([["user", c.req.query("user") ?? ""]]), {});
+}
+
+/** `POST /access/check`: would this query pass, for whom, by which entry, and as which bytes. */
+export function check(console: Console, c: ConsoleRequest): Response {
+  const { form } = c.var;
+  try {
+    return show(console, c, form, { explanation: explain(console, c, form) });
+  } catch (error) {
+    return show(console, c, form, { failure: failureOf(error) });
+  }
+}
+
+/** @throws Refusal for a user or a database that is beyond what the visitor may see */
+function explain({ options, ...rest }: Console, c: ConsoleRequest, form: Fields): Explanation {
+  const { snapshot, actor } = visitorOf({ options, ...rest }, c);
+  const username = form.get("user") ?? "";
+  requireManageable(snapshot, actor, username);
+  const via = form.get("via") === "mcp" ? "mcp" : "query";
+  const found = options.explain(username, via, Buffer.from(form.get("query") ?? ""));
+  const { isVisible } = manageableBy(snapshot, actor);
+  const isSeen = (found.query?.accesses ?? []).every(({ database }) => isVisible(database));
+  if (!isSeen) throw new Refusal("role_insufficient");
+  return found;
 }

@@ -8,10 +8,9 @@ import { createFormGuard } from "../pages/forms.ts";
 import { html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { act, addUser, showAct, showNew } from "./access-account.ts";
-import { check, showCheck } from "./access-check.ts";
 import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
 import { AccessHistory } from "./access-history.ts";
-import { showAccess, showUser } from "./access-list.ts";
+import { check, showAccess, showCheck, showUser } from "./access-list.ts";
 
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";

@@ -1,4 +1,3 @@
-import { mayBeNarrowed, rulesFor } from "../access/boundaries.ts";
 import { seesSchema } from "../access/deciding-entry.ts";
 import type {
   ApprovalRule,
@@ -8,6 +7,7 @@ import type {
   QueryOrigin,
 } from "../access/decision.ts";
 import { decideQuery } from "../access/policy.ts";
+import { mayBeNarrowed, rulesFor } from "../access/rights.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { Identity } from "../upstream/headers.ts";

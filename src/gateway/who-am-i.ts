@@ -1,8 +1,8 @@
-import { boundariesFor, mayBeNarrowed } from "../access/boundaries.ts";
 import { decidingEntry } from "../access/deciding-entry.ts";
 import type { QueryOrigin } from "../access/decision.ts";
 import type { Grant } from "../access/grant.ts";
 import { writtenEntry } from "../access/limit-fields.ts";
+import { boundariesFor, mayBeNarrowed } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
 import { entriesIn, reachingEntries } from "../access/user-grants.ts";

@@ -1,10 +1,14 @@
+import type { EntryRole } from "../../access/roles.ts";
 import type { Grant, User } from "../../access/snapshot.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
-import { placeOf } from "../changes.ts";
+import { type Failure, placeOf } from "../changes.ts";
+import type { Explanation } from "../options.ts";
+import { area, choice, type Fields, failureNote, field } from "./forms.ts";
 import {
   accountMark,
   type ConsolePage,
   heading,
+  hidden,
   narrowing,
   pathOf,
   roleBadge,
@@ -13,7 +17,7 @@ import {
 } from "./frame.ts";
 
 /** A user and its entries. */
-export interface UserRow {
+interface UserRow {
   readonly username: string;
   /** Undefined for a user of an external authorization server. */
   readonly user: User | undefined;
@@ -21,7 +25,7 @@ export interface UserRow {
 }
 
 /** What the page of users and grants shows. */
-export interface AccessView {
+interface AccessView {
   readonly user: string;
   /** A database, or `database.table`. */
   readonly place: string;
@@ -100,5 +104,141 @@ ${filter(view)}
 ${list}
 ${isLater || next !== undefined ? html`<p class="actions">${isLater ? first : nothing}${next === undefined ? nothing : after}</p>` : nothing}
 <p class="quiet">${rule} Access version <code>${view.accessVersion}</code>.</p>`,
+  };
+}
+
+/** What the page of one user shows. */
+interface UserPageView extends UserRow {
+  readonly isAdministrator: boolean;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+const rights: Readonly<Record<EntryRole, string>> = {
+  Owner: "everything there, and every grant",
+  DbAdmin: "rows and tables, and grants up to ReadWrite",
+  ReadWrite: "reads and changes rows",
+  ReadOnly: "reads rows",
+  None: "nothing",
+};
+
+function entryActions(grant: Grant): Html {
+  const { username, database, tables = [], expires } = grant;
+  if (tables.length > 1)
+    return html`<span class="hint">lists several tables: change it in the access file</span>`;
+  const place = { user: username, database, table: tables[0] };
+  const temporary = expires === undefined ? undefined : "yes";
+  const what = html`<span class="unseen"> the entry for ${placeOf(grant)}</span>`;
+  return html`<a href="${pathOf("/access/entry", { ...place, temporary })}">Change${what}</a> <a href="${pathOf("/access/end", place)}">End${what}</a>`;
+}
+
+function manage({ username, user }: UserPageView): Html {
+  if (user === undefined) return nothing;
+  const act = (action: string, label: string) =>
+    html`<a class="button" href="${pathOf("/access/act", { user: username, action })}">${label}</a> `;
+  return html`<h2>Account</h2><p class="actions">${act("password", "Set a new password")}${
+    user.disabled ? act("enable", "Enable") : act("disable", "Disable")
+  }${act("remove", "Remove")}</p>`;
+}
+
+function grants({ username, entries, now }: UserPageView): Html {
+  if (entries.length === 0)
+    return html`<p class="sheet empty">There is no grant yet: this user may do nothing.</p>`;
+  return table(
+    `Grants of ${username}`,
+    ["Where", "Role", "Narrowed to", ["Until", "moment"], ["Action", "moment"]],
+    entries.map((grant) => [
+      html`<code>${placeOf(grant)}</code>`,
+      html`${roleBadge(grant.role)}<span class="hint">${rights[grant.role]}</span>`,
+      narrowing(grant),
+      until(grant, now),
+      entryActions(grant),
+    ]),
+  );
+}
+
+/** The page of one user. */
+export function userPage(view: UserPageView): ConsolePage {
+  const { username, user, isAdministrator } = view;
+  const email =
+    user?.email === undefined ? nothing : html`<p class="quiet"><bdi>${user.email}</bdi></p>`;
+  const sessions = html`<a class="button" href="${pathOf("/sessions", { user: username })}">Sessions</a> `;
+  const actions = html`${isAdministrator ? sessions : nothing}<a class="button" href="${pathOf("/access/check", { user: username })}">Would a query pass?</a> <a class="button primary" href="${pathOf("/access/entry", { user: username })}">Grant</a>`;
+  return {
+    title: username,
+    place: "access",
+    content: html`<p class="path"><a href="/access">Access</a></p>
+${heading(html`<bdi>${username}</bdi> ${accountMark(user)}`, actions)}
+${email}
+<h2>Grants</h2>
+${grants(view)}
+${isAdministrator ? manage(view) : nothing}`,
+  };
+}
+
+/** What the page of a question shows. */
+interface CheckView {
+  readonly fields: Fields;
+  readonly csrf: string;
+  readonly explanation?: Explanation;
+  readonly failure?: Failure;
+}
+
+function decisions({ query, decided }: Explanation): Html {
+  const rows = (decided?.decisions ?? []).map(
+    ({ role, entry, boundary, reason, additions = [] }, at) => {
+      const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
+      const place = tables.length === 0 ? database : `${database}.${tables.join(", ")}`;
+      return [
+        operation,
+        html`<code>${place}</code>`,
+        entry === undefined ? "no entry" : html`${role ?? ""} by <code>${entry}</code>`,
+        boundary ?? "-",
+        reason,
+        additions.length === 0 ? "-" : html`<code>${additions.join(", ")}</code>`,
+      ];
+    },
+  );
+  if (rows.length === 0) return nothing;
+  return table(
+    "Decisions",
+    ["Operation", "Where", "Decided by", "Boundary", "Reason", "Rows added"],
+    rows,
+  );
+}
+
+function answer(explanation: Explanation | undefined): Html {
+  if (explanation === undefined) return nothing;
+  const { allowed, code, message, body } = explanation;
+  const why = message === undefined ? nothing : html`<p>${message}</p>`;
+  const verdict = allowed
+    ? html`<span class="state good">It would pass</span>`
+    : html`<span class="state bad">It would be refused: <code>${code}</code></span>`;
+  const bytes =
+    body === undefined
+      ? nothing
+      : html`<h3>The bytes that would go up</h3><pre>${body.toString()}</pre>`;
+  return html`<section aria-live="polite"><h2>Answer</h2><p>${verdict}</p>${why}${decisions(explanation)}${bytes}</section>`;
+}
+
+/** The page on which somebody asks whether a query would pass. */
+export function checkPage({ fields, csrf, explanation, failure }: CheckView): ConsolePage {
+  return {
+    title: "Would a query pass?",
+    place: "access",
+    content: html`<p class="path"><a href="/access">Access</a></p>
+<h1>Would a query pass?</h1>
+${failureNote(failure)}
+<p>Nothing is sent to a database. The query is decided on as the gateway would decide on it now.</p>
+<form method="post" action="/access/check" class="sheet narrow">
+${hidden("csrf", csrf)}
+<div class="group">
+${field(fields, { name: "user", label: "User", isRequired: true })}
+${choice(fields, { name: "via", label: "Comes by" }, ["query", "mcp"])}
+</div>
+${area(fields, { name: "query", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
+<div class="actions"><button class="primary">Decide</button></div>
+</form>
+${answer(explanation)}`,
   };
 }
