@@ -1,32 +1,13 @@
 /** What an upstream may answer instead of an answer, and what becomes of it. */
-import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { startGateway } from "../kit/gateway.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { asking, broken, cut, ending, idIn, type Misbehaviour, odd, open } from "./misbehaving.ts";
 
-/** A route on which anything is passed on. */
-const open = '[[routes]]\npath = "/public"\nmethods = ["GET", "POST"]\naccess = "public"\n';
 const get = "GET /public HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-
-/** A query that carries an id, which its answer must repeat. */
-function asking(id: string, operation: "Select" | "Insert"): string {
-  const value = { database: "main" };
-  if (operation === "Insert") {
-    return JSON.stringify({ Insert: { ...value, table: "t", values: [{ id }] } });
-  }
-  const where = { column: "id", cmp: "=", value: id };
-  return JSON.stringify({ Select: { ...value, from: "t", columns: ["*"], where } });
-}
-
-function idIn(text: string): string {
-  return /"(id-\d+)"/.exec(text)?.[1] ?? "";
-}
-
-/** Answers wrongly, given a right answer with the request's id. */
-type Misbehaviour = (socket: Socket, right: string) => void;
 
 async function scene(t: Test, config = "") {
   let misbehave: Misbehaviour = (socket, right) => socket.write(right);
@@ -60,37 +41,6 @@ async function scene(t: Test, config = "") {
 
 const { upstream, meet, recovers } = await scene(t, open);
 
-/** Writes in the upstream's place, then ends the connection. */
-function ending(text: string): Misbehaviour {
-  return (socket) => socket.end(text, "latin1");
-}
-
-const head = "HTTP/1.1 200 OK\r\n";
-const broken: Record<string, Misbehaviour> = {
-  "half a status line": ending("HTTP/1."),
-  "half a head": ending(`${head}Content-Ty`),
-  "half a head, then a reset": (socket) => {
-    socket.write(`${head}Content-Ty`, () => socket.resetAndDestroy());
-  },
-  "another protocol": ending("SSH-2.0-OpenSSH_9.7\r\n"),
-  "HTTP/2 without being asked": ending("\x00\x00\x12\x04\x00\x00\x00\x00\x00"),
-  "a status of two digits": ending("HTTP/1.1 99 Odd\r\nContent-Length: 0\r\n\r\n"),
-  "a status of four digits": ending("HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
-  "two lengths": ending(`${head}Content-Length: 1\r\nContent-Length: 2\r\n\r\nab`),
-  "a negative length": ending(`${head}Content-Length: -1\r\n\r\n`),
-  "a length and chunks": ending(`${head}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`),
-  "a name with a space": ending(`${head}Bad Name: 1\r\nContent-Length: 0\r\n\r\n`),
-  "a header of 100 kB": ending(`${head}X-Long: ${"x".repeat(100_000)}\r\n\r\n`),
-  "a hundred thousand headers": ending(`${head}${"X-A: 1\r\n".repeat(100_000)}\r\n`),
-  "a change of protocols": ending(
-    "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
-  ),
-  "a go-ahead that nobody asked for": ending("HTTP/1.1 100 Continue\r\n\r\n"),
-  "interim answers without end": (socket) => {
-    socket.write("HTTP/1.1 102 Processing\r\n\r\n".repeat(5000));
-  },
-};
-
 t.test("what is no answer is 502, was carried out once, and spoils no other", async (t) => {
   for (const [name, how] of Object.entries(broken)) {
     for (const operation of ["Select", "Insert"] as const) {
@@ -102,20 +52,6 @@ t.test("what is no answer is 502, was carried out once, and spoils no other", as
   }
 });
 
-const cut: Record<string, Misbehaviour> = {
-  "fewer bytes than its length": ending(`${head}Content-Length: 100\r\n\r\nhalf`),
-  "a chunk whose size is no number": (socket) => {
-    socket.write(`${head}Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n`);
-  },
-  "a chunk longer than its size": (socket) => {
-    socket.write(`${head}Transfer-Encoding: chunked\r\n\r\n4\r\nhalfmore\r\n0\r\n\r\n`);
-  },
-  "chunks without an end": ending(`${head}Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n`),
-  "a reset in the body": (socket) => {
-    socket.write(`${head}Content-Length: 100\r\n\r\nhalf`, () => socket.resetAndDestroy());
-  },
-};
-
 t.test("an answer that breaks off is cut for the client too, and never sent again", async (t) => {
   for (const [name, how] of Object.entries(cut)) {
     const { text, carriedOut } = await meet(how, "Select");
@@ -126,12 +62,6 @@ t.test("an answer that breaks off is cut for the client too, and never sent agai
     await recovers(t);
   }
 });
-
-const odd: Record<string, Misbehaviour> = {
-  "two answers at once": (socket, right) => socket.write(right + wireAnswer('"forged"')),
-  "an answer and more": (socket, right) => socket.write(`${right}more`),
-  "an answer at the end of the connection": (socket, right) => socket.end(right),
-};
 
 t.test("what comes behind an answer is nobody's answer", async (t) => {
   for (const [name, how] of Object.entries(odd)) {
@@ -162,6 +92,7 @@ const contents: Record<string, string> = {
     "HTTP/1.1 205 Reset Content\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nforged\r\n0\r\n\r\n",
   "205 and bytes to the end": "HTTP/1.1 205 Reset Content\r\n\r\nforged",
 };
+
 const empty: Record<string, string> = {
   "204": "HTTP/1.1 204 No Content\r\n\r\n",
   "205": "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n",
@@ -217,50 +148,3 @@ t.test("interim answers do not put off the end of the wait", async (t) => {
   t.equal(carriedOut, 1);
   await recovers(t);
 });
-
-t.test("whatever the upstream does to each, no client gets what is another one's", async (t) => {
-  const ways = [...Object.values(broken), ...Object.values(cut), ...Object.values(odd)];
-  const { gateway, upstream } = await mixedScene(t, ways);
-  const token = await gateway.login();
-  const statuses = new Map<number, number>();
-  const ask = async (client: number, round: number) => {
-    const id = `id-${client * 1000 + round}`;
-    const operation = round % 2 === 0 ? "Select" : "Insert";
-    try {
-      const { status, text } = await gateway.query(asking(id, operation), token);
-      statuses.set(status, (statuses.get(status) ?? 0) + 1);
-      if (status === 200) t.equal(text, `"${id}"`);
-      else t.equal(status, 502);
-    } catch {
-      // A cut connection is an honest end too.
-    }
-  };
-  await Promise.all(
-    Array.from({ length: 16 }, async (_, client) => {
-      for (let round = 0; round < 25; round++) await ask(client, round);
-    }),
-  );
-  t.ok((statuses.get(200) ?? 0) > 100, "many are answered all the same");
-  const times = new Map<string, number>();
-  for (const request of upstream.requests) {
-    if (request.includes("Insert")) times.set(idIn(request), (times.get(idIn(request)) ?? 0) + 1);
-  }
-  t.equal(Math.max(...times.values()), 1, "nothing that writes was sent twice");
-});
-
-/** An upstream that misbehaves in one of the ways, by turns, for each second request. */
-async function mixedScene(
-  t: Test,
-  ways: readonly Misbehaviour[],
-): Promise<{ gateway: TestGateway; upstream: RawUpstream }> {
-  let count = 0;
-  const upstream = await new RawUpstream((socket, request) => {
-    const right = wireAnswer(JSON.stringify(idIn(request)));
-    const way = count++ % 2 === 0 ? undefined : ways[(count >> 1) % ways.length];
-    if (way === undefined) socket.write(right);
-    else way(socket, right);
-  }).listen();
-  t.teardown(() => upstream.close());
-  const gateway = await startGateway(t, { upstream: upstream.url, config: "connections = 8\n" });
-  return { gateway, upstream };
-}

@@ -4,30 +4,9 @@ import { epochSeconds } from "../../src/clock.ts";
 import { grant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type Page, PlainBrowser } from "./browser.ts";
-import { authorize, obtainTokens, refresh } from "./flow.ts";
-import {
-  authorizeUrl,
-  defaultUsers,
-  documentsOf,
-  openSetting,
-  PASSWORD,
-  REDIRECT,
-  registered,
-  type Setting,
-  userWith,
-} from "./kit.ts";
-
-const right = { username: "alice", password: PASSWORD, action: "login" };
-const yes = { database: "*", reach: "full", action: "allow" };
-
-async function openLogin(
-  setting: Setting,
-  browser = new PlainBrowser(setting.url),
-  metadata?: object,
-): Promise<{ browser: PlainBrowser; page: Page }> {
-  const client_id = await registered(setting, metadata);
-  return { browser, page: await browser.open(authorizeUrl(setting, { client_id })) };
-}
+import { authorize, obtainTokens } from "./flow.ts";
+import { authorizeUrl, documentsOf, openSetting, REDIRECT, registered, userWith } from "./kit.ts";
+import { openLogin, right, yes } from "./page-kit.ts";
 
 t.test("the pages run no script, load nothing, and are framed and kept by nobody", async (t) => {
   const setting = await openSetting(t);
@@ -221,57 +200,4 @@ t.test("only what is offered can be chosen", async (t) => {
     t.equal((await browser.submit(page, { ...yes, ...change })).status, 400);
   }
   t.match((await browser.submit(page, yes)).url, /code=/);
-});
-
-t.test("another account can be used instead", async (t) => {
-  const setting = await openSetting(t);
-  const { browser, page: login } = await openLogin(setting);
-  const consent = await browser.submit(login, right);
-  const again = await browser.submit(consent, { action: "switch" });
-  t.match(again.text, 'value="login"');
-  const bob = await browser.submit(again, { ...right, username: "bob" });
-  t.match(bob.text, "Logged in as <strong>bob</strong>");
-  t.notMatch(bob.text, "archive");
-  t.match((await browser.submit(bob, yes)).url, /code=/);
-});
-
-t.test("a login asked for again may be another user's", async (t) => {
-  const setting = await openSetting(t);
-  const browser = new PlainBrowser(setting.url);
-  const clientId = await registered(setting);
-  await authorize(setting, { browser, clientId });
-  const url = authorizeUrl(setting, { client_id: clientId, prompt: "login" });
-  const consent = await browser.submit(await browser.open(url), { ...right, username: "bob" });
-  t.match(consent.text, "Logged in as <strong>bob</strong>");
-  t.match((await browser.submit(consent, yes)).url, /code=/);
-});
-
-t.test("a new password ends the login in the browser", async (t) => {
-  const setting = await openSetting(t);
-  const browser = new PlainBrowser(setting.url);
-  await authorize(setting, { browser });
-  const changed = (await defaultUsers()).replace(
-    /\[\[users\]\]\nusername = "alice"[\s\S]*?\n\n/,
-    "",
-  );
-  setting.setUsers((await userWith("alice", "another horse")) + changed);
-  const { page } = await openLogin(setting, browser);
-  t.match(page.text, 'value="login"');
-  const password = "another horse";
-  const tokens = await obtainTokens(setting, { browser, password });
-  t.equal((await refresh(setting, tokens.clientId, tokens.refreshToken)).status, 200);
-});
-
-t.test("behind a TLS front, cookies and addresses are those of the public URL", async (t) => {
-  const setting = await openSetting(t, { issuer: "https://gate.example.com" });
-  const client_id = await registered(setting);
-  const resource = "https://gate.example.com/mcp";
-  const answer = await fetch(authorizeUrl(setting, { client_id, resource }), {
-    redirect: "manual",
-    headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "http" },
-  });
-  t.equal(answer.status, 303);
-  t.match(answer.headers.get("location"), /^https:\/\/gate\.example\.com\/oauth\/interaction\//);
-  for (const cookie of answer.headers.getSetCookie()) t.match(cookie, /; secure/);
-  t.equal(answer.headers.getSetCookie().length, 2);
 });
