@@ -1,5 +1,3 @@
-import { request } from "node:http";
-import { buffer } from "node:stream/consumers";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Approval } from "../approvals/approval.ts";
 import { type NoPreview, type PreviewQuery, previewQuery } from "../approvals/preview.ts";
@@ -7,6 +5,7 @@ import { readShownRows, type ShownRows } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { hasOwnEngine } from "../gateway/own-engine.ts";
 import { createGrammar } from "../query/grammar.ts";
+import { askTarget, type WholeAnswer } from "../upstream/ask-target.ts";
 import { engineSockets } from "../upstream/engine-process.ts";
 import { HealthCheck } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
@@ -28,28 +27,20 @@ async function findEngine(loaded: LoadedConfiguration): Promise<string | undefin
   return undefined;
 }
 
-async function send(
+function send(
   socketPath: string,
   authorization: string | undefined,
   { body, limits }: PreviewQuery,
-): Promise<{ status: number; text: string }> {
-  const { promise, resolve, reject } = Promise.withResolvers<{ status: number; text: string }>();
-  const headers = {
-    "content-type": "application/json",
-    "x-gatehouse-limits": JSON.stringify(limits),
-    ...(authorization === undefined ? {} : { authorization }),
-  };
-  const signal = AbortSignal.timeout(TIMEOUT_MS);
-  request({ socketPath, path: "/query", method: "POST", headers, signal, agent: false })
-    .on("response", (answer) => {
-      buffer(answer).then(
-        (bytes) => resolve({ status: answer.statusCode ?? 0, text: bytes.toString("utf8") }),
-        reject,
-      );
-    })
-    .on("error", reject)
-    .end(body);
-  return promise;
+): Promise<WholeAnswer> {
+  return askTarget(parseTarget(`unix:${socketPath}`), {
+    ...{ path: "/query", method: "POST", body, agent: false },
+    headers: {
+      "content-type": "application/json",
+      "x-gatehouse-limits": JSON.stringify(limits),
+      ...(authorization === undefined ? {} : { authorization }),
+    },
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  });
 }
 
 /** Asks the engine behind for the Preview of what waits. */

@@ -1,7 +1,5 @@
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { request } from "node:http";
-import { json } from "node:stream/consumers";
 import * as z from "zod";
 import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
@@ -15,6 +13,7 @@ import { describeChanges } from "../gateway/change-records.ts";
 import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
+import { askTarget } from "../upstream/ask-target.ts";
 import { parseTarget } from "../upstream/target.ts";
 import { changeAccess, noteChanges, readAccess, refusalOf } from "./operator.ts";
 import { type CommonOptions, loadFor } from "./options.ts";
@@ -39,23 +38,15 @@ function ownDatabases(directory: string): string[] | undefined {
 async function askUpstream({ configuration }: LoadedConfiguration): Promise<string[] | undefined> {
   const { url, urls: [first] = [url], authorization } = configuration.upstream;
   if (first === undefined || first.startsWith("https:")) return undefined;
-  const { origin, socketPath } = parseTarget(first);
-  const { promise, resolve } = Promise.withResolvers<string[] | undefined>();
-  const asked = request(`${origin}/schema`, {
-    ...(socketPath === undefined ? {} : { socketPath }),
-    headers: authorization === undefined ? {} : { authorization },
-    signal: AbortSignal.timeout(ASK_MS),
-    agent: false,
-  });
-  asked.on("error", () => resolve(undefined));
-  asked.on("response", (response) => {
-    json(response).then(
-      (body) => resolve(schemaShape.safeParse(body).data?.data.databases),
-      () => resolve(undefined),
-    );
-  });
-  asked.end();
-  return promise;
+  try {
+    const { text } = await askTarget(parseTarget(first), {
+      ...{ path: "/schema", signal: AbortSignal.timeout(ASK_MS), agent: false },
+      headers: authorization === undefined ? {} : { authorization },
+    });
+    return schemaShape.parse(JSON.parse(text)).data.databases;
+  } catch {
+    return undefined;
+  }
 }
 
 async function existing(loaded: LoadedConfiguration): Promise<readonly string[] | undefined> {

@@ -1,5 +1,6 @@
 /** An answer held against the one that is expected. */
 
+import type { WholeAnswer } from "../upstream/ask-target.ts";
 import {
   type Case,
   isObject,
@@ -11,10 +12,7 @@ import {
 } from "./cases.ts";
 
 /** What came back. */
-export interface Received {
-  readonly status: number;
-  readonly type: string;
-  readonly text: string;
+export interface Received extends WholeAnswer {
   /** The body; undefined if it is no JSON. */
   readonly body: Json | undefined;
 }

@@ -1,9 +1,7 @@
-import { type ClientRequest, type IncomingMessage, request as requestPlain } from "node:http";
-import { request as requestTls } from "node:https";
-import { text } from "node:stream/consumers";
 import { batchKey } from "../query/grammar.ts";
 import type { Level } from "../query/kind.ts";
-import { hostAndPort, parseTarget } from "../upstream/target.ts";
+import { askTarget } from "../upstream/ask-target.ts";
+import { parseTarget } from "../upstream/target.ts";
 import {
   type Case,
   isObject,
@@ -139,39 +137,20 @@ export type Send = (body: string) => Promise<Received>;
  * @param authorization the `Authorization` header of each, if any
  */
 export function connectTo(url: string, authorization: string | undefined): Send {
-  const { origin, socketPath } = parseTarget(url);
-  const request = origin.startsWith("https:") ? requestTls : requestPlain;
-  const place = socketPath === undefined ? hostAndPort(origin) : { socketPath };
+  const target = parseTarget(url);
   const headers = {
     "content-type": "application/json",
     accept: "application/json",
     ...(authorization === undefined ? {} : { authorization }),
   };
   return async (body) => {
-    const length = Buffer.byteLength(body);
-    const sent = request({
-      ...place,
-      method: "POST",
-      path: "/query",
-      headers: { ...headers, "content-length": length },
+    const answer = await askTarget(target, {
+      ...{ method: "POST", path: "/query", body },
+      headers: { ...headers, "content-length": Buffer.byteLength(body) },
       signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
     });
-    const response = await answered(sent.end(body));
-    const answer = await text(response);
-    return {
-      status: response.statusCode ?? 0,
-      type: response.headers["content-type"] ?? "",
-      text: answer,
-      body: parsed(answer),
-    };
+    return { ...answer, body: parsed(answer.text) };
   };
-}
-
-function answered(request: ClientRequest): Promise<IncomingMessage> {
-  return new Promise((resolve, reject) => {
-    request.once("response", resolve);
-    request.once("error", reject);
-  });
 }
 
 function parsed(text: string): Received["body"] {
