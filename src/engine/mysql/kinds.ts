@@ -1,6 +1,7 @@
 import { sql } from "kysely";
+import { foldCase } from "../fold-case.ts";
 import { type Fragment, likeBackslash } from "../sql/fragment.ts";
-import { type ColumnKind, foldCase, type Measure } from "../sql/scope.ts";
+import type { ColumnKind, Measure } from "../sql/scope.ts";
 import { booleans, bytes, type Codec, formed, nativeDocuments, textCodecOf } from "./codecs.ts";
 import {
   bits,

@@ -1,15 +1,9 @@
 import { sql } from "kysely";
 import type { CellValue, Condition } from "../../query/operation-types.ts";
+import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
-import {
-  type ColumnReference,
-  columnSql,
-  columnsOf,
-  foldCase,
-  type Resolve,
-  type Scope,
-} from "./scope.ts";
+import { type ColumnReference, columnSql, columnsOf, type Resolve, type Scope } from "./scope.ts";
 import { comparedValue } from "./stored-values.ts";
 
 type Comparison = Extract<Condition, { column: string }>;

@@ -156,8 +156,3 @@ export function tableNotFound(
   const plain = `There is no table ${name} in ${database}`;
   return new EngineRefusal("table_not_found", plain + near, { plain });
 }
-
-/** Text with the case of its ASCII letters folded, and of no others. */
-export function foldCase(text: string): string {
-  return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
-}

@@ -10,8 +10,8 @@ import {
 import { join, resolve } from "node:path";
 import { LockRefusedError, LockTimeoutError, withLock } from "../../files/lock.ts";
 import { isPlainName } from "../../query/names.ts";
+import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { foldCase } from "../sql/scope.ts";
 
 /** The database that is always there. */
 export const defaultDatabase = "main";
