@@ -1,6 +1,25 @@
 #!/usr/bin/env node
 // Written for any Node, however old, so that an old one can say what is wrong.
 const needed = 24;
+
+/**
+ * Keeps the signals that come while the sources are loaded, for the first who listens. A gateway must
+ * not end by a reload that is asked for early, nor its engine by what is meant for the gateway.
+ */
+function keepEarlySignals() {
+  for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) {
+    let came = false;
+    process.on(signal, () => {
+      came = true;
+    });
+    process.on("newListener", function hand(event) {
+      if (event !== signal) return;
+      process.off("newListener", hand);
+      if (came) setImmediate(() => process.emit(signal, signal));
+    });
+  }
+}
+
 if (Number(process.versions.node.split(".")[0]) < needed) {
   process.stderr.write(
     `gatehouse needs Node ${needed} or newer, but this is ${process.version}; ` +
@@ -8,6 +27,7 @@ if (Number(process.versions.node.split(".")[0]) < needed) {
   );
   process.exitCode = 1;
 } else {
+  if (process.argv[2] === "serve" || process.send) keepEarlySignals();
   Promise.all([import("node:fs"), import("./compile-cache.js")]).then(
     ([{ existsSync }, { keepCompiledModules }]) => {
       keepCompiledModules();

@@ -58,6 +58,22 @@ for (const count of [1, 4]) {
   });
 }
 
+t.test("SIGHUP while the command is still being loaded ends nothing", async (t) => {
+  const { gateway } = await scene(t, 1);
+  await gateway.service.stop("SIGKILL");
+  const signalling = `import { registerHooks } from "node:module";
+    registerHooks({ load(url, context, next) {
+      if (url.endsWith("/src/cli.ts")) process.kill(process.pid, "SIGHUP");
+      return next(url, context);
+    } });`;
+  const service = new Service(gateway.home, ["serve", "--port", String(await freePort())], {
+    NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(signalling)}`,
+  });
+  t.teardown(() => service.stop("SIGKILL"));
+  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  t.equal(await service.stop(), 0);
+});
+
 t.test("a signal to the whole group during a start ends nothing", async (t) => {
   const { gateway } = await scene(t, 2);
   const hit = new Set<number>();
