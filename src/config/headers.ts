@@ -1,4 +1,5 @@
 /** Names of HTTP headers that the configuration may hand to the upstream. */
+import { memoize } from "../memoize.ts";
 
 const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
 
@@ -19,9 +20,7 @@ export const hopByHop: ReadonlySet<string> = new Set([
  * A name as an upstream sees it that folds what is no letter or digit to one character, as CGI, WSGI
  * and PHP do: to them `X_Gatehouse_User`, `X.Gatehouse.User` and `X-Gatehouse-User` are one.
  */
-export function foldHeader(name: string): string {
-  return name.toLowerCase().replaceAll(/[^a-z0-9]/g, "-");
-}
+export const foldHeader = memoize((name) => name.toLowerCase().replaceAll(/[^a-z0-9]/g, "-"), 256);
 
 /** Hop-by-hop headers, credentials, framing, and what the gateway itself sets. */
 const refused = new Set([
