@@ -56,7 +56,7 @@ async function measureServer(server: Server, count: number): Promise<FlowCost[]>
   const login = { username: "known", password: PASSWORD };
   const clientId = await registered({ url });
   const flow = async () => void (await obtainTokens({ url }, { ...login, clientId }));
-  for (let at = 0; at < 20; at++) await flow();
+  for (let at = 0; at < 10; at++) await flow();
   const flows = await measure(`${name}: login page to token`, server, count, flow);
   let { refreshToken } = await obtainTokens({ url }, { ...login, clientId });
   const refreshing = async () => {
