@@ -23,14 +23,21 @@ export interface GatehouseOptions {
   readonly certificate?: Certificate;
   /** The lines of `[mcp]`; by default it is off. */
   readonly mcp?: string;
+  /** Connections to the upstream; by default as many as a gateway has. */
+  readonly connections?: number;
   /** Changes the access file before the start. */
   readonly editAccess?: (text: string) => string;
 }
+
+/** A start with a million users takes half a minute. */
+const START_ATTEMPTS = 2400;
 
 /** A gateway of ours and where its metrics are. */
 export interface Gatehouse extends System {
   readonly program: Program;
   readonly metricsPort: number;
+  /** Where its files are. */
+  readonly home: string;
 }
 
 /** Starts Gatehouse with all that it does in earnest: audit to a file, metrics, timeouts. */
@@ -45,6 +52,7 @@ export async function startGatehouse(
     isPinned = true,
     certificate,
     mcp = "enabled = false",
+    connections,
     editAccess = (text) => text,
   }: GatehouseOptions = {},
 ): Promise<Gatehouse> {
@@ -62,6 +70,7 @@ workers = ${workers}
 ${certificate === undefined ? "" : tlsSection}
 [upstream]
 url = "http://127.0.0.1:${upstreamPort}"
+${connections === undefined ? "" : `connections = ${connections}`}
 [audit]
 file = "${home}/audit.log"
 [metrics]
@@ -74,10 +83,12 @@ ${mcp}
   const core = isPinned ? GATEWAY_CORE : undefined;
   const flags = [...nodeFlags, program, "serve"];
   const running = new Program(process.execPath, flags, core, cleanEnvironment(home));
-  const port = Number(await running.printed(/"url":"https?:\/\/127\.0\.0\.1:(\d+)/));
+  const port = Number(
+    await running.printed(/"url":"https?:\/\/127\.0\.0\.1:(\d+)/, START_ATTEMPTS),
+  );
   await world.adoptKey(home);
   return {
-    ...{ name, port, program: running, metricsPort },
+    ...{ name, port, program: running, metricsPort, home },
     scheme: certificate === undefined ? "http" : "https",
     ...{ algorithm: "ES256", checks: "token and query", largestBody: 10 * MEGABYTE },
   };

@@ -30,8 +30,8 @@ export class Program {
   }
 
   /** Waits for a line that fits and returns what its first group holds. */
-  async printed(pattern: RegExp): Promise<string> {
-    for (let attempt = 0; attempt < READY_ATTEMPTS; attempt++) {
+  async printed(pattern: RegExp, attempts = READY_ATTEMPTS): Promise<string> {
+    for (let attempt = 0; attempt < attempts; attempt++) {
       const found = pattern.exec(this.#output)?.[1];
       if (found !== undefined) return found;
       if (this.child.exitCode !== null) break;

@@ -149,7 +149,7 @@ export function* editAndVerify(
   const text = yield* decodeSteps(file, before.bytes);
   const edited = Buffer.from(yield* editSteps(text, before.records, changes));
   if (edited.length > MAX_ACCESS_FILE_BYTES) {
-    throw new UneditableError("it would be larger than 64 MiB");
+    throw new UneditableError("it would be larger than 256 MiB");
   }
   const after = yield* parseSteps(edited, file, before);
   if (yield* holdsExactly(after.records, expected)) return after;

@@ -104,8 +104,8 @@ export function* parseSteps(
   }
 }
 
-/** Bytes that the access file may have: room for about 200,000 users. */
-export const MAX_ACCESS_FILE_BYTES = 64 * 1024 * 1024;
+/** Bytes that the access file may have: room for about a million users. */
+export const MAX_ACCESS_FILE_BYTES = 256 * 1024 * 1024;
 
 /**
  * Reads the access file's bytes.

@@ -215,9 +215,9 @@ const misplaced: [what: string, put: (file: string) => void | Promise<void>, mes
     "a file that is too large",
     async (file) => {
       await writeFile(file, text, { mode: 0o600 });
-      await truncate(file, 64 * 1024 * 1024 + 1);
+      await truncate(file, 256 * 1024 * 1024 + 1);
     },
-    /is larger than 64 MiB/,
+    /is larger than 256 MiB/,
   ],
 ];
 for (const [what, put, message] of misplaced) {
@@ -234,11 +234,11 @@ for (const [what, put, message] of misplaced) {
 t.test(
   "a change that would make the file too large is refused, and nothing is written",
   async (t) => {
-    const full = `${text}#${"x".repeat(64 * 1024 * 1024 - Buffer.byteLength(text) - 60)}\n`;
+    const full = `${text}#${"x".repeat(256 * 1024 * 1024 - Buffer.byteLength(text) - 60)}\n`;
     const file = accessFile(t, full);
     const refusal = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
     t.equal(refusal.code, "access_file_invalid");
-    t.match(refusal.message, "it would be larger than 64 MiB");
+    t.match(refusal.message, "it would be larger than 256 MiB");
     t.equal((await stat(file)).size, Buffer.byteLength(full));
   },
 );
