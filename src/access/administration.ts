@@ -15,6 +15,7 @@ import { LayeredMap } from "./layered-map.ts";
 import type { Change } from "./record-change.ts";
 import { EVERY_DATABASE, type Role } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { requireNoConflict } from "./snapshot-index.ts";
 import { obstacleOf } from "./subject.ts";
 import { entriesAt, entriesIn, isSamePlace, saysMore, standingGrant } from "./user-grants.ts";
 
@@ -37,7 +38,7 @@ function heldAt(
   return held;
 }
 
-/** @throws Refusal `entry_narrowed` if a role alone would take the place of more than that */
+/** @throws Refusal `entry_narrowed` if a role alone would take the place of more, `invalid_entry` */
 function grantChanges(
   snapshot: Snapshot,
   grant: Grant,
@@ -47,6 +48,7 @@ function grantChanges(
   requireSameCase(snapshot, grant.database);
   const isRoleAlone = !isWhole && !saysMore(grant);
   if (isRoleAlone && held.some(saysMore)) throw new Refusal("entry_narrowed");
+  requireNoConflict(grantsOf(snapshot, grant.username), grant, held);
   const replaced = held.find((known) => isSamePlace(known, grant));
   const others = held.filter((known) => known !== replaced);
   const removals = others.map((known): Change => ({ kind: "remove-grant", grant: known }));

@@ -1,4 +1,5 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { Refusal } from "../refusal.ts";
 import type { GrantConflict } from "./database-grants.ts";
 import type { Boundary } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
@@ -6,7 +7,7 @@ import { type AccessRecord, isUser, type TableName, tableOf } from "./record-tab
 import type { AccessRecords, ReadRecords, Report } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Grant, Snapshot, User } from "./snapshot.ts";
-import { GrantCollection } from "./user-grants.ts";
+import { entriesIn, GrantCollection, type UserGrants } from "./user-grants.ts";
 
 /** The records, indexed for the decisions. */
 export interface AccessIndex {
@@ -78,6 +79,17 @@ const conflicts: Record<GrantConflict, string> = {
   table_taken: "this user has an entry for one of these tables already",
   patterns_overlap: "two patterns of this user fit the same tables of this database",
 };
+
+/** @throws Refusal `invalid_entry` if an entry in the place of those `held` contradicts one that stays */
+export function requireNoConflict(grants: UserGrants, grant: Grant, held: readonly Grant[]): void {
+  const changed = new GrantCollection();
+  for (const own of entriesIn(grants)) {
+    if (!held.includes(own)) changed.add(own);
+  }
+  const conflict = changed.add(grant);
+  if (conflict === undefined) return;
+  throw new Refusal("invalid_entry", { message: `Invalid entry: ${conflicts[conflict]}` });
+}
 
 /** Puts a grant to the others of its user; what is wrong with it, if anything is. */
 function addGrant(byUser: GrantsByUser, grant: Grant): GrantConflict | undefined {

@@ -80,6 +80,21 @@ t.test("a grant takes the place of the one held, and one held already changes no
   t.end();
 });
 
+t.test("a pattern that fits tables of another one of the user is refused, and says so", (t) => {
+  const pattern = (table: string) =>
+    ({ username: "bob", database: "main", role: "ReadOnly", tables: [table] }) as const;
+  const entry = `${grant("bob", "main", "ReadOnly")}tables = ["cust*"]\n`;
+  const held = parseAccessFile(user("bob") + entry, "access.toml");
+  const give = (table: string) => planGrant(held, "operator", pattern(table));
+  t.throws(() => give("custom*"), {
+    code: "invalid_entry",
+    message: "Invalid entry: two patterns of this user fit the same tables of this database",
+  });
+  t.strictSame(give("cust*"), [], "its own place is no other one");
+  t.equal(give("custom").length, 1, "a table wins over a pattern");
+  t.end();
+});
+
 t.test("a name without a record is granted nothing, but for an external one", (t) => {
   const give = (username: string) =>
     refusalOf(() => planGrant(snapshot, root, { username, database: "main", role: "ReadOnly" }));
