@@ -50,7 +50,7 @@ export function countQuery(
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }
 
-/** Counts the call of a tool; undefined if nothing limits it. @throws Refusal `rate_limited` */
+/** Counts a call of a tool, or what is no query; undefined if nothing limits it. @throws Refusal `rate_limited` */
 export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
   const windows = windowsOf(gateway, exchange);
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);

@@ -33,6 +33,9 @@ for (const workers of [1, 2]) {
         reason: "rate_limited",
         rates: [{ ...rate, counted: 5 }],
       });
+      const unread = await ask("{");
+      t.equal(unread.status, 429, "what is no query counts too");
+      t.strictSame(await counted(unread), [{ ...rate, counted: 6 }]);
       const others = await gateway.query(one, await gateway.login());
       t.equal(others.status, 200, "another user goes on");
       t.equal(await counted(others), undefined);

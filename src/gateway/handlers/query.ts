@@ -10,7 +10,7 @@ import type { Gateway } from "../gateway.ts";
 import { databaseParameter, tableParameter } from "../parameters.ts";
 import { admit, noteCounts, readLongQuery, readQuery } from "../query-flow.ts";
 import { reject } from "../rejection.ts";
-import { countQuery } from "../request-limits.ts";
+import { countCall, countQuery } from "../request-limits.ts";
 import type { Endpoint } from "../route.ts";
 import type { UpwardRequest } from "../upward-request.ts";
 
@@ -42,9 +42,17 @@ function judgeAndForward(
   return admitted.then((request) => forward(gateway, exchange, request));
 }
 
+/** Counts a request that asks nothing that could be read. @throws `error`, or Refusal `rate_limited` */
+async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
+  requireStillGood(gateway, exchange);
+  await countCall(gateway, exchange);
+  throw error;
+}
+
 async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const isWanted = () => !exchange.response.destroyed;
-  const query = await readLongQuery(gateway, exchange, body, isWanted);
+  const reading = readLongQuery(gateway, exchange, body, isWanted);
+  const query = await reading.catch((error) => countUnread(gateway, exchange, error));
   if (query === undefined || !isWanted()) return;
   requireStillGood(gateway, exchange);
   await countQuery(gateway, exchange, query);
@@ -53,7 +61,12 @@ async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): P
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
   if (body.length >= LONG_BODY) return handleLong(gateway, exchange, body);
-  const query = readQuery(gateway, exchange, body);
+  let query: Query;
+  try {
+    query = readQuery(gateway, exchange, body);
+  } catch (error) {
+    return countUnread(gateway, exchange, error);
+  }
   const counting = countQuery(gateway, exchange, query);
   if (counting === undefined) return judgeAndForward(gateway, exchange, body, query);
   return counting.then(() => judgeAndForward(gateway, exchange, body, query));
