@@ -52,10 +52,10 @@ const beginnings: Record<Mode, readonly string[]> = {
 
 /** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
 async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {
-  session.hasAnswered = false;
+  session.isUntouched = true;
   await session.limitTime(timeLimit);
   for (const words of beginnings[mode]) await session.command(words);
-  session.hasAnswered = true;
+  session.isUntouched = false;
 }
 
 /**

@@ -35,7 +35,7 @@ export class MysqlSession implements Session {
   readonly #connection: Connection;
   #timeLimit: number | undefined;
 
-  hasAnswered = false;
+  isUntouched = true;
 
   constructor(connection: Connection, server: ServerTraits) {
     this.#connection = connection;

@@ -32,6 +32,7 @@ export async function targetOf(
         const changed = yield* insertRows(destination, some, {
           valuesPerStatement: VALUES_PER_STATEMENT,
           all: values,
+          endsWithRow: conflict === undefined,
           tail: conflictSql(conflict),
           returning,
           onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),

@@ -75,13 +75,14 @@ const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
 /** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
 const IDLE_LIMIT_MS = 60_000;
 
-/** Has a transaction begin with its first statement; statements take `timeLimit` milliseconds at the most, 0: any time. */
+/** Has a transaction begin with its first statement, and end with its last; statements take `timeLimit` milliseconds at the most, 0: any time. */
 export async function begin(
   session: PostgresSession,
   mode: Mode,
   timeLimit: number,
+  endsWithLast: boolean,
 ): Promise<void> {
-  session.begin(beginnings[mode](timeLimit));
+  session.begin(beginnings[mode](timeLimit), endsWithLast);
 }
 
 function beginningBy(words: string | undefined): (timeLimit: number) => Beginning {

@@ -1,5 +1,6 @@
 import type { Connection, Submittable } from "pg";
 import { serialize } from "pg-protocol";
+import type { ResultColumn } from "./row-bytes.ts";
 
 /** A statement as the driver takes it, its values PostgreSQL's text. */
 export interface Statement {
@@ -7,79 +8,117 @@ export interface Statement {
   readonly values: (string | null)[];
 }
 
-/** Statements of our own that go up in front of another one, with the same write. */
-export interface Opening {
-  readonly bytes: Buffer;
-  readonly count: number;
+/** A statement that a server process knows by a name. */
+interface Prepared {
+  readonly text: string;
+  readonly name: string;
+  /** The columns of its rows, once they were told: the server refuses it if they are others by now. */
+  columns?: readonly ResultColumn[];
 }
 
-const noOpening: Opening = { bytes: Buffer.alloc(0), count: 0 };
-const askForTypes = serialize.describe({ type: "P" });
-const execution = serialize.execute();
-const sync = serialize.sync();
+/** Statements that one connection has prepared at the most, and the longest of them. */
+const PREPARED_LIMIT = 100;
+const LONGEST_PREPARED = 4096;
 
-/** An opening of these words, which hold no values. */
-export function openingOf(words: readonly string[]): Opening {
-  const messages = words.flatMap((text) => [...messagesOf({ text, values: [] }), execution]);
-  return { bytes: Buffer.concat(messages), count: words.length };
-}
-
-/** Openings whose statements one server process has prepared under names, so that they are planned once. */
-export class PreparedOpenings {
-  readonly #known = new Map<readonly string[], Opening>();
+/**
+ * Statements that one server process has prepared under names, so that each is parsed and planned once.
+ */
+export class PreparedStatements {
+  readonly #known = new Map<string, Prepared>();
+  readonly #areOutdated: () => boolean;
   #names = 0;
-  /** What is on its way to the server. */
-  #coming: readonly [words: readonly string[], opening: Opening] | undefined;
+  /** What is on its way to the server, and what the server is to forget. */
+  #coming: Prepared[] = [];
+  #unwanted: Prepared[] = [];
 
-  /** The same array of words is the same opening. */
-  of(words: readonly string[]): Opening {
-    const known = this.#known.get(words);
-    if (known !== undefined) return known;
-    const named = words.map((text, index) => ({ text, name: `${this.#names + index}` }));
-    this.#names += words.length;
-    const use = ({ name }: { name: string }) => [serialize.bind({ statement: name }), execution];
-    const count = words.length;
-    this.#coming = [words, { bytes: Buffer.concat(named.flatMap(use)), count }];
-    // A transaction has to begin before anything else is planned.
-    const first = named.flatMap((one) => [serialize.parse(one), ...use(one)]);
-    return { bytes: Buffer.concat(first), count };
+  /** `areOutdated` tells whether a table has changed since it was asked last. */
+  constructor(areOutdated: () => boolean) {
+    this.#areOutdated = areOutdated;
+  }
+
+  /** What goes up ahead of everything else: the names that the server is to forget. */
+  takeUnwanted(): Buffer[] {
+    if (this.#areOutdated()) {
+      this.#unwanted.push(...this.#known.values());
+      this.#known.clear();
+    }
+    const closed = this.#unwanted.map(({ name }) => serialize.close({ type: "S", name }));
+    this.#unwanted = [];
+    return closed;
+  }
+
+  find(text: string): Prepared | undefined {
+    return this.#known.get(text);
+  }
+
+  /** A name for a statement that goes up; undefined for one that is not worth it. */
+  add(text: string): Prepared | undefined {
+    if (text.length > LONGEST_PREPARED) return undefined;
+    this.#names += 1;
+    const prepared = { text, name: String(this.#names) };
+    this.#coming.push(prepared);
+    return prepared;
   }
 
   /** Tells whether what went up last was carried out: else nobody knows how far it came. */
   settle(isDone: boolean): void {
-    if (this.#coming !== undefined && isDone) this.#known.set(...this.#coming);
-    this.#coming = undefined;
+    if (this.#coming.length === 0) return;
+    if (isDone) for (const prepared of this.#coming) this.#known.set(prepared.text, prepared);
+    else this.#unwanted.push(...this.#coming);
+    this.#coming = [];
+    for (const [text, prepared] of this.#known) {
+      if (this.#known.size <= PREPARED_LIMIT) break;
+      this.#known.delete(text);
+      this.#unwanted.push(prepared);
+    }
   }
 }
 
-function messagesOf({ text, values }: Statement): Buffer[] {
-  return [serialize.parse({ text }), serialize.bind({ values })];
+const askForTypes = serialize.describe({ type: "P" });
+const execution = serialize.execute();
+const sync = serialize.sync();
+
+/** Statements that go up together, of which the server skips those behind one that fails. */
+export interface Asked {
+  /** What begins the transaction. */
+  readonly opening: readonly string[];
+  readonly statement: Statement;
+  /** Ends the transaction. */
+  readonly closing?: "commit" | undefined;
+  /** Where statements are prepared, and how. */
+  readonly prepared?: PreparedStatements | undefined;
 }
 
 /**
- * A statement and what opens it, sent at once. The server skips what stands behind a statement that
- * fails, and ends the transaction with them where none was begun (PostgreSQL, "Extended Query").
+ * A statement with what opens and ends its transaction, sent at once. The server skips what stands behind
+ * a statement that fails, and ends the transaction with them where none was begun (PostgreSQL, "Extended
+ * Query").
  */
 export class Exchange implements Submittable {
   /** Resolves at the end. Rejects with the server's error, or that of the connection. */
   readonly done: Promise<void>;
-  readonly #statement: Statement;
-  readonly #bytesAhead: Buffer;
+  readonly #asked: Asked;
   readonly #ending = Promise.withResolvers<void>();
-  /** Statements in front that the server has not carried out. */
-  #ahead: number;
+  /** How many statements the server has carried out. */
+  #done = 0;
+  /** True once it was written to the connection. */
+  isSent = false;
   #tag = "";
+  #described: Prepared | undefined;
 
-  constructor(statement: Statement, { bytes, count }: Opening = noOpening) {
-    this.#statement = statement;
-    this.#bytesAhead = bytes;
-    this.#ahead = count;
+  constructor(asked: Asked) {
+    this.#asked = asked;
     this.done = this.#ending.promise;
   }
 
-  /** True once what the server answers is about the statement. */
+  /** True while what the server answers is about the statement. */
   protected get isReached(): boolean {
-    return this.#ahead === 0;
+    return this.#done === this.#asked.opening.length;
+  }
+
+  /** True once the server has carried out the statement, so that a commit behind it may be done too. */
+  get isCarriedOut(): boolean {
+    return this.#done > this.#asked.opening.length;
   }
 
   /** How many rows it changed. */
@@ -89,15 +128,47 @@ export class Exchange implements Submittable {
 
   /** Called by the driver when it is this statement's turn, as are those below. */
   submit({ stream }: Connection): void {
-    const messages = messagesOf(this.#statement);
-    stream.write(Buffer.concat([this.#bytesAhead, ...messages, askForTypes, execution, sync]));
+    const { opening, statement, closing, prepared } = this.#asked;
+    const messages = prepared?.takeUnwanted() ?? [];
+    for (const text of opening) this.#put(messages, { text, values: [] });
+    this.#put(messages, statement, this.wantsTypes);
+    if (closing !== undefined) this.#put(messages, { text: closing, values: [] });
+    messages.push(sync);
+    this.isSent = true;
+    stream.write(Buffer.concat(messages));
   }
 
-  handleRowDescription(_message: unknown): void {}
+  /** True if the columns of the rows are to be told. */
+  protected get wantsTypes(): boolean {
+    return false;
+  }
+
+  /** The columns of the rows, told before the first of them. */
+  protected takeTypes(_columns: readonly ResultColumn[]): void {}
+
+  #put(messages: Buffer[], { text, values }: Statement, wantsTypes = false): void {
+    const { prepared } = this.#asked;
+    const known = prepared?.find(text);
+    const named = known ?? prepared?.add(text);
+    if (known === undefined) messages.push(serialize.parse({ text, name: named?.name ?? "" }));
+    messages.push(serialize.bind({ statement: named?.name ?? "", values }));
+    if (wantsTypes && named?.columns !== undefined) this.takeTypes(named.columns);
+    else if (wantsTypes) {
+      this.#described = named;
+      messages.push(askForTypes);
+    }
+    messages.push(execution);
+  }
+
+  handleRowDescription({ fields }: { readonly fields: readonly ResultColumn[] }): void {
+    if (!this.isReached) return;
+    if (this.#described !== undefined) this.#described.columns = fields;
+    this.takeTypes(fields);
+  }
 
   handleCommandComplete({ text }: { readonly text: string }): void {
     if (this.isReached) this.#tag = text;
-    else this.#ahead -= 1;
+    this.#done += 1;
   }
 
   handleEmptyQuery(): void {}

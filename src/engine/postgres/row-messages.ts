@@ -1,6 +1,6 @@
 import type { Connection } from "pg";
 import type { RowOutput } from "../spool.ts";
-import { Exchange, type Opening, type Statement } from "./exchange.ts";
+import { type Asked, Exchange } from "./exchange.ts";
 import type { ResultColumn, RowBytes } from "./row-bytes.ts";
 
 /** The first byte of a row, and the bytes before what a message says (PostgreSQL, "Message Formats"). */
@@ -10,12 +10,6 @@ const HEAD_LENGTH = 5;
 /** Bytes of rows that are handed over together, and how long they wait for others, in milliseconds. */
 const PIECE_LENGTH = 64 * 1024;
 const GATHERING_TIME = 5;
-
-/** A statement, and what opens it. */
-interface Asked {
-  readonly statement: Statement;
-  readonly opening: Opening | undefined;
-}
 
 /** What comes on a connection, before the driver reads it. */
 export class ConnectionTap {
@@ -72,7 +66,7 @@ export class RowMessages extends Exchange {
   #needed = 0;
 
   constructor(tap: ConnectionTap, asked: Asked, rows: RowBytes, output: RowOutput) {
-    super(asked.statement, asked.opening);
+    super(asked);
     this.#tap = tap;
     this.#rows = rows;
     this.#output = output;
@@ -83,8 +77,12 @@ export class RowMessages extends Exchange {
     super.submit(connection);
   }
 
-  override handleRowDescription({ fields }: { readonly fields: readonly ResultColumn[] }): void {
-    if (this.isReached) this.#attempt(() => this.#rows.requireTypes(fields));
+  protected override get wantsTypes(): boolean {
+    return true;
+  }
+
+  protected override takeTypes(columns: readonly ResultColumn[]): void {
+    this.#attempt(() => this.#rows.requireTypes(columns));
   }
 
   override handleReadyForQuery(): void {

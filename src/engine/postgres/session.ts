@@ -1,19 +1,19 @@
 import { type Client, DatabaseError } from "pg";
 import { EngineRefusal } from "../refusal.ts";
 import { UnknownOutcome } from "../remote/failures.ts";
-import type { KnownTables } from "../remote/known-tables.ts";
+import { type KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../spool.ts";
 import { compileFragment, type Fragment, type Notation, sql } from "../sql/fragment.ts";
 import {
+  type Asked,
   Exchange,
-  type Opening,
-  openingOf,
-  PreparedOpenings,
+  PreparedStatements,
   type Row,
   type Statement,
   TextExchange,
 } from "./exchange.ts";
+import { failures } from "./failures.ts";
 import type { RowBytes } from "./row-bytes.ts";
 import { ConnectionTap, RowMessages } from "./row-messages.ts";
 import type { PostgresTable } from "./tables.ts";
@@ -30,11 +30,12 @@ export class PostgresSession implements Session {
   readonly tables: KnownTables<PostgresTable>;
   readonly #client: Client;
   #tap: ConnectionTap | undefined;
-  #prepared: PreparedOpenings | undefined;
+  #prepared: PreparedStatements | undefined;
   /** What goes up with the next statement. */
   #beginning: Beginning | undefined;
   #isInTransaction = false;
-  #hasAnswered = false;
+  #endsWithLast = false;
+  #isUntouched = true;
   #hasDefined = false;
   #reliesOnKnown = false;
 
@@ -48,18 +49,22 @@ export class PostgresSession implements Session {
     const [[id] = []] = await this.rows(sql`select pg_catalog.pg_backend_pid()`);
     // A pooler tells the client a number of its own.
     const told = "processID" in this.#client ? this.#client.processID : undefined;
-    if (id === String(told)) this.#prepared = new PreparedOpenings();
+    if (id === String(told)) this.#prepared = new PreparedStatements(this.tables.watchPlans());
   }
 
-  get hasAnswered(): boolean {
-    return this.#hasAnswered;
+  get isUntouched(): boolean {
+    return this.#isUntouched;
   }
 
-  /** Has a transaction begin with its first statement, in the same write. */
-  begin(beginning: Beginning): void {
+  /**
+   * Has a transaction begin with its first statement, in the same write, and end with that which is known
+   * to be its last one, if it may.
+   */
+  begin(beginning: Beginning, endsWithLast: boolean): void {
     this.#beginning = beginning;
     this.#isInTransaction = false;
-    this.#hasAnswered = false;
+    this.#endsWithLast = endsWithLast;
+    this.#isUntouched = true;
     this.#hasDefined = false;
     this.#reliesOnKnown = false;
   }
@@ -81,16 +86,15 @@ export class PostgresSession implements Session {
     return (await this.#ask(fragment)).rows;
   }
 
-  /** Runs a fragment and returns how many rows it changed. */
-  async run(fragment: Fragment): Promise<number> {
-    return (await this.#ask(fragment)).count;
+  async run(fragment: Fragment, isLast = false): Promise<number> {
+    return (await this.#ask(fragment, isLast)).count;
   }
 
   async end(words: "commit" | "rollback"): Promise<void> {
     this.#beginning = undefined;
     if (!this.#isInTransaction) return;
     this.#isInTransaction = false;
-    await this.#carryOut(new Exchange({ text: words, values: [] }));
+    await this.#carryOut(new Exchange(this.#asked({ text: words, values: [] })));
     if (this.#hasDefined) this.tables.forget();
   }
 
@@ -117,40 +121,71 @@ export class PostgresSession implements Session {
   /** Writes a fragment's rows to an output as they come; the server waits while it has a backlog. */
   async stream(fragment: Fragment, rows: RowBytes, output: RowOutput): Promise<void> {
     this.#tap ??= new ConnectionTap(this.#client.connection);
-    const asked = { statement: compile(fragment), opening: this.#takeOpening() };
+    const asked = this.#asked(compile(fragment));
     const messages = new RowMessages(this.#tap, asked, rows, output);
     await this.#carryOut(messages);
     if (messages.failure !== undefined) throw messages.failure;
   }
 
   /** A transaction is opened once, and what is none each time. */
-  #takeOpening(): Opening | undefined {
-    const beginning = this.#beginning;
-    if (beginning?.isTransaction) {
+  #asked(statement: Statement, isLast = false): Asked {
+    const { words = [], isTransaction = false } = this.#beginning ?? {};
+    if (isTransaction) {
       this.#beginning = undefined;
       this.#isInTransaction = true;
     }
-    if (beginning === undefined) return undefined;
-    return this.#prepared?.of(beginning.words) ?? openingOf(beginning.words);
+    const closing = isLast && this.#endsWithLast && this.#isInTransaction ? "commit" : undefined;
+    return { opening: words, statement, closing, prepared: this.#prepared };
   }
 
-  async #ask(fragment: Fragment): Promise<TextExchange> {
-    const exchange = new TextExchange(compile(fragment), this.#takeOpening());
-    await this.#carryOut(exchange);
+  async #ask(fragment: Fragment, isLast = false): Promise<TextExchange> {
+    const asked = this.#asked(compile(fragment), isLast);
+    const exchange = new TextExchange(asked);
+    if (asked.closing === undefined) await this.#carryOut(exchange);
+    else await this.#carryOutLast(exchange);
     return exchange;
   }
 
+  /** @throws UnknownOutcome too, where nobody can say whether the transaction is committed */
+  async #carryOutLast(exchange: Exchange): Promise<void> {
+    try {
+      await this.#carryOut(exchange);
+      this.#isInTransaction = false;
+    } catch (error) {
+      if (!(error instanceof ConnectionLost) && !exchange.isCarriedOut) throw error;
+      // The server has refused the commit itself, and so ended the transaction.
+      this.#isInTransaction = false;
+      const isRefused = failures.concernsStatement(error) || failures.isTransient(error);
+      throw isRefused || this.#isUntouched ? error : new UnknownOutcome();
+    }
+  }
+
   async #carryOut(exchange: Exchange): Promise<void> {
+    const isUntouched = this.#isUntouched;
+    this.#isUntouched = false;
     try {
       await this.#client.query(exchange).done;
     } catch (error) {
       this.#prepared?.settle(false);
-      if (!(error instanceof DatabaseError)) throw new ConnectionLost(error);
-      this.#hasAnswered = true;
-      throw error;
+      if (error instanceof DatabaseError) throw this.#isOfPlan(error) ? this.#outdate() : error;
+      const isRefused = error instanceof Error && "code" in error && error.code === "EPIPE";
+      this.#isUntouched = isUntouched && (isRefused || !exchange.isSent);
+      throw new ConnectionLost(error);
     }
-    this.#hasAnswered = true;
     this.#prepared?.settle(true);
+  }
+
+  /** True where a table has changed since a statement was prepared, or that is not there any more. */
+  #isOfPlan({ code, routine }: DatabaseError): boolean {
+    if (this.#prepared === undefined) return false;
+    return code === "26000" || (code === "0A000" && routine === "RevalidateCachedQuery");
+  }
+
+  /** Has no connection rely on what it has prepared. */
+  #outdate(): OutdatedTable {
+    this.tables.outdatePlans();
+    this.#reliesOnKnown = true;
+    return new OutdatedTable();
   }
 }
 

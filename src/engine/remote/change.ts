@@ -61,9 +61,9 @@ export function takeIn<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,
 ): Promise<Result> {
-  return awaitSteps(steps, async ({ fragment, wants }: Statement): Promise<Reply<Raw>> => {
+  return awaitSteps(steps, async ({ fragment, wants, isLast }: Statement): Promise<Reply<Raw>> => {
     if (wants === "rows") return { rows: await session.rows(fragment), count: 0 };
-    return { rows: [], count: await session.run(fragment) };
+    return { rows: [], count: await session.run(fragment, isLast) };
   });
 }
 

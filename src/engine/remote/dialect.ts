@@ -43,8 +43,11 @@ export interface Dialect<Leased extends Session> {
   readonly name: string;
   readonly failures: Failures;
 
-  /** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
-  begin(session: Leased, mode: Mode, timeLimit: number): Promise<void>;
+  /**
+   * Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. With
+   * `endsWithLast` it may be committed with the statement that is known to be its last one.
+   */
+  begin(session: Leased, mode: Mode, timeLimit: number, endsWithLast: boolean): Promise<void>;
   /** Refuses a Batch that cannot be one transaction, before anything of it is done. */
   requireAtomic?(operations: readonly TableOperation[]): void;
 

@@ -22,6 +22,8 @@ export interface InsertColumn extends Column {
 export interface InsertOptions<Found extends InsertColumn, Raw> {
   /** All rows of the query, if those that are inserted are some of them. */
   readonly all?: readonly Row[];
+  /** True if nothing comes behind a row that is the only one. */
+  readonly endsWithRow?: boolean;
   /** What stands behind the values. */
   readonly tail?: Fragment;
   /** Columns of each row that are answered. */
@@ -61,9 +63,10 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   const identity = [...table.columns.values()].find((column) => column.isIdentity);
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
+  const isLast = options.endsWithRow === true && values.length === 1 && identity === undefined;
   for (const run of runsOf(values, identity)) {
     for (const statement of statementsOf(destination, { run, all }, options)) {
-      if (returning === undefined) affected += yield* runOf<Raw>(statement);
+      if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
       else found.push(...(yield* rowsOf<Raw>(statement)));
     }
     if (identity === undefined || onNumbers === undefined) continue;

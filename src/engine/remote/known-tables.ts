@@ -20,6 +20,8 @@ export class OutdatedTable extends EngineRefusal {
  * forgotten after a second, when this engine has changed a table, and when a query fails by it.
  */
 export class KnownTables<Table> {
+  /** How often plans were outdated. */
+  #outdated = 0;
   readonly #tables = new Map<string, { readonly table: Table; readonly readAt: number }>();
 
   find(database: string, name: string): Table | undefined {
@@ -35,6 +37,22 @@ export class KnownTables<Table> {
 
   forget(): void {
     this.#tables.clear();
+  }
+
+  /** Forgets all of them, and what statements were prepared by. */
+  outdatePlans(): void {
+    this.forget();
+    this.#outdated += 1;
+  }
+
+  /** Returns what tells whether plans were outdated since it was asked last. */
+  watchPlans(): () => boolean {
+    let seen = this.#outdated;
+    return () => {
+      const isOutdated = seen !== this.#outdated;
+      seen = this.#outdated;
+      return isOutdated;
+    };
   }
 }
 

@@ -10,6 +10,8 @@ export interface Terms {
   /** The database of the query; undefined for what is about none. */
   readonly database: string | undefined;
   readonly signal: AbortSignal;
+  /** True for a connection that is made for it. */
+  readonly isFresh: boolean;
   /** True for an error after which the connection is fit for another transaction. */
   isSettled(error: unknown): boolean;
 }
@@ -23,10 +25,10 @@ export interface Terms {
  */
 export async function withLease<Leased, Result>(
   pool: ConnectionPool<Leased>,
-  { database, signal, isSettled }: Terms,
+  { database, signal, isFresh, isSettled }: Terms,
   work: (session: Leased) => Promise<Result>,
 ): Promise<Result> {
-  const connection = await pool.connect(database);
+  const connection = await pool.connect(database, isFresh);
   const lease = new Lease(connection);
   signal.addEventListener("abort", lease.interrupt);
   try {

@@ -45,13 +45,13 @@ export class ConnectionPool<Leased> {
 
   /**
    * Takes out a connection on which a database can be reached, or makes one, in the place of one
-   * without work if there are as many as there may be.
+   * without work if there are as many as there may be. With `isFresh` it makes one in any case.
    *
    * @throws what the source throws
    */
-  async connect(database: string | undefined): Promise<Connection<Leased>> {
+  async connect(database: string | undefined, isFresh = false): Promise<Connection<Leased>> {
     const target = this.#source.targetOf(database);
-    const idle = this.#takeIdle(target);
+    const idle = isFresh ? undefined : this.#takeIdle(target);
     if (idle === undefined) return this.#open(target);
     this.#leased.set(idle, target);
     return idle;

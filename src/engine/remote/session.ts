@@ -5,12 +5,15 @@ import type { Fragment } from "../sql/fragment.ts";
  * driver gives it, and `ConnectionLost` for whatever else happens on the way there.
  */
 export interface Session {
-  /** Runs a fragment and returns how many rows it changed. */
-  run(fragment: Fragment): Promise<number>;
+  /**
+   * Runs a fragment and returns how many rows it changed. If it is the last of its transaction, that may
+   * be committed with it.
+   */
+  run(fragment: Fragment, isLast?: boolean): Promise<number>;
   /** Ends the transaction. */
   end(words: "commit" | "rollback"): Promise<void>;
-  /** False as long as the server has answered nothing of the transaction, so that nothing of it is done. */
-  readonly hasAnswered: boolean;
+  /** True as long as nothing of the transaction's work can have reached the server. */
+  readonly isUntouched: boolean;
   /** Forgets what is known of tables; true if the transaction has relied on any of it. */
   forgetTables?(): boolean;
 }

@@ -198,7 +198,9 @@ export class RemoteStore<Leased extends Session> implements Store {
     const readsBehind = this.#dialect.readsBehind && operations.some(returnsRows);
     // Between the look at the rows and their change nothing may happen.
     const isCompared = limits.some(({ touched }) => touched !== undefined);
-    return { mode: readsBehind || isCompared ? "serializable" : "read committed", database };
+    const mode = readsBehind || isCompared ? "serializable" : "read committed";
+    // What is counted against a limit may have to be taken back.
+    return { mode, database, endsWithLast: limits.length === 0 };
   }
 
   async #describe(session: Leased, { database, table }: SchemaPlace): Promise<object> {

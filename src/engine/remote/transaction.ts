@@ -15,8 +15,8 @@ const ATTEMPT_LIMIT = 5;
 /** How long the first pause before another attempt is at the most, in milliseconds. */
 const FIRST_PAUSE_MS = 10;
 
-/** How often it is tried that finds its connection closed, or a table changed that it knew. */
-const ATTEMPTS_ON_CONNECTIONS = 3;
+/** How often it is tried that finds a table changed that it knew. */
+const ATTEMPTS_ON_TABLES = 3;
 
 /** What a transaction is to be. */
 export interface Conditions {
@@ -25,6 +25,8 @@ export interface Conditions {
   readonly database?: string | undefined;
   /** How it ends if the work succeeds; a commit if left out. */
   readonly end?: "commit" | "rollback";
+  /** True if it may be committed with the statement that is known to be its last one. */
+  readonly endsWithLast?: boolean;
   /**
    * Where its rows go while others are still to come. It then takes as long as rows move, and is not
    * run again once any has gone out.
@@ -102,29 +104,28 @@ export class Transactions<Leased extends Session> {
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled } = this.#dialect.failures;
-    const { mode, database } = conditions;
+    const { mode, database, endsWithLast = false } = conditions;
+    let isFresh = false;
     for (let attempt = 1; ; attempt += 1) {
       let leased: Leased | undefined;
       try {
-        return await withLease(this.#pool, { database, signal, isSettled }, async (session) => {
+        const terms = { database, signal, isSettled, isFresh };
+        return await withLease(this.#pool, terms, async (session) => {
           leased = session;
           // The server would count the time for which the client has not read.
           const timeLimit = conditions.stream === undefined ? this.#timeLimit : 0;
-          await this.#dialect.begin(session, mode, timeLimit);
+          await this.#dialect.begin(session, mode, timeLimit, endsWithLast);
           return await this.#finish(session, conditions, work);
         });
       } catch (error) {
-        const isVoid = this.#isStale(error, leased) || this.#isOutdated(error, leased);
+        const isStale: boolean =
+          !isFresh && mode.endsWith("read only") && isUnreached(error, leased);
+        const isOutdated = attempt < ATTEMPTS_ON_TABLES && this.#isOutdated(error, leased);
         // Rows that have gone out are not sent a second time.
-        const isFinal = !isVoid || attempt === ATTEMPTS_ON_CONNECTIONS;
-        if (isFinal || conditions.stream?.hasBegun) throw error;
+        if (!(isStale || isOutdated) || conditions.stream?.hasBegun) throw error;
+        isFresh = isStale;
       }
     }
-  }
-
-  /** The server may have closed the connection while it was idle: then nothing was done. */
-  #isStale(error: unknown, session: Leased | undefined): boolean {
-    return error instanceof ConnectionLost && session?.hasAnswered !== true;
   }
 
   /** A table may have changed since it was read, if what was asked of it seems wrong. */
@@ -156,4 +157,9 @@ export class Transactions<Leased extends Session> {
     }
     return result;
   }
+}
+
+/** True for a connection that was closed while it was idle, so that the loss is not the query's doing. */
+function isUnreached(error: unknown, session: Session | undefined): boolean {
+  return error instanceof ConnectionLost && session?.isUntouched === true;
 }

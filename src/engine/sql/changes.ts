@@ -42,7 +42,7 @@ export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed,
   const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
   const columns = columnsOf(target, query.returning);
-  if (columns === undefined) return { affected: yield* run(change) };
+  if (columns === undefined) return { affected: yield* run(change, true) };
   const key = yield* readPrimaryKey(target);
   if (target.returning !== undefined) {
     return changedOf(target, columns, yield* target.returning(change, columns, key));
@@ -68,7 +68,7 @@ export function* deleteRows<Raw>(
   const condition = whereSql([table], where);
   const change = sql`delete from ${name}${condition}`;
   const columns = columnsOf(target, returning);
-  if (columns === undefined) return { affected: yield* run(change) };
+  if (columns === undefined) return { affected: yield* run(change, true) };
   const key = yield* readPrimaryKey(target);
   if (target.returning !== undefined) {
     return changedOf(target, columns, yield* target.returning(change, columns, key));

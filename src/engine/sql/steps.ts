@@ -7,6 +7,8 @@ export type ResultRow<Raw> = Readonly<Record<number, Raw | null>>;
 export interface Statement {
   readonly fragment: Fragment;
   readonly wants: "rows" | "count";
+  /** True if nothing comes behind it, whatever it is answered. */
+  readonly isLast?: boolean;
 }
 
 /** What the database said; of rows and count the one that was wanted. */
@@ -22,8 +24,8 @@ export interface Reply<Raw> {
 export type Steps<Result, Raw> = Generator<Statement, Result, Reply<Raw>>;
 
 /** Runs a fragment and returns how many rows it changed. */
-export function* run<Raw>(fragment: Fragment): Steps<number, Raw> {
-  return (yield { fragment, wants: "count" }).count;
+export function* run<Raw>(fragment: Fragment, isLast = false): Steps<number, Raw> {
+  return (yield { fragment, wants: "count", isLast }).count;
 }
 
 /** Runs a fragment and returns all of its rows. */
