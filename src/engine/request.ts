@@ -57,9 +57,6 @@ function digest(text: string): Buffer {
 /** The longest body that is read, in bytes. */
 export const BODY_LIMIT = 64 * 1024 * 1024;
 
-/** The first room for a body, in bytes: little, since a length that is announced costs nothing. */
-const FIRST_ROOM = 64 * 1024;
-
 const grammar = createGrammar({ extraFields: [], operations: {} });
 
 /**
@@ -67,19 +64,27 @@ const grammar = createGrammar({ extraFields: [], operations: {} });
  *
  * @throws EngineRefusal `body_too_large` as soon as the body is known to pass the limit
  */
-export async function readBody(request: IncomingMessage): Promise<Buffer> {
-  if (Number(request.headers["content-length"] ?? 0) > BODY_LIMIT) throw tooLarge();
-  let room: Buffer = Buffer.allocUnsafe(FIRST_ROOM);
-  let length = 0;
-  // Left open when this throws, the connection still carries the answer.
-  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
-    const end = length + chunk.length;
-    if (end > BODY_LIMIT) throw tooLarge();
-    if (end > room.length) room = enlarge(room, end);
-    chunk.copy(room, length);
-    length = end;
-  }
-  return room.subarray(0, length);
+export function readBody(request: IncomingMessage): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    let room: Buffer = Buffer.alloc(0);
+    let length = 0;
+    // Left open, the connection still carries the answer.
+    const refuse = () => reject(tooLarge());
+    if (Number(request.headers["content-length"] ?? 0) > BODY_LIMIT) return refuse();
+    request.on("data", (chunk: Buffer) => {
+      const end = length + chunk.length;
+      if (end > BODY_LIMIT) return refuse();
+      // Most bodies are one chunk, which is not copied.
+      if (length === 0) room = chunk;
+      else {
+        if (end > room.length) room = enlarge(room, end);
+        chunk.copy(room, length);
+      }
+      length = end;
+    });
+    request.once("end", () => resolve(room.subarray(0, length)));
+    request.once("error", reject);
+  });
 }
 
 /** At least twice the room, so that a body is copied a few times however small its chunks are. */

@@ -1,6 +1,9 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer } from "node:net";
 import t from "tap";
 import { crashUnderLoad, waitForServer } from "../crash.ts";
-import { startOn } from "./kit.ts";
+import { createTable, insert, query, selectAll } from "../kit.ts";
+import { freshPostgres, sharedServer, startOn } from "./kit.ts";
 import { startPostgres } from "./server.ts";
 
 t.test("while PostgreSQL is killed and comes back, no query is carried out twice", async (t) => {
@@ -14,4 +17,43 @@ t.test("an engine that is started before PostgreSQL waits for it", async (t) => 
   await server.stop();
   const { address } = await startOn(t, server.url());
   await waitForServer(t, server, address);
+});
+
+t.test("a query that its connection breaks under is not carried out on another one", async (t) => {
+  const { ask, database } = await freshPostgres(t);
+  await ask(createTable("items", { id: "int", code: "text" }));
+  const { port } = await sharedServer();
+  // The way breaks where it is told a certain value, as a server does that crashes by it.
+  let broken = 0;
+  const way = createServer((client) => {
+    const server = connect(port, "127.0.0.1");
+    client.on("error", () => server.destroy());
+    server.on("error", () => client.destroy()).pipe(client);
+    client.on("data", (bytes: Buffer) => {
+      if (!bytes.includes("poison")) return server.write(bytes);
+      broken += 1;
+      server.destroy();
+      return client.destroy();
+    });
+  });
+  way.listen(0, "127.0.0.1");
+  await once(way, "listening");
+  t.teardown(() => way.close());
+  const { port: own } = way.address() as AddressInfo;
+  const engine = await startOn(t, `postgres://gatehouse@127.0.0.1:${own}/${database}`);
+  const where = { column: "code", cmp: "=", value: "poison" };
+  for (const body of [
+    selectAll("items", { where }),
+    insert("items", [{ id: 1, code: "poison" }]),
+    { Update: { database: "main", table: "items", set: { code: "poison" }, where } },
+    { Batch: [insert("items", [{ id: 1, code: "poison" }])] },
+  ]) {
+    broken = 0;
+    t.match(await query(engine.address, selectAll("items")), { status: 200 });
+    t.match(await query(engine.address, body), {
+      status: 503,
+      body: { code: "database_unavailable" },
+    });
+    t.equal(broken, 1, JSON.stringify(body));
+  }
 });
