@@ -45,6 +45,8 @@ export interface HeldRequest {
 }
 
 const nothing = Buffer.alloc(0);
+/** Bytes up to which the end of an answer goes out as text. */
+const SENT_AS_TEXT = 4096;
 /** Interim answers (RFC 9110, section 15.2) that are read before one that counts. */
 const MAX_INTERIM = 100;
 
@@ -120,20 +122,29 @@ class StreamedAnswer implements AnswerReceiver {
 
   onEnd(last: Buffer | undefined): void {
     this.#isWhole = true;
-    const { response } = this.#request;
-    if (this.#filter === undefined && this.#pending === undefined) {
-      // As text it goes out together with the head, byte for byte the same.
-      if (!this.#isOver) response.end(last?.toString("latin1"), "latin1");
-      return;
-    }
+    // What comes with the end is short, and is not to be kept.
     const rest = last === undefined ? nothing : Buffer.from(last);
-    this.#inTurn(() => this.#finish(rest));
+    this.#inTurn(() => {
+      const filter = this.#filter;
+      if (filter === undefined) return this.#end(rest);
+      const passed = filter.pass(rest);
+      if (!(passed instanceof Promise)) return this.#finish(filter, passed);
+      return passed.then((bytes) => this.#finish(filter, bytes));
+    });
   }
 
-  async #finish(rest: Buffer): Promise<void> {
-    const filter = this.#filter;
-    const passed = filter === undefined ? [rest] : [await filter.pass(rest), await filter.end()];
-    if (!this.#isOver) this.#request.response.end(Buffer.concat(passed));
+  #finish(filter: BodyFilter, passed: Buffer): void | Promise<void> {
+    const behind = filter.end();
+    if (!(behind instanceof Promise)) return this.#end(Buffer.concat([passed, behind]));
+    return behind.then((bytes) => this.#end(Buffer.concat([passed, bytes])));
+  }
+
+  #end(rest: Buffer): void {
+    const { response } = this.#request;
+    if (this.#isOver) return;
+    // As text it goes out together with the head, byte for byte the same.
+    if (rest.length <= SENT_AS_TEXT) response.end(rest.toString("latin1"), "latin1");
+    else response.end(rest);
   }
 
   onError(error: Error): void {
