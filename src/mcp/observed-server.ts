@@ -1,6 +1,4 @@
 import {
-  isJSONRPCErrorResponse,
-  isJSONRPCResultResponse,
   type JSONRPCMessage,
   McpServer,
   type ServerOptions,
@@ -12,8 +10,8 @@ type Implementation = ConstructorParameters<typeof McpServer>[0];
 
 /** Why a message is no success; undefined if it is one, or no answer. */
 function failureIn(message: JSONRPCMessage): string | undefined {
-  if (isJSONRPCErrorResponse(message)) return reasonOf(message.error.code);
-  const isFailedCall = isJSONRPCResultResponse(message) && message.result.isError === true;
+  if ("error" in message) return reasonOf(message.error.code);
+  const isFailedCall = "result" in message && message.result.isError === true;
   return isFailedCall ? reasonOf(errorCode("invalidParams")) : undefined;
 }
 
