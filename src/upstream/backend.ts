@@ -1,5 +1,4 @@
 import type { TargetMetrics } from "../observe/component-metrics.ts";
-import type { Cancellation } from "./fair-limiter.ts";
 import { HealthCheck } from "./health-check.ts";
 import type { Candidate } from "./load-balancer.ts";
 import { QueryLink, type QueryLinkOptions, type QueryMetrics } from "./query-link.ts";
@@ -45,7 +44,6 @@ export class Backend implements Candidate, TargetState {
   readonly #healthCheck: HealthCheck;
   readonly #target: UpstreamTarget;
   readonly #options: BackendOptions;
-  readonly #waiting = new Set<() => void>();
   #failures = 0;
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -107,12 +105,6 @@ export class Backend implements Candidate, TargetState {
     this.#failures = 0;
   }
 
-  /** When it is ejected: whoever waits for it goes to another one. */
-  readonly whenEjected: Cancellation = (leave) => {
-    this.#waiting.add(leave);
-    return () => this.#waiting.delete(leave);
-  };
-
   async #check(): Promise<void> {
     const isUp = await this.#healthCheck.check();
     if (this.#isClosed) return;
@@ -128,7 +120,8 @@ export class Backend implements Candidate, TargetState {
     if (!this.isLive || this.#isSingle) return;
     this.isLive = false;
     this.#options.onChange(this.name, false);
-    for (const leave of [...this.#waiting]) leave();
+    // Whoever waits for it goes to another one.
+    this.link.limiter.dismissAll();
   }
 
   #return(): void {

@@ -1,22 +1,45 @@
 /** A slot that is held, by its number. */
 export type Slot = number;
 
-/** A place among those who wait for a slot. */
-export interface Place {
-  /** Resolves to the slot when it is held, and to undefined when the place was lost or given up. */
-  readonly turn: Promise<Slot | undefined>;
-  /** Gives the place up; of no effect once the slot is held. */
-  leave(): void;
-}
-
-type Wake = (slot: Slot | undefined) => void;
-
 /** Those of one user who wait, the one who has waited longest first. */
 interface Line {
   readonly user: string;
-  readonly waiting: Set<Wake>;
+  first: Place | undefined;
+  last: Place | undefined;
+  length: number;
   /** Slots that the user holds. */
   held: number;
+}
+
+/**
+ * A place among those who wait for a slot. It is linked to its neighbours, and to nothing once it is left: a `Set` leaves
+ * old tables behind, which keep all who were in them from the collector until it goes through the whole heap.
+ */
+export class Place {
+  /** Resolves to the slot when it is held, and to undefined when the place was lost or given up. */
+  readonly turn: Promise<Slot | undefined>;
+  readonly wake: (slot: Slot | undefined) => void;
+  /** Undefined once it is left. */
+  line: Line | undefined;
+  before: Place | undefined;
+  behind: Place | undefined = undefined;
+  /** True if all who waited were sent away. */
+  isDismissed = false;
+  readonly #limiter: FairLimiter;
+
+  constructor(limiter: FairLimiter, line: Line) {
+    const { promise, resolve } = Promise.withResolvers<Slot | undefined>();
+    this.turn = promise;
+    this.wake = resolve;
+    this.line = line;
+    this.before = line.last;
+    this.#limiter = limiter;
+  }
+
+  /** Gives the place up; of no effect once the slot is held. */
+  leave(): void {
+    this.#limiter.remove(this, undefined);
+  }
 }
 
 /**
@@ -66,10 +89,13 @@ export class FairLimiter {
   wait(user: string): Place | undefined {
     if (this.#waiting >= this.#maxWaiting && !this.#makeRoom(user)) return undefined;
     const line = this.#lines.get(user) ?? this.#openLine(user);
-    const { promise, resolve } = Promise.withResolvers<Slot | undefined>();
-    line.waiting.add(resolve);
+    const place = new Place(this, line);
+    if (line.last === undefined) line.first = place;
+    else line.last.behind = place;
+    line.last = place;
+    line.length++;
     this.#waiting++;
-    return { turn: promise, leave: () => this.#dismiss(line, resolve) };
+    return place;
   }
 
   /** Gives a slot back. */
@@ -87,13 +113,12 @@ export class FairLimiter {
     this.#lines.set(line.user, line);
     this.#holders[slot] = line.user;
     line.held++;
-    const [first] = line.waiting;
-    if (first !== undefined) this.#remove(line, first, slot);
+    if (line.first !== undefined) this.remove(line.first, slot);
   }
 
   #openLine(user: string): Line {
     const held = this.#holders.reduce((count, holder) => count + Number(holder === user), 0);
-    const line = { user, waiting: new Set<Wake>(), held };
+    const line = { user, first: undefined, last: undefined, length: 0, held };
     this.#lines.set(user, line);
     return line;
   }
@@ -110,40 +135,42 @@ export class FairLimiter {
 
   /** Takes the last place of the longest line away, if that is longer than the user's would be. */
   #makeRoom(user: string): boolean {
-    const own = this.#lines.get(user)?.waiting.size ?? 0;
+    const own = this.#lines.get(user)?.length ?? 0;
     let longest: Line | undefined;
     for (const line of this.#lines.values()) {
-      if (line.waiting.size > (longest?.waiting.size ?? own + 1)) longest = line;
+      if (line.length > (longest?.length ?? own + 1)) longest = line;
     }
-    const last = longest === undefined ? undefined : [...longest.waiting].at(-1);
-    if (longest === undefined || last === undefined) return false;
-    this.#dismiss(longest, last);
-    return true;
+    longest?.last?.leave();
+    return longest !== undefined;
   }
 
-  #dismiss(line: Line, wake: Wake): void {
-    if (line.waiting.has(wake)) this.#remove(line, wake, undefined);
+  /** Sends all away who wait. */
+  dismissAll(): void {
+    for (const { first } of [...this.#lines.values()]) {
+      for (let place = first; place !== undefined; ) {
+        const { behind } = place;
+        place.isDismissed = true;
+        place.leave();
+        place = behind;
+      }
+    }
   }
 
-  #remove(line: Line, wake: Wake, slot: Slot | undefined): void {
-    line.waiting.delete(wake);
+  /** Takes a place away, if it is still waited at, with a slot or without. */
+  remove(place: Place, slot: Slot | undefined): void {
+    const { line, before, behind } = place;
+    if (line === undefined) return;
+    if (before === undefined) line.first = behind;
+    else before.behind = behind;
+    if (behind === undefined) line.last = before;
+    else behind.before = before;
+    place.line = place.before = place.behind = undefined;
+    line.length--;
     this.#waiting--;
-    if (line.waiting.size === 0) this.#lines.delete(line.user);
-    wake(slot);
+    if (line.length === 0) this.#lines.delete(line.user);
+    place.wake(slot);
   }
 }
 
 /** Has `leave` called when something ends the waiting; returns what undoes that. */
 export type Cancellation = (leave: () => void) => () => void;
-
-/** When one or the other ends it. */
-export function whenEither(one: Cancellation, other: Cancellation): Cancellation {
-  return (leave) => {
-    const forgetOne = one(leave);
-    const forgetOther = other(leave);
-    return () => {
-      forgetOne();
-      forgetOther();
-    };
-  };
-}

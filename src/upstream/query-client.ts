@@ -2,7 +2,7 @@ import { Refusal } from "../refusal.ts";
 import type { Backend } from "./backend.ts";
 import type { BufferedQuery, QueryAnswer } from "./buffered-answer.ts";
 import { hasBroken } from "./failure.ts";
-import { type Slot, whenEither } from "./fair-limiter.ts";
+import type { Slot } from "./fair-limiter.ts";
 import type { ForwardedQuery, Settle } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { LoadBalancer } from "./load-balancer.ts";
@@ -89,8 +89,7 @@ abstract class Delivery<Query extends { readonly user: string; readonly isRead: 
   }
 
   async #sendInTurn(backend: Backend): Promise<void> {
-    const ended = whenEither((leave) => this.whenCancelled(leave), backend.whenEjected);
-    const slot = await backend.link.wait(this.query.user, ended);
+    const slot = await backend.link.wait(this.query.user, (leave) => this.whenCancelled(leave));
     if (slot !== undefined) this.#send(backend, slot);
     else if (this.isCancelled) this.cancel();
     else {

@@ -98,31 +98,24 @@ export class QueryLink {
   /**
    * Waits for a slot; to be called only if none is free.
    *
-   * @returns undefined if `cancellation` came first
+   * @returns undefined if `cancellation` came first, or all who waited were sent away
    * @throws Refusal `upstream_overloaded` if too many wait, or after the response timeout
    */
   async wait(user: string, cancellation: Cancellation): Promise<Slot | undefined> {
-    const startedAt = performance.now();
-    try {
-      return await this.#turn(user, cancellation);
-    } finally {
-      this.#metrics.waits.add((performance.now() - startedAt) / 1000);
-    }
-  }
-
-  async #turn(user: string, cancellation: Cancellation): Promise<Slot | undefined> {
     const place = this.limiter.wait(user);
     if (place === undefined) throw overloaded();
+    const startedAt = performance.now();
     let isGone = false;
     const forget = cancellation(() => {
       isGone = true;
       place.leave();
     });
-    const timer = setTimeout(place.leave, this.#limits.responseTimeout);
+    const timer = setTimeout(() => place.leave(), this.#limits.responseTimeout);
     const slot = await place.turn;
     clearTimeout(timer);
     forget();
-    if (slot === undefined && !isGone) throw overloaded();
+    this.#metrics.waits.add((performance.now() - startedAt) / 1000);
+    if (slot === undefined && !isGone && !place.isDismissed) throw overloaded();
     return slot;
   }
 
