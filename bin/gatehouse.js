@@ -28,8 +28,11 @@ if (Number(process.versions.node.split(".")[0]) < needed) {
   process.exitCode = 1;
 } else {
   if (process.argv[2] === "serve" || process.send) keepEarlySignals();
-  Promise.all([import("node:fs"), import("./compile-cache.js")]).then(
-    ([{ existsSync }, { keepCompiledModules }]) => {
+  Promise.all([import("node:fs"), import("node:v8"), import("./compile-cache.js")]).then(
+    ([{ existsSync }, { setFlagsFromString }, { keepCompiledModules }]) => {
+      // Else V8 takes what many waiting requests hold for long-lived, and makes it where it is collected last, along
+      // with all that it points to. Set before modules are looked up that were compiled under other flags.
+      setFlagsFromString("--no-allocation-site-pretenuring");
       keepCompiledModules();
       // A clone runs its sources; the published package carries them compiled.
       const sources = new URL("../src/cli.ts", import.meta.url);

@@ -58,7 +58,8 @@ export class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure>
   constructor(number: number, { handlers, close }: WorkerHandlers, output: DestinationStream) {
     super(siblingModule(import.meta.url, "program"), {
       fork: {
-        execArgv: preloads(process.execArgv),
+        // The second as `bin/gatehouse.js` has it.
+        execArgv: [...preloads(process.execArgv), "--no-allocation-site-pretenuring"],
         stdio: ["ignore", mayShareOutput() ? "inherit" : "pipe", "inherit", "ipc"],
       },
       handlers,
