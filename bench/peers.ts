@@ -6,6 +6,7 @@
  * `--quick` runs the first scenario, `--only` those whose name has the text
  */
 
+import { execFileSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { type Cost, measure } from "./peers/measure.ts";
@@ -13,7 +14,7 @@ import { prove } from "./peers/proof.ts";
 import { costPlot, costTable, latencyTable } from "./peers/report.ts";
 import { bodyFile, type Scenario, scenarios, tokenFile } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
-import type { System } from "./peers/system.ts";
+import { LOAD_CORE, type System } from "./peers/system.ts";
 import { startSystems } from "./peers/systems.ts";
 import type { World } from "./peers/world.ts";
 import { describeMachine } from "./rig/machine.ts";
@@ -81,6 +82,8 @@ function print({ name }: Scenario, { costs, latency }: Outcome): void {
 
 await using opened = new AsyncDisposableStack();
 const { world, upstream } = await openScene(opened);
+// The load at a fixed rate comes from this process: what is measured has its core alone.
+execFileSync("taskset", ["-acp", String(LOAD_CORE), String(process.pid)]);
 const outcomes: Record<string, unknown> = {};
 if (!flags.json) console.log(`${describeMachine().join("; ")}\n`);
 for (const [at, scenario] of scenarios.entries()) {

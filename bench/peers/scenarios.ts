@@ -23,6 +23,7 @@ export const scenarios: readonly Scenario[] = [
   { name: "80 B query, 32 connections", ...usual },
   { name: "1 connection", ...usual, connections: 1 },
   { name: "256 connections", ...usual, connections: 256 },
+  { name: "1,000 connections", ...usual, connections: 1000 },
   { name: "10 KB body", ...usual, body: 10_000 },
   { name: "1 MB body", ...usual, body: 1_000_000 },
   { name: "10 KB answer", ...usual, answer: 10_000 },
