@@ -94,6 +94,16 @@ export interface QuestionOptions extends CommonOptions {
   readonly client?: string;
 }
 
+/** What is asked, the users and grants that it is asked of, and how it would come. */
+async function readQuestion(operation: string, where: string, options: QuestionOptions) {
+  const loaded = loadFor(options);
+  const place = readPlace(where);
+  const question = { permissions: permissionsOf(operation, loaded.configuration), ...place };
+  const snapshot = await readAccess(loaded);
+  const { via, client } = options;
+  return { question, snapshot, context: { via, client, now: Date.now() } };
+}
+
 /** `access check`: whether a user may do something, and by which entry. */
 export async function checkAccess(
   username: string,
@@ -101,20 +111,15 @@ export async function checkAccess(
   where: string,
   options: QuestionOptions,
 ): Promise<void> {
-  const loaded = loadFor(options);
-  const place = readPlace(where);
-  const { database, table } = place;
-  const permissions = permissionsOf(operation, loaded.configuration);
+  const { question: asked, snapshot, context } = await readQuestion(operation, where, options);
+  const { permissions, database, table } = asked;
   const permission = permissions.join(" and ");
-  const snapshot = await readAccess(loaded);
-  const { via, client, json } = options;
-  const asked = { permissions, database, table };
-  const decided = decidePlace(snapshot, username, asked, { via, client, now: Date.now() });
+  const decided = decidePlace(snapshot, username, asked, context);
   const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
-  const hint = reason === "no_grant" ? hintFor(snapshot, username, place) : "";
+  const hint = reason === "no_grant" ? hintFor(snapshot, username, asked) : "";
   const explanation = explain(reason, decided) + hint;
-  if (json) {
+  if (options.json) {
     const { grant: _, approvals: __, ...decision } = decided;
     const question = { username, permission, database, ...(table === undefined ? {} : { table }) };
     const limits = allowed ? viewLimits(decided) : {};
@@ -132,12 +137,7 @@ export async function whoMay(
   where: string,
   options: QuestionOptions,
 ): Promise<void> {
-  const loaded = loadFor(options);
-  const place = readPlace(where);
-  const question = { permissions: permissionsOf(operation, loaded.configuration), ...place };
-  const snapshot = await readAccess(loaded);
-  const { via, client, json } = options;
-  const context = { via, client, now: Date.now() };
+  const { question, snapshot, context } = await readQuestion(operation, where, options);
   const found = snapshot.grants
     .keys()
     .filter((username) => obstacleOf(snapshot, username) === undefined)
@@ -146,7 +146,7 @@ export async function whoMay(
     )
     .toArray();
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  if (json) {
+  if (options.json) {
     const views = found.map(({ username, way }) => {
       const { role, entry } = way;
       return { username, role, entry, ...viewLimits(way) };
