@@ -1,6 +1,6 @@
 import { maySeeGrants } from "../access/administration-rights.ts";
 import type { Approval, ApprovalDecision, Author } from "../approvals/approval.ts";
-import { mayApprove } from "../approvals/preview.ts";
+import { mayApprove } from "../approvals/approvers.ts";
 import { identify } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, requirePassword } from "./changes.ts";

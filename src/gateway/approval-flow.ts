@@ -7,7 +7,7 @@ import {
   type ApprovalStore,
   MOST_PENDING,
 } from "../approvals/approval.ts";
-import { mayApprove } from "../approvals/preview.ts";
+import { mayApprove } from "../approvals/approvers.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";

@@ -3,7 +3,7 @@ import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { openBodyCipher } from "../../src/approvals/approval-file.ts";
-import { mayApprove } from "../../src/approvals/preview.ts";
+import { mayApprove } from "../../src/approvals/approvers.ts";
 import { takeApproval } from "../../src/mcp/tools/approval-argument.ts";
 import { snapshotOf } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
