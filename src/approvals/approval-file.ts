@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { link, mkdir, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
@@ -133,7 +133,7 @@ async function readKey(file: string): Promise<Buffer> {
 
 /** Makes a key whole, unless another process was quicker. */
 async function makeKey(file: string): Promise<void> {
-  const temporary = `${file}.${process.pid}.new`;
+  const temporary = `${file}.${randomUUID()}.new`;
   try {
     await writeFile(temporary, `${randomBytes(KEY_BYTES).toString("base64url")}\n`, {
       mode: 0o600,
