@@ -43,6 +43,22 @@ const tickets = {
   columns: ["id", "status"],
 } as const;
 
+t.test(
+  "an entry in the place of the last one, or of one with an end, keeps the blank lines",
+  (t) => {
+    const whole = { username: "rita", database: "main" } as const;
+    const edited = edit(
+      narrowed,
+      { kind: "remove-grant", grant: { ...whole, role: "ReadOnly" } },
+      { kind: "add-grant", grant: { ...whole, role: "ReadWrite", expires: Date.UTC(2126, 0) } },
+    );
+    const lasting = 'role = "ReadOnly"\n\n';
+    const ending = 'role = "ReadWrite"\nexpires = 2126-01-01T00:00:00Z\n\n';
+    t.equal(edited.replace(".000Z", "Z"), narrowed.replace(lasting, ending));
+    t.end();
+  },
+);
+
 t.test("of an entry that says more, the keys alone are written that change", (t) => {
   const edited = edit(narrowed, {
     kind: "set-grant",
