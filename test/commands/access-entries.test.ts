@@ -91,7 +91,7 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant alice main.t Owner", 1, /Invalid entry: `tables` goes with the role ReadWrite/],
   ["access grant alice main Owner --columns a", 1, /Invalid entry: `columns` goes with/],
   ["access grant alice main.a*b ReadOnly", 1, /^gatehouse: Invalid table/],
-  ["access grant alice main.t ReadOnly --expires soon", 1, /`expires` must be a time/],
+  ["access grant alice main.t ReadOnly --expires soon", 2, /allowed: such as 2h, or a time/],
   ["access grant alice main.t ReadOnly --require-approval GRANT", 1, /`require_approval` must be/],
   ["access grant alice main.t ReadOnly --expires 5y", 2, /allowed: such as 90d/],
   ["access grant alice main.t ReadOnly --max-rows 0", 2, /a whole number from 1/],
@@ -117,6 +117,8 @@ t.test("access list shows those of a user, a database, a table", async (t) => {
     ["--database main --user bob", ["bob main", "bob main"]],
     ["--table b_1", ["bob main"]],
     ["--table b_*", ["bob main"]],
+    ["--table main.b_1", ["bob main"]],
+    ["--table other.b_1", []],
     ["--table c", []],
     ["--user nobody", []],
   ];

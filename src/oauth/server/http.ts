@@ -1,4 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { requireOneReading } from "../../json/document.ts";
+import { JsonFault } from "../../json/fault.ts";
 
 /** An OAuth error answer (RFC 6749, section 5.2). */
 export class OAuthProblem extends Error {
@@ -102,20 +104,19 @@ async function readBytes(request: IncomingMessage): Promise<Buffer> {
   return promise;
 }
 
-async function readText(request: IncomingMessage, type: string): Promise<string> {
+async function readTyped(request: IncomingMessage, type: string): Promise<Buffer> {
   const [given = ""] = (request.headers["content-type"] ?? "").split(";");
   if (given.trim().toLowerCase() !== type) {
     throw new OAuthProblem(415, "invalid_request", `the body must be ${type}`);
   }
-  const bytes = await readBytes(request);
-  return bytes.toString("utf8");
+  return readBytes(request);
 }
 
 /** Reads a form. @throws OAuthProblem if it is none, too large, or has a field twice */
 export async function readForm(request: IncomingMessage): Promise<ReadonlyMap<string, string>> {
   const fields = new Map<string, string>();
-  const text = await readText(request, "application/x-www-form-urlencoded");
-  for (const [field, value] of new URLSearchParams(text)) {
+  const bytes = await readTyped(request, "application/x-www-form-urlencoded");
+  for (const [field, value] of new URLSearchParams(bytes.toString())) {
     if (fields.has(field))
       throw new OAuthProblem(400, "invalid_request", `${field} is given twice`);
     fields.set(field, value);
@@ -123,12 +124,14 @@ export async function readForm(request: IncomingMessage): Promise<ReadonlyMap<st
   return fields;
 }
 
-/** Reads JSON. @throws OAuthProblem if it is none or too large */
+/** Reads JSON. @throws OAuthProblem if it is none, too large, or could be read in two ways */
 export async function readJson(request: IncomingMessage): Promise<unknown> {
-  const text = await readText(request, "application/json");
+  const bytes = await readTyped(request, "application/json");
   try {
-    return JSON.parse(text);
-  } catch {
-    throw new OAuthProblem(400, "invalid_request", "the body is not JSON");
+    requireOneReading(bytes);
+  } catch (error) {
+    if (!(error instanceof JsonFault)) throw error;
+    throw new OAuthProblem(400, "invalid_request", `the body is not JSON: ${error.message}`);
   }
+  return JSON.parse(bytes.toString());
 }
