@@ -49,6 +49,8 @@ export class TextEditor {
   readonly #lineEnd: string;
   readonly #blocks: Record<TableName, Block[]> = { users: [], acl: [], boundaries: [] };
   readonly #splices: Splice[] = [];
+  /** Where tables began that were taken out, and the blank line behind each that went with it. */
+  readonly #removed = new Map<number, string>();
 
   /** @throws UneditableError if the text is not written as tables */
   constructor(text: string, blocks: readonly Block[] | undefined) {
@@ -84,15 +86,17 @@ export class TextEditor {
     };
   }
 
-  /** Adds a table behind the last one of its kind, or at the end. */
+  /** Adds a table behind the last one of its kind, in its place if it was taken out, or at the end. */
   append(table: TableName, fields: Record<string, Writable>): void {
     const last = this.#blocks[table].length > 0 ? this.#table(table, -1) : undefined;
     const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#text.length;
     const body = Object.entries(fields).map(([key, value]) => `${key} = ${render(value)}`);
     const lines = [`[[${table}]]`, ...body].map((line) => line + this.#lineEnd).join("");
     const unfinished = at > 0 && this.#text[at - 1] !== "\n";
-    const gap = (unfinished ? this.#lineEnd : "") + (at > 0 ? this.#lineEnd : "");
-    this.#splices.push({ start: at, end: at, text: gap + lines });
+    const blank = last && this.#removed.get(last.header.start);
+    const isApart = blank === undefined && at > 0;
+    const gap = (unfinished ? this.#lineEnd : "") + (isApart ? this.#lineEnd : "");
+    this.#splices.push({ start: at, end: at, text: gap + lines + (blank ?? "") });
   }
 
   /** Sets a key of a table, or takes it out if `value` is undefined. */
@@ -134,9 +138,9 @@ export class TextEditor {
     const { header, statements } = this.#table(table, index);
     for (const statement of [header, ...statements]) this.#remove(statement);
     const after = this.#lines(statements.at(-1) ?? header).end;
-    const blank = /^[ \t]*\r?\n/.exec(this.#text.slice(after, after + 256))?.[0];
-    if (blank !== undefined)
-      this.#splices.push({ start: after, end: after + blank.length, text: "" });
+    const blank = /^[ \t]*\r?\n/.exec(this.#text.slice(after, after + 256))?.[0] ?? "";
+    if (blank !== "") this.#splices.push({ start: after, end: after + blank.length, text: "" });
+    this.#removed.set(header.start, blank);
   }
 
   finish(): string {

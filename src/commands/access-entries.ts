@@ -5,7 +5,7 @@ import { planGrant, planRevoke } from "../access/administration.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
-import { entryRoles, tablePattern } from "../access/limit-fields.ts";
+import { entryKeys, entryRoles, tablePattern } from "../access/limit-fields.ts";
 import type { EntryRole } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { prefixOf } from "../access/table-patterns.ts";
@@ -62,8 +62,12 @@ export function readCount(text: string): number {
 
 /** Reads `2h` as a moment from now, and leaves a moment as it is. */
 export function readExpiry(text: string): string {
-  if (!/^\d+[a-z]$/.test(text)) return text;
-  return new Date(Date.now() + readDuration(text) * 1000).toISOString();
+  if (/^\d+[a-z]$/.test(text)) {
+    return new Date(Date.now() + readDuration(text) * 1000).toISOString();
+  }
+  const { read, form } = entryKeys.expires;
+  if (read(text) === undefined) throw new InvalidArgumentError(`allowed: such as 2h, or ${form}`);
+  return text;
 }
 
 /** What an entry is given beyond its role. */
@@ -158,9 +162,10 @@ interface ListOptions extends CommonOptions {
 export async function listAccess(options: ListOptions): Promise<void> {
   const { user, database, table } = options;
   const snapshot = await readAccess(loadFor(options));
+  const [name, place = database] = table?.split(".", 2).reverse() ?? [];
   const isMeant = (grant: Grant) =>
-    (database === undefined || grant.database === database) &&
-    (table === undefined || concernsTable(grant, table));
+    [database, place].every((one) => one === undefined || grant.database === one) &&
+    (name === undefined || concernsTable(grant, name));
   const names = user === undefined ? snapshot.grants.keys() : [user].values();
   const entries = [...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isMeant))];
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");

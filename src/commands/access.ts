@@ -62,7 +62,10 @@ function addEntryCommands(access: Command): void {
   subcommand(access, "list", "list who has which role where")
     .option("--user <username>", "only this user's entries")
     .option("--database <database>", "only those that name this database, or *")
-    .option("--table <table>", "only those that name this table, or have a pattern that fits it")
+    .option(
+      "--table <table>",
+      "only those that name this table, or <database>.<table>, or have a pattern that fits it",
+    )
     .option("--json", "as JSON")
     .action(listAccess);
 }

@@ -101,6 +101,21 @@ t.test("metadata that cannot be kept is refused", async (t) => {
   t.equal(huge.status, 413);
 });
 
+t.test("metadata that two parsers could read differently is refused", async (t) => {
+  const { url } = await openSetting(t);
+  const uris = JSON.stringify([REDIRECT]);
+  for (const body of [
+    `{"redirect_uris":${uris},"redirect_uris":["https://other.example/cb"]}`,
+    `{"redirect_uris":${uris},"client_name":"a","client\\u005fname":"b"}`,
+    Buffer.from(`{"redirect_uris":${uris},"client_name":"\xff"}`, "latin1"),
+  ]) {
+    const headers = { "content-type": "application/json" };
+    const answer = await fetch(`${url}/oauth/register`, { method: "POST", headers, body });
+    t.match(await answer.json(), { error: "invalid_request" });
+    t.equal(answer.status, 400);
+  }
+});
+
 t.test("an address registers so many clients an hour, and no more", async (t) => {
   const setting = await openSetting(t, { registrationsPerHour: 3 });
   for (let at = 0; at < 3; at++) t.equal((await register(setting)).status, 201);
