@@ -175,7 +175,7 @@ async function measureSizes(section: string): Promise<void> {
     const samples: Sample[] = [];
     for (let round = 0; round < rounds; round++) {
       const sample = await load(measured, { ...options, seconds });
-      if (sample.failed + sample.refused > 0) {
+      if (sample.failed + sample.refused > 0 || sample.requests === 0) {
         throw new Error(`${name}: ${sample.failed} failed, ${sample.refused} were refused`);
       }
       samples.push(sample);

@@ -82,7 +82,12 @@ ${mcp}
   if (world.keys !== undefined) cpSync(world.keys, path.join(home, "keys"), { recursive: true });
   const core = isPinned ? GATEWAY_CORE : undefined;
   const flags = [...nodeFlags, program, "serve"];
-  const running = new Program(process.execPath, flags, core, cleanEnvironment(home));
+  const running = new Program(
+    process.execPath,
+    flags,
+    core,
+    cleanEnvironment(home, { XDG_CACHE_HOME: world.directory }),
+  );
   const port = Number(
     await running.printed(/"url":"https?:\/\/127\.0\.0\.1:(\d+)/, START_ATTEMPTS),
   );
