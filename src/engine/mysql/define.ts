@@ -1,9 +1,10 @@
+import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { takeIn } from "../remote/change.ts";
 import { isNoTable } from "../remote/failures.ts";
 import { numberText, type PresentValue } from "../sql/cell-text.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
   primaryKeyOf,

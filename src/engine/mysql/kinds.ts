@@ -1,5 +1,6 @@
+import { sql } from "kysely";
 import { foldCase } from "../fold-case.ts";
-import { type Fragment, likeBackslash, sql } from "../sql/fragment.ts";
+import { type Fragment, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
 import { booleans, bytes, type Codec, formed, nativeDocuments, textCodecOf } from "./codecs.ts";
 import {

@@ -1,7 +1,7 @@
+import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
 import { insertRows } from "../remote/insert.ts";
-import { sql } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
 import { rows, type Steps } from "../sql/steps.ts";
 import { type Conflict, conflictSql, type Target } from "../sql/target.ts";

@@ -1,6 +1,7 @@
+import { sql } from "kysely";
 import { foldCase } from "../fold-case.ts";
 import { numberText, type PresentValue, placesOf } from "../sql/cell-text.ts";
-import { type Fragment, likeBackslash, sql } from "../sql/fragment.ts";
+import { type Fragment, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
 import type { ByteForm } from "./cell-bytes.ts";
 import {

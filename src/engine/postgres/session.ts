@@ -1,10 +1,18 @@
+import {
+  DummyDriver,
+  Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+  sql,
+} from "kysely";
 import { type Client, DatabaseError } from "pg";
 import { EngineRefusal } from "../refusal.ts";
 import { UnknownOutcome } from "../remote/failures.ts";
 import { type KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../spool.ts";
-import { compileFragment, type Fragment, type Notation, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import {
   type Asked,
   Exchange,
@@ -195,18 +203,26 @@ export type PostgresPlace = Place<PostgresSession>;
 /** The protocol counts the parameters of a statement with 16 bits. */
 const PARAMETER_LIMIT = 65_535;
 
-const notation: Notation = { quote: '"', placeholder: (place) => `$${place}` };
+/** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
+const builder = new Kysely<Record<string, never>>({
+  dialect: {
+    createAdapter: () => new PostgresAdapter(),
+    createDriver: () => new DummyDriver(),
+    createIntrospector: (database) => new PostgresIntrospector(database),
+    createQueryCompiler: () => new PostgresQueryCompiler(),
+  },
+});
 
 /** @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries */
 export function compile(fragment: Fragment): Statement {
-  const { text, values } = compileFragment(fragment, notation);
-  if (values.length > PARAMETER_LIMIT) {
+  const { sql: text, parameters } = fragment.compile(builder);
+  if (parameters.length > PARAMETER_LIMIT) {
     throw new EngineRefusal(
       "query_too_complex",
       `The database refuses it: more than ${PARAMETER_LIMIT} values in one statement`,
     );
   }
-  return { text, values: values.map(asText) };
+  return { text, values: parameters.map(asText) };
 }
 
 /** The server is told the type of each value by a cast, so that all of them travel as text. */

@@ -1,7 +1,8 @@
+import { sql } from "kysely";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound } from "../remote/failures.ts";
 import type { InsertColumn } from "../remote/insert.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./session.ts";

@@ -1,5 +1,6 @@
+import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import {
   type Column,
   cellIn,

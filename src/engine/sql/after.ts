@@ -1,8 +1,9 @@
 /** Pages: the rows that follow one in an order. */
 
+import { sql } from "kysely";
 import type { CellValue } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { type ColumnReference, columnSql } from "./scope.ts";
 import { comparedValue } from "./stored-values.ts";
 import type { UniqueKey } from "./target.ts";

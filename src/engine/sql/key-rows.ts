@@ -1,6 +1,7 @@
+import { sql } from "kysely";
 import type { CellValue, Update } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { type Column, requireDistinct, resolveColumn, type Table } from "./scope.ts";
 import { rows, type Steps } from "./steps.ts";
 import { storedValue } from "./stored-values.ts";

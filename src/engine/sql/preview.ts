@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
+import { sql } from "kysely";
 import type { Operation, Upsert } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
-import { sql } from "./fragment.ts";
 import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
 import { cellIn } from "./scope.ts";
 import { run, type Steps } from "./steps.ts";

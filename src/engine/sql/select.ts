@@ -1,3 +1,4 @@
+import { sql } from "kysely";
 import type { Join, Order, Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
@@ -9,7 +10,7 @@ import {
 } from "./after.ts";
 import { type AggregateDialect, type Aliases, aliasesOf } from "./aggregates.ts";
 import { conditionSql, whereSql } from "./conditions.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,

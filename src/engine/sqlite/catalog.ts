@@ -1,7 +1,7 @@
+import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { foldCase } from "../fold-case.ts";
 import { type ColumnFacts, describe, type TableDescription } from "../sql/description.ts";
-import { sql } from "../sql/fragment.ts";
 import { readKeys } from "../sql/target.ts";
 import { take } from "./change.ts";
 import { isSerial } from "./kinds.ts";
