@@ -91,12 +91,12 @@ const PREFLIGHT_AGE = 600;
 
 /** What a page may send; the last five are of the Model Context Protocol. */
 const requestHeaders = [
-  ...["Authorization", "Content-Type", "traceparent", "tracestate"],
+  ...["Authorization", "Content-Type", "X-Gatehouse-Approval", "traceparent", "tracestate"],
   ...["MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", "Last-Event-ID"],
 ].join(", ");
 /** What a page may read: without the challenge it would not find the authorization server. */
 const answerHeaders = [
-  ...["X-Request-Id", "X-Gatehouse-Decision", "Retry-After"],
+  ...["X-Request-Id", "X-Gatehouse-Decision", "X-Gatehouse-Narrowed", "Retry-After"],
   ...["WWW-Authenticate", "Mcp-Session-Id"],
 ].join(", ");
 

@@ -23,6 +23,7 @@ t.test("a page of an allowed origin may ask, and read what it is answered", asyn
   t.equal(asked.headers.get("access-control-allow-origin"), page);
   t.equal(asked.headers.get("access-control-allow-methods"), "POST");
   t.match(asked.headers.get("access-control-allow-headers"), /Authorization.*Content-Type/);
+  t.match(asked.headers.get("access-control-allow-headers"), /X-Gatehouse-Approval/);
   t.equal(asked.headers.get("access-control-allow-credentials"), null, "tokens, not cookies");
   t.equal(asked.headers.get("vary"), "Origin");
   t.ok(asked.headers.get("x-request-id"));
@@ -36,7 +37,10 @@ t.test("a page of an allowed origin may ask, and read what it is answered", asyn
   const answer = await gateway.request("/query", init);
   t.equal(answer.status, 200);
   t.equal(answer.headers.get("access-control-allow-origin"), page);
-  t.match(answer.headers.get("access-control-expose-headers"), /X-Request-Id/);
+  t.match(
+    answer.headers.get("access-control-expose-headers"),
+    /X-Request-Id.*X-Gatehouse-Narrowed/,
+  );
   t.equal(upstream.take().length, 1);
   const refused = await gateway.request("/query", { ...init, body: "{}" });
   t.equal(refused.status, 400);
