@@ -1,7 +1,6 @@
 import path from "node:path";
 import { Command, InvalidArgumentError, Option } from "commander";
 import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
-import { releaseStartMemory } from "../heap.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, endWithErrors, openLogStream } from "../observe/log.ts";
 import { engineTestCommand } from "./engine-test.ts";
@@ -104,7 +103,6 @@ async function serve(options: EngineOptions): Promise<void> {
     log,
   });
   process.send?.("ready");
-  releaseStartMemory();
   await end;
   await engine.close();
   process.exit();

@@ -7,7 +7,6 @@ import type { LiveConfiguration } from "../config/reload.ts";
 import { type Configuration, configurationSchema } from "../config/schema.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
-import { releaseStartMemory } from "../heap.ts";
 import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";
 import { version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
@@ -116,7 +115,6 @@ async function start(
   const gateway = await startAs(workers, loaded, options).catch((error: unknown) => {
     throw explainListenFailure(error, loaded.configuration);
   });
-  releaseStartMemory();
   const { facts } = gateway;
   if (options.hasTerminal) await greet(loaded, facts);
   else logStart(loaded, facts, { log: options.log, workers });

@@ -2,7 +2,6 @@
 import type { ServerResponse } from "node:http";
 import type { Membership, Shared } from "../gateway/shared.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
-import { releaseStartMemory } from "../heap.ts";
 import type { Hashing } from "../identity/hashing.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
 import { openParentChannel } from "../ipc/channel.ts";
@@ -107,7 +106,6 @@ async function start(settings: WorkerSettings) {
   const member = memberOf(settings);
   const gateway = await startGateway(loaded, { log, chosenPassword, hasTerminal, member });
   outliveErrors(log);
-  releaseStartMemory();
   running.resolve(gateway);
   return gateway.facts;
 }
