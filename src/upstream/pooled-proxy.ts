@@ -156,7 +156,8 @@ class StreamedAnswer implements AnswerReceiver {
   #inTurn(step: () => void | Promise<void>): void {
     if (this.#isOver) return;
     try {
-      const work = this.#pending === undefined ? step() : this.#pending.then(step);
+      // What an answer has left that was refused meanwhile goes nowhere.
+      const work = this.#pending?.then(() => (this.#isOver ? undefined : step())) ?? step();
       if (work === undefined) return;
       if (!this.#isWhole) this.#connection.pause();
       const pending: Promise<void> = work.then(
