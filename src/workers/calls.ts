@@ -8,19 +8,13 @@ import type { Condition, SharedFile } from "../gateway/shared.ts";
 import type { GatewayFacts } from "../gateway/start.ts";
 import type { HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hash-queue.ts";
-import type { Outcome } from "../identity/throttle.ts";
+import type { LoginOrigin, Outcome } from "../identity/throttle.ts";
 import { type Call, type Channel, type ErrorCodec, messageCodec } from "../ipc/channel.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 
 type Nothing = undefined;
-
-/** Where a login or a request that is counted comes from. */
-interface CountedOrigin {
-  readonly address: string;
-  readonly isShared: boolean;
-}
 
 /** What a worker needs to begin. */
 export interface WorkerSettings {
@@ -38,7 +32,7 @@ export interface WorkerSettings {
 export type WorkerCalls = {
   readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;
-  readonly beginLogin: Call<CountedOrigin & { readonly username: string }, number>;
+  readonly beginLogin: Call<Omit<LoginOrigin, "signal"> & { readonly username: string }, number>;
   readonly settleLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, void>;
   readonly enterHashing: Call<
     { readonly costs: readonly HashCosts[]; readonly client: Omit<HashClient, "signal"> },
