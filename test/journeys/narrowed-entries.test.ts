@@ -3,8 +3,8 @@ import t, { type Test } from "tap";
 import { grantsOf } from "../../src/access/snapshot.ts";
 import { entriesIn } from "../../src/access/user-grants.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
-import { entry, more, soon, staff } from "./narrowed.ts";
-import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
+import { entry, openNarrowed, soon } from "./narrowed.ts";
+import { putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 
 const narrowed = {
   role: "ReadWrite",
@@ -22,17 +22,7 @@ const narrowed = {
   expires: "2126-12-24T18:00:00Z",
 };
 
-const { gateway } = await openStaffed(t, staff, { more });
-
-const root = await tokenOf(gateway, "root");
-
-const original = textOf(gateway);
-
-const put = (place: string, body: unknown, token = root) =>
-  gateway.send("PUT", `/api/access/${place}`, body, token);
-
-const remove = (place: string, token = root) =>
-  gateway.send("DELETE", `/api/access/${place}`, undefined, token);
+const { gateway, root, original, put, remove } = await openNarrowed(t);
 
 function heldBy(from: TestGateway, username: string) {
   return [...entriesIn(grantsOf(snapshotOn(from), username))];
@@ -42,8 +32,6 @@ function refusedWith(t: Test, answer: Answer, status: number, code: string, mess
   t.strictSame([answer.status, answer.body.code], [status, code], answer.text);
   if (message !== undefined) t.match(answer.body.message, message);
 }
-
-t.afterEach(() => putInForce(gateway, original));
 
 /** What `GET` of a list says of rita's entries. */
 async function listed(route: string, token: string): Promise<object[]> {

@@ -1,20 +1,8 @@
 import t from "tap";
-import { more, soon, staff } from "./narrowed.ts";
-import { openStaffed, putInForce, textOf, tokenOf } from "./staff.ts";
+import { openNarrowed, soon } from "./narrowed.ts";
+import { putInForce, textOf, tokenOf } from "./staff.ts";
 
-const { gateway } = await openStaffed(t, staff, { more });
-
-const root = await tokenOf(gateway, "root");
-
-const original = textOf(gateway);
-
-const put = (place: string, body: unknown, token = root) =>
-  gateway.send("PUT", `/api/access/${place}`, body, token);
-
-const remove = (place: string, token = root) =>
-  gateway.send("DELETE", `/api/access/${place}`, undefined, token);
-
-t.afterEach(() => putInForce(gateway, original));
+const { gateway, original, put, remove } = await openNarrowed(t);
 
 const insufficient = "role_insufficient";
 type Rule = [rule: string, caller: string, request: string, expected: number | string];
