@@ -17,7 +17,7 @@ export interface PasswordHash {
 
 /** What every password hash looks like, whatever its costs. */
 export const passwordHashForm =
-  /^\$argon2id\$v=19\$([mtp]=\d{1,7}(?:,[mtp]=\d{1,7}){2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
+  /^\$argon2id\$v=19\$([mtp]=[1-9]\d{0,6}(?:,[mtp]=[1-9]\d{0,6}){2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
 
 /** The costs that a hash in the access file may have, so that no file can exhaust the memory. */
 export const costBounds = {

@@ -50,5 +50,6 @@ t.test("each cost is accepted up to its bounds and refused past them", (t) => {
 t.test("each lane has its 8 KiB", (t) => {
   t.ok(parsePasswordHash(hashWith("m=32,t=1,p=4")));
   t.notOk(parsePasswordHash(hashWith("m=31,t=1,p=4")));
+  t.notOk(parsePasswordHash(hashWith("m=064,t=1,p=4")), "a number has one spelling");
   t.end();
 });
