@@ -33,6 +33,11 @@ export function requireJson({ headers }: IncomingMessage): void {
   if (!isPlain || !isJsonType(headers["content-type"])) throw new Refusal("unsupported_media_type");
 }
 
+/** @throws Refusal `body_too_large` if the head tells of more bytes */
+export function requireLength({ headers }: IncomingMessage, limit: number): void {
+  if (Number(headers["content-length"] ?? 0) > limit) throw bodyTooLarge(limit);
+}
+
 /** Who wants a body. */
 export interface BodyReceiver {
   /** The body is there, whole. */
@@ -55,7 +60,7 @@ export function readBody(
   receiver: BodyReceiver,
 ): void {
   const { request } = exchange;
-  if (Number(request.headers["content-length"] ?? 0) > limit) throw bodyTooLarge(limit);
+  requireLength(request, limit);
   exchange.inviteBody();
   const collector = new BodyCollector(exchange, limit, budget);
   const onData = (piece: Buffer): void => {

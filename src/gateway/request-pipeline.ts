@@ -5,7 +5,7 @@ import {
   mcpChallenge,
   requireStillGood,
 } from "./authentication.ts";
-import { readBody, requireJson } from "./body.ts";
+import { readBody, requireJson, requireLength, SMALL_BODY_BYTES } from "./body.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { home, isBrowserAtHome } from "./handlers/public.ts";
@@ -90,6 +90,7 @@ const noBody = Buffer.alloc(0);
 function readAndHandle(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): void {
   const { bodyLimit } = endpoint;
   if (bodyLimit === undefined) {
+    if (!endpoint.readsBody) requireLength(exchange.request, SMALL_BODY_BYTES);
     attempt(gateway, exchange, () => endpoint.handle(gateway, exchange, noBody));
     return;
   }

@@ -15,6 +15,8 @@ export interface Endpoint {
   readonly authentication: AuthenticationRequirement;
   /** Bytes of JSON body that are read; absent where no body is. */
   readonly bodyLimit?: number;
+  /** True if the handler takes the body from the request, and bounds it. */
+  readonly readsBody?: boolean;
   /** True for what monitors ask all the time: no audit line. */
   readonly isQuiet?: boolean;
   /** True if a client may speak WebSocket here; every other wish for a protocol is not heard. */

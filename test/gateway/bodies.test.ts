@@ -95,6 +95,15 @@ t.test("routes of the gateway's own take at most 16 KiB", async (t) => {
   const answer = await gateway.send("POST", "/login", padded(16_385));
   const message = "Request body too large: the limit is 16384 bytes";
   checkRefusal(t, answer, { status: 413, code: "body_too_large", message });
+  const token = await gateway.login();
+  for (const [method, path] of [
+    ["POST", "/logout"],
+    ["DELETE", "/api/users/nobody"],
+    ["DELETE", "/api/access/nobody/main"],
+  ] as const) {
+    const unwanted = await gateway.send(method, path, padded(16_385), token);
+    checkRefusal(t, unwanted, { status: 413, code: "body_too_large", message });
+  }
 
   const chunks = new ReadableStream({
     start(controller) {

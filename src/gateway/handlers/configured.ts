@@ -104,6 +104,7 @@ async function handle(
 export function configuredRoute(settings: RouteSettings): Endpoint {
   return {
     authentication: settings.access === "public" ? "public" : "data",
+    readsBody: true,
     takesWebSocket: settings.upgrade,
     handle: (gateway, exchange) => handle(gateway, exchange, settings),
   };

@@ -25,6 +25,7 @@ export const mcpSession: Endpoint = { authentication: "mcp", handle };
 /** Everything of the embedded authorization server, which writes its own answers. */
 export const authorizationServer: Endpoint = {
   authentication: "public",
+  readsBody: true,
   async handle(gateway, exchange) {
     const { request, response, requestId } = exchange;
     const { authorizationServer: open } = await gateway.mcp();
