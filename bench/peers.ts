@@ -2,8 +2,9 @@
  * Gatehouse beside its peers: processor time a request, on one machine, in one run, with the same
  * tokens, queries and upstream.
  *
- * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--only TEXT] [--json] [--plot FILE]`;
- * `--quick` runs the first scenario, `--only` those whose name has the text
+ * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--only TEXT] [--systems NAME,...] [--json] [--plot FILE]`;
+ * `--quick` runs the first scenario, `--only` those whose name has the text, `--systems` Gatehouse and these alone:
+ * bare, haproxy-es256, fastify, haproxy-rs256, haproxy-hs256, haproxy-open, nginx, express, vmauth, oauth2-proxy, oathkeeper
  */
 
 import { execFileSync } from "node:child_process";
@@ -15,7 +16,7 @@ import { costPlot, costTable, latencyTable } from "./peers/report.ts";
 import { bodyFile, type Scenario, scenarios, tokenFile } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import { LOAD_CORE, type System } from "./peers/system.ts";
-import { startSystems } from "./peers/systems.ts";
+import { selectSystems, startSystems } from "./peers/systems.ts";
 import type { World } from "./peers/world.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { type Latency, openLoop } from "./rig/open-loop.ts";
@@ -26,10 +27,12 @@ const { values: flags } = parseArgs({
     seconds: { type: "string", default: "3" },
     quick: { type: "boolean", default: false },
     only: { type: "string", default: "" },
+    systems: { type: "string" },
     json: { type: "boolean", default: false },
     plot: { type: "string" },
   },
 });
+const selection = selectSystems(flags.systems);
 const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
 /** Requests a second at which latency is looked at: what each of the nearest carries with ease. */
 const OPEN_LOOP_RATE = 1500;
@@ -57,7 +60,7 @@ interface Outcome {
   readonly latency: ReadonlyMap<string, Latency> | undefined;
 }
 
-/** @param isWide true for all peers, and for latency */
+/** @param isWide true for all systems, and for latency */
 async function run(
   scenario: Scenario,
   world: World,
@@ -65,7 +68,7 @@ async function run(
   isWide: boolean,
 ): Promise<Outcome> {
   await using opened = new AsyncDisposableStack();
-  const started = await startSystems(world, port, isWide, opened);
+  const started = await startSystems(world, port, selection[isWide ? "all" : "nearest"], opened);
   const systems = started.filter(({ largestBody }) => scenario.body <= largestBody);
   for (const system of systems) await prove(system, world);
   const costs = await measure(scenario, systems, world, effort);

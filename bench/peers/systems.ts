@@ -7,34 +7,69 @@ import { startNode } from "./node.ts";
 import type { System } from "./system.ts";
 import type { World } from "./world.ts";
 
+type Start = (world: World, port: number) => Promise<System>;
+
+/** How each system is started, by its short name, in the order of the tables. */
+const starts: ReadonlyMap<string, Start> = new Map<string, Start>([
+  ["gatehouse", startGatehouse],
+  ["bare", (world, port) => startNode("bare", world, port)],
+  ["haproxy-es256", (world, port) => startHaproxy(world, port, "ES256")],
+  ["fastify", (world, port) => startNode("fastify", world, port)],
+  ["haproxy-rs256", (world, port) => startHaproxy(world, port, "RS256")],
+  ["haproxy-hs256", (world, port) => startHaproxy(world, port, "HS256")],
+  ["haproxy-open", (world, port) => startHaproxy(world, port, undefined)],
+  ["nginx", startNginx],
+  ["express", (world, port) => startNode("express", world, port)],
+  ...goPeers.map((peer): [string, Start] => [
+    peer.name,
+    (world, port) => startGo(peer, world, port),
+  ]),
+]);
+const names = [...starts.keys()];
+const nearest = names.slice(0, 4);
+const inGo: ReadonlySet<string> = new Set(goPeers.map(({ name }) => name));
+
+/** Which systems are measured, besides Gatehouse, which is the first of every table. */
+export interface Selection {
+  /** The short names of all that may be measured. */
+  readonly all: readonly string[];
+  /** Of these, the ones in every scenario but the first. */
+  readonly nearest: readonly string[];
+}
+
 /**
- * Starts the systems in turn, Gatehouse first; each is ended with the stack.
+ * Reads a list of short names with commas; without one, all that can be built here.
  *
- * @param isWide true for all peers, false for the nearest ones
+ * @throws Error for a name that is none
  */
+export function selectSystems(list: string | undefined): Selection {
+  if (list !== undefined) {
+    const asked = new Set(["gatehouse", ...list.split(",")]);
+    const unknown = [...asked].filter((name) => !starts.has(name));
+    if (unknown.length > 0) {
+      throw new Error(`no system ${unknown.join(", ")}; allowed: ${names.join(", ")}`);
+    }
+    const all = names.filter((name) => asked.has(name));
+    return { all, nearest: all };
+  }
+  if (hasGo()) return { all: names, nearest };
+  console.error("without Go, peers in Go are left out");
+  return { all: names.filter((name) => !inGo.has(name)), nearest };
+}
+
+/** Starts the systems of these short names in turn; each is ended with the stack. */
 export async function startSystems(
   world: World,
   port: number,
-  isWide: boolean,
+  wanted: readonly string[],
   opened: AsyncDisposableStack,
 ): Promise<System[]> {
   const systems: System[] = [];
-  async function add(starting: Promise<System>): Promise<void> {
-    const system = await starting;
+  for (const name of wanted) {
+    const system = await starts.get(name)?.(world, port);
+    if (system === undefined) continue;
     opened.defer(() => system.program.stop());
     systems.push(system);
   }
-  await add(startGatehouse(world, port));
-  await add(startNode("bare", world, port));
-  await add(startHaproxy(world, port, "ES256"));
-  await add(startNode("fastify", world, port));
-  if (!isWide) return systems;
-  await add(startHaproxy(world, port, "RS256"));
-  await add(startHaproxy(world, port, "HS256"));
-  await add(startHaproxy(world, port, undefined));
-  await add(startNginx(world, port));
-  await add(startNode("express", world, port));
-  if (!hasGo()) console.error("without Go, peers in Go are left out");
-  else for (const peer of goPeers) await add(startGo(peer, world, port));
   return systems;
 }
