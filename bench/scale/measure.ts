@@ -1,0 +1,171 @@
+/** What requests cost at one size of a gateway, and at each of several replicas. */
+import { appendFile, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { childrenOf, residentBytes } from "../../test/kit/process-info.ts";
+import { type Gatehouse, startGatehouse } from "../peers/gatehouse.ts";
+import type { Effort } from "../peers/measure.ts";
+import { bodyFile, scenarios } from "../peers/scenarios.ts";
+import { openScene, type Scene } from "../peers/scene.ts";
+import { LOAD_CORE, leadInSeconds } from "../peers/system.ts";
+import { writers } from "../peers/world.ts";
+import { type Load, load, type Sample } from "../rig/load.ts";
+import { cpuSecondsOf, type Program } from "../rig/program.ts";
+import { summarize } from "../rig/statistics.ts";
+import { openSetting, tokenOf } from "../store/setting.ts";
+import type { Size } from "./sizes.ts";
+
+/** What was measured, by what it is and its unit. */
+export type Values = Record<string, number>;
+/** Notes what was measured at one size. */
+export type Note = (row: { name: string; at: number; values: Values }) => Promise<void>;
+
+type Measured = Pick<Program, "cpuSeconds">;
+
+function smallQuery() {
+  const [first] = scenarios;
+  if (first === undefined) throw new Error("there is no scenario");
+  return first;
+}
+
+/** A gateway's own process, and those of its workers. */
+function processesOf({ program }: Gatehouse): number[] {
+  const own = program.child.pid ?? 0;
+  return [own, ...childrenOf(own)];
+}
+
+function sumOf(gateway: Gatehouse, of: (pid: number) => number): number {
+  return processesOf(gateway).reduce((sum, pid) => sum + of(pid), 0);
+}
+
+/** Medians of all rounds, after a load that does not count. @throws Error if one was refused */
+async function costs(
+  measured: Measured,
+  asked: Omit<Load, "seconds">,
+  effort: Effort,
+  leadIn: number,
+): Promise<Values> {
+  await load(measured, { ...asked, seconds: leadIn });
+  const samples: Sample[] = [];
+  for (let round = 0; round < effort.rounds; round++) {
+    // Connections are opened within the sample: many get the time for that.
+    const seconds = effort.seconds + Math.floor(asked.connections / 1000);
+    const sample = await load(measured, { ...asked, seconds });
+    if (sample.failed + sample.refused > 0 || sample.requests === 0) {
+      throw new Error(`not all requests were served: ${JSON.stringify(sample)}`);
+    }
+    samples.push(sample);
+  }
+  const of = (key: "cpu" | "rate" | "p50" | "p99") =>
+    summarize(samples.map((one) => one[key])).median;
+  return {
+    "µs of CPU": of("cpu"),
+    "a second": of("rate"),
+    "p50, ms": of("p50") / 1000,
+    "p99, ms": of("p99") / 1000,
+  };
+}
+
+/** The longest stall of the event loop since it was last asked, in milliseconds. */
+async function stallOf({ metricsPort }: Gatehouse): Promise<number> {
+  const metrics = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+  return Number(/^nodejs_eventloop_lag_max_seconds (\S+)/m.exec(metrics)?.[1]) * 1000;
+}
+
+/** What a change of the file by hand comes to. */
+async function edit(gateway: Gatehouse, token: string): Promise<Values> {
+  const file = path.join(gateway.home, "access_control.toml");
+  const times: number[] = [];
+  await stallOf(gateway);
+  for (let round = 0; round < 3; round++) {
+    const database = `edited${round}`;
+    const body = JSON.stringify({ Select: { database, from: "t", columns: ["*"] } });
+    const headers = { "content-type": "application/json", authorization: `Bearer ${token}` };
+    const status = async () => {
+      const url = `http://127.0.0.1:${gateway.port}/query`;
+      const answer = await fetch(url, { method: "POST", headers, body });
+      await answer.arrayBuffer();
+      return answer.status;
+    };
+    const start = performance.now();
+    const entry = `\n[[acl]]\nusername = "${writers[0]}"\ndatabase = "${database}"\nrole = "ReadOnly"\n`;
+    await appendFile(file, entry);
+    while ((await status()) === 403) await pause(5);
+    times.push(performance.now() - start);
+  }
+  return {
+    "edit in force, ms": summarize(times).median,
+    "longest stall, ms": await stallOf(gateway),
+  };
+}
+
+async function measureSize(
+  { world, upstream }: Scene,
+  size: Size,
+  effort: Effort,
+): Promise<Values> {
+  await using opened = new AsyncDisposableStack();
+  const scenario = smallQuery();
+  const { connections = 32, tokens: count = 50 } = size;
+  const start = performance.now();
+  const gateway = await startGatehouse(
+    world,
+    upstream.ports.get(scenario.answer) ?? 0,
+    size.gateway,
+  );
+  opened.defer(() => gateway.program.stop());
+  await fetch(`http://127.0.0.1:${gateway.port}/healthz`);
+  const startSeconds = (performance.now() - start) / 1000;
+  const megabytes = () => sumOf(gateway, residentBytes) / 1e6;
+  const megabytesAtStart = megabytes();
+  const tokens: string[] = [];
+  while (tokens.length < count) {
+    tokens.push(await world.token(writers[tokens.length % writers.length] ?? ""));
+  }
+  const tokenFile = path.join(world.directory, "scale-tokens");
+  await writeFile(tokenFile, tokens.join("\n"));
+  const core = size.gateway?.isPinned === false ? {} : { core: LOAD_CORE };
+  const files = { tokenFile, bodyFile: bodyFile(world, scenario) };
+  // A fresh token costs its signature: all are shown once before what counts.
+  const leadIn = leadInSeconds(1) + Math.ceil(count / 5000) + Math.floor(connections / 1000);
+  const asked = { port: gateway.port, connections, ...files, ...core };
+  const values = {
+    ...(await costs({ cpuSeconds: () => sumOf(gateway, cpuSecondsOf) }, asked, effort, leadIn)),
+    "start, s": startSeconds,
+    "MB after it": megabytesAtStart,
+    "MB loaded": megabytes(),
+  };
+  if (size.section !== "users") return values;
+  return { ...values, ...(await edit(gateway, tokens[0] ?? "")) };
+}
+
+/** Measures one size after the other, each with a gateway of its own. */
+export async function measureSizes(
+  sizes: readonly Size[],
+  effort: Effort,
+  note: Note,
+): Promise<void> {
+  await using opened = new AsyncDisposableStack();
+  const scene = await openScene(opened);
+  for (const size of sizes) {
+    await note({ name: size.name, at: size.at, values: await measureSize(scene, size, effort) });
+  }
+}
+
+/** A gateway over files beside three over one store, each asked by itself. */
+export async function measureReplicas(effort: Effort, note: Note): Promise<void> {
+  await using opened = new AsyncDisposableStack();
+  const { world } = await openScene(opened);
+  const { single, replicas } = await openSetting(opened, { users: 10_000, count: 3 });
+  const names = writers.slice(0, 10);
+  const tokens = await Promise.all(names.map((name) => tokenOf(single, name)));
+  const tokenFile = path.join(world.directory, "scale-tokens");
+  await writeFile(tokenFile, tokens.join("\n"));
+  const files = { tokenFile, bodyFile: bodyFile(world, smallQuery()) };
+  for (const [at, gateway] of [single, ...replicas].entries()) {
+    const asked = { port: gateway.port, connections: 32, ...files, core: LOAD_CORE };
+    const values = await costs(gateway, asked, effort, leadInSeconds(1));
+    const name = at === 0 ? "over a file" : `replica ${at} of 3`;
+    await note({ name, at: at + 1, values });
+  }
+}

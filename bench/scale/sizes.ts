@@ -1,0 +1,73 @@
+/** The sections of the measurement of growth, and the sizes that each one has. */
+import type { GatehouseOptions } from "../peers/gatehouse.ts";
+
+/** What is measured at one size; the rest is as usual: 50 users and tokens, 32 connections. */
+export interface Size {
+  readonly section: string;
+  /** Where it stands on the curve. */
+  readonly at: number;
+  readonly name: string;
+  readonly gateway?: GatehouseOptions;
+  readonly tokens?: number;
+  readonly connections?: number;
+}
+
+const text = (count: number) => count.toLocaleString("en");
+const column = 'columns = ["id", "tenant", "status"]\n';
+const filter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@username" }]\n';
+/** Ends each entry of the file by further lines. */
+const narrowed = (lines: string) => (file: string) =>
+  file.replaceAll('role = "ReadWrite"\n', `role = "ReadWrite"\n${lines}`);
+const bounded = (file: string) =>
+  file +
+  Array.from(
+    { length: 100 },
+    (_, index) => `[[boundaries]]\nvia = "query"\ndatabase = "other${index}"\nmax_rows = 100\n\n`,
+  ).join("");
+
+/** Connections to the upstream that take a busy connection each, or have 16 wait for one. */
+const MANY_UP = 640;
+/** File descriptors of a gateway besides those of connections. */
+const OTHER_FILES = 100;
+
+function openFilesLimit(): number {
+  const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport();
+  const limit = report.userLimits?.open_files?.soft;
+  return typeof limit === "number" ? limit : Number.POSITIVE_INFINITY;
+}
+
+/** A gateway takes as many connections as leave it one to the upstream for each. */
+const mostConnections = Math.min(10_000, Math.floor((openFilesLimit() - OTHER_FILES) / 2));
+
+export const sizes: readonly Size[] = [
+  ...[50, 1000, 10_000, 100_000, 1_000_000].map((users) => ({
+    ...{ section: "users", at: users, name: `${text(users)} users`, gateway: { users } },
+  })),
+  ...[1, 50, 1000, 10_000, 30_000, 100_000].map((tokens) => ({
+    ...{ section: "tokens", at: tokens, name: `${text(tokens)} tokens`, tokens },
+  })),
+  ...[1, 10, 32, 100, 320, 1000, 3200, mostConnections].map((connections) => ({
+    ...{ section: "connections", at: connections, name: `${text(connections)} connections` },
+    ...{ connections, gateway: { connections: MANY_UP } },
+  })),
+  ...[
+    { name: "roles alone" },
+    { name: "columns in each entry", editAccess: narrowed(column) },
+    { name: "columns and a row filter", editAccess: narrowed(column + filter) },
+    { name: "100 boundaries", editAccess: bounded },
+  ].map(({ name, ...gateway }, at) => ({
+    ...{ section: "rules", at: at + 1, name },
+    gateway: { users: 10_000, ...gateway },
+  })),
+  ...[1, 2, 4].map((workers) => ({
+    ...{
+      section: "workers",
+      at: workers,
+      name: `${workers} ${workers === 1 ? "process" : "processes"}`,
+    },
+    gateway: { workers, isPinned: false },
+  })),
+];
+
+/** All sections, in the order in which they are measured. */
+export const sections = [...new Set(sizes.map(({ section }) => section)), "replicas"];
