@@ -1,6 +1,7 @@
 /** A body that holds one JSON value which all parsers read alike. */
 
 import { isUtf8 } from "node:buffer";
+import type { Steps } from "../cooperative-scheduling.ts";
 import type { ByteText } from "./bytes.ts";
 import { DistinctKeys, hashKey, LONGEST_HASHED } from "./distinct-keys.ts";
 import { JsonFault, quoteName } from "./fault.ts";
@@ -80,28 +81,55 @@ export class ObjectKeys {
  */
 export function skipUniqueKeys(reader: JsonReader): Rest {
   const kind = reader.kind();
-  if (kind === "an object") return skipObject(reader);
-  if (kind === "an array") return skipArray(reader);
+  if (kind === "an object") return skipObject(reader, skipMemberValue);
+  if (kind === "an array") return skipArray(reader, skipUniqueKeys);
   return reader.skipValue();
 }
 
-function skipObject(reader: JsonReader): Rest {
+/** Reads the value of a member, whose key is given. */
+export type ReadMember = (reader: JsonReader, key: ByteText) => Rest;
+
+const skipMemberValue: ReadMember = (reader) => skipUniqueKeys(reader);
+
+/** Reads an object as `skipUniqueKeys` does, the value of each member by `read`. @throws JsonFault */
+export function skipObject(reader: JsonReader, read: ReadMember): Rest {
   if (!reader.openObject()) return undefined;
   const keys = new ObjectKeys(reader);
-  const skipMember = (): Rest => {
-    const start = reader.position;
-    const key = reader.readKey();
-    if (!keys.add(key, start)) {
-      const problem = `the key ${quoteName(key.toString())} is given twice; each may stand once`;
-      throw new JsonFault("duplicate_key", problem, start);
-    }
-    return skipUniqueKeys(reader) ?? reader.pause();
-  };
-  return repeat(skipMember, () => reader.nextMember());
+  do {
+    const rest = readMember(reader, keys, read);
+    if (rest !== undefined) return restOfObject(rest, reader, keys, read);
+  } while (reader.nextMember());
+  return undefined;
 }
 
-function skipArray(reader: JsonReader): Rest {
+function readMember(reader: JsonReader, keys: ObjectKeys, read: ReadMember): Rest {
+  const start = reader.position;
+  const key = reader.readKey();
+  if (!keys.add(key, start)) {
+    const problem = `the key ${quoteName(key.toString())} is given twice; each may stand once`;
+    throw new JsonFault("duplicate_key", problem, start);
+  }
+  return read(reader, key) ?? reader.pause();
+}
+
+function* restOfObject(
+  rest: Steps<void>,
+  reader: JsonReader,
+  keys: ObjectKeys,
+  read: ReadMember,
+): Steps<void> {
+  yield* rest;
+  while (reader.nextMember()) {
+    const more = readMember(reader, keys, read);
+    if (more !== undefined) yield* more;
+  }
+}
+
+/** Reads an array, each element by `read`. @throws JsonFault */
+export function skipArray(reader: JsonReader, read: (reader: JsonReader) => Rest): Rest {
   if (!reader.openArray()) return undefined;
-  const skipElement = () => skipUniqueKeys(reader) ?? reader.pause();
-  return repeat(skipElement, () => reader.nextElement());
+  return repeat(
+    () => read(reader) ?? reader.pause(),
+    () => reader.nextElement(),
+  );
 }

@@ -1,9 +1,13 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText } from "./bytes.ts";
-import { ObjectKeys, requireEnd, requireUtf8, skipUniqueKeys } from "./document.ts";
+import {
+  ObjectKeys,
+  type ReadMember,
+  requireEnd,
+  requireUtf8,
+  skipUniqueKeys,
+} from "./document.ts";
 import { JsonFault } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
-import type { Rest } from "./rest.ts";
 
 /** The members of a JSON object, each with the bytes of its value as they were sent. */
 export type Members = ReadonlyMap<string, Buffer>;
@@ -14,16 +18,15 @@ const BYTES_PER_STEP = 32 * 1024;
 /** Takes the members of an object, one after the other; what it throws ends the reading. */
 export type VisitMember = (key: string, value: Buffer) => void;
 
-/** How a value is read past, and how a key is found to be fit. */
-interface Strictness {
-  readonly skip: (reader: JsonReader) => Rest;
-  readonly keys: ObjectKeys | undefined;
-}
+const skipUnique: ReadMember = (reader) => skipUniqueKeys(reader);
+const skipJudged: ReadMember = (reader) => reader.skipValue();
 
+/** @param keys those of the object; undefined if they were judged already */
 function* visitAll(
   reader: JsonReader,
-  { skip, keys }: Strictness,
+  keys: ObjectKeys | undefined,
   visit: VisitMember,
+  read: ReadMember,
 ): Steps<void> {
   for (let more = reader.openObject(); more; more = reader.nextMember()) {
     const keyStart = reader.position;
@@ -32,7 +35,7 @@ function* visitAll(
       throw new JsonFault("duplicate_key", "a key is given twice", keyStart);
     }
     const start = reader.position;
-    const rest = skip(reader) ?? reader.pause();
+    const rest = read(reader, key) ?? reader.pause();
     if (rest !== undefined) yield* rest;
     visit(key.toString(), reader.bytes.subarray(start, reader.position));
   }
@@ -50,18 +53,27 @@ function readerOf(bytes: Buffer): JsonReader {
  *
  * @throws JsonFault for invalid UTF-8, a byte-order mark, anything but one object, a key that is
  *   given twice at any depth, a lone surrogate, and nesting over 64
+ * @param read reads the values, as strictly
  */
-export function* visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
+export function* visitMembers(
+  bytes: Buffer,
+  visit: VisitMember,
+  read: ReadMember = skipUnique,
+): Steps<void> {
   requireUtf8(bytes);
   const reader = readerOf(bytes);
-  yield* visitAll(reader, { skip: skipUniqueKeys, keys: new ObjectKeys(reader) }, visit);
+  yield* visitObject(reader, visit, read);
   requireEnd(reader);
+}
+
+/** As `visitMembers`, the object that begins where a reader is. */
+export function visitObject(reader: JsonReader, visit: VisitMember, read: ReadMember): Steps<void> {
+  return visitAll(reader, new ObjectKeys(reader), visit, read);
 }
 
 /** As `visitMembers`, and quicker, for an object within one that `visitMembers` has gone over. */
 export function* visitJudgedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
-  const skip = (reader: JsonReader) => reader.skipValue();
-  yield* visitAll(readerOf(bytes), { skip, keys: undefined }, visit);
+  yield* visitAll(readerOf(bytes), undefined, visit, skipJudged);
 }
 
 /** The members of one JSON object. @throws JsonFault as `visitMembers` does */
@@ -69,50 +81,6 @@ export function* readMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
   const members = new Map<string, Buffer>();
   yield* visitMembers(bytes, (key, value) => members.set(key, value));
   return members;
-}
-
-/** The members of an object within one that was gone over already. */
-export function* readJudgedMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
-  const members = new Map<string, Buffer>();
-  yield* visitJudgedMembers(bytes, (key, value) => members.set(key, value));
-  return members;
-}
-
-/** An element of an array. */
-export interface Element {
-  /** As it was sent. */
-  readonly bytes: Buffer;
-  /** The value of the member that was asked for, if it is an object that has it. */
-  readonly value: Buffer | undefined;
-}
-
-/**
- * The elements of an array that `visitMembers` has gone over, each with the value of one member.
- *
- * @throws JsonFault if it is no array
- */
-export function* readElements(bytes: Buffer, member: string): Steps<Element[]> {
-  const elements: Element[] = [];
-  const wanted = ByteText.from(member);
-  const reader = readerOf(bytes);
-  for (let more = reader.openArray(); more; more = reader.nextElement()) {
-    const start = reader.position;
-    let value: Buffer | undefined;
-    if (reader.kind() === "an object") {
-      for (let next = reader.openObject(); next; next = reader.nextMember()) {
-        const isWanted = reader.readKey().equals(wanted);
-        const from = reader.position;
-        const rest = reader.skipValue() ?? reader.pause();
-        if (rest !== undefined) yield* rest;
-        if (isWanted) value = bytes.subarray(from, reader.position);
-      }
-    } else {
-      const rest = reader.skipValue() ?? reader.pause();
-      if (rest !== undefined) yield* rest;
-    }
-    elements.push({ bytes: bytes.subarray(start, reader.position), value });
-  }
-  return elements;
 }
 
 /** An object of these members, their values as they are. */

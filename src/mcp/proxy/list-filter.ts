@@ -1,13 +1,9 @@
-import { runCooperatively } from "../../cooperative-scheduling.ts";
-import { JsonFault } from "../../json/fault.ts";
-import {
-  beginsWith,
-  readElements,
-  readJudgedMembers,
-  readMembers,
-  readText,
-  writeMembers,
-} from "../../json/members.ts";
+import { runCooperatively, type Steps } from "../../cooperative-scheduling.ts";
+import { ByteText } from "../../json/bytes.ts";
+import { type ReadMember, skipArray, skipObject, skipUniqueKeys } from "../../json/document.ts";
+import { visitMembers, visitObject, writeMembers } from "../../json/members.ts";
+import type { JsonReader } from "../../json/reader.ts";
+import { andThen, type Rest } from "../../json/rest.ts";
 import type { BodyFilter } from "../../upstream/pooled-proxy.ts";
 
 /** Bytes of one message that are held while it is looked at. */
@@ -16,31 +12,87 @@ const nothing = Buffer.alloc(0);
 
 /** The lists that are filtered: the member of a result, and what its elements are known by. */
 const lists = [
-  { key: "tools", member: "name" },
-  { key: "tasks", member: "taskId" },
+  { key: "tools", member: ByteText.from("name") },
+  { key: "tasks", member: ByteText.from("taskId") },
 ] as const;
+type ListKey = (typeof lists)[number]["key"];
 
 /** True if the element of a list that is known by this name may be shown. */
-export type ShowElement = Readonly<
-  Record<(typeof lists)[number]["key"], (name: string) => boolean | Promise<boolean>>
->;
+export type ShowElement = Readonly<Record<ListKey, (name: string) => boolean | Promise<boolean>>>;
 
-const comma = Buffer.from(",");
+/** An element of a list: where it stands in the message, and what it is known by. */
+interface Element {
+  readonly start: number;
+  readonly end: number;
+  readonly name: string | undefined;
+}
 
+/** A message, its result if that is an object, and the lists in there. */
+interface Listed {
+  readonly top: Map<string, Buffer>;
+  readonly result: Map<string, Buffer>;
+  readonly held: Map<ListKey, readonly Element[]>;
+}
+
+/** Reads the elements of a list; what is no object with that member has no name. */
+function readList(reader: JsonReader, member: ByteText, elements: Element[]): Rest {
+  let name: string | undefined;
+  const readMember: ReadMember = (_, key) => {
+    if (!key.equals(member) || reader.kind() !== "a string") return skipUniqueKeys(reader);
+    name = reader.readString().toString();
+    return undefined;
+  };
+  return skipArray(reader, () => {
+    const start = reader.position;
+    name = undefined;
+    const isObject = reader.kind() === "an object";
+    const rest = isObject ? skipObject(reader, readMember) : skipUniqueKeys(reader);
+    const note = () => void elements.push({ start, end: reader.position, name });
+    if (rest !== undefined) return andThen(rest, note);
+    note();
+    return undefined;
+  });
+}
+
+/** @throws JsonFault for a message that two parsers could read differently */
+function* readListed(message: Buffer): Steps<Listed> {
+  const [top, result] = [new Map<string, Buffer>(), new Map<string, Buffer>()];
+  const held = new Map<ListKey, Element[]>();
+  const readOfResult: ReadMember = (reader, key) => {
+    const list = lists.find((one) => one.key === key.toString());
+    if (list === undefined) return skipUniqueKeys(reader);
+    const elements: Element[] = [];
+    held.set(list.key, elements);
+    return readList(reader, list.member, elements);
+  };
+  const read: ReadMember = (reader, key) => {
+    const isResult = key.toString() === "result" && reader.kind() === "an object";
+    if (!isResult) return skipUniqueKeys(reader);
+    return visitObject(reader, (name, value) => result.set(name, value), readOfResult);
+  };
+  yield* visitMembers(message, (name, value) => top.set(name, value), read);
+  return { top, result, held };
+}
+
+const [openBracket = 0, comma = 0, closeBracket = 0] = Buffer.from("[,]");
+
+/** A list of those elements alone that may be shown. */
 async function filterList(
-  list: Buffer,
-  { key, member }: (typeof lists)[number],
-  show: ShowElement,
+  message: Buffer,
+  elements: readonly Element[],
+  show: ShowElement[ListKey],
 ): Promise<Buffer> {
-  if (!beginsWith(list, "[")) throw new JsonFault("wrong_type", `${key} is not an array`, 0);
-  const pieces: Buffer[] = [];
-  for (const { bytes, value } of await runCooperatively(readElements(list, member))) {
-    const name = readText(value);
-    const shown = name !== undefined && show[key](name);
+  const [first, last] = [elements[0]?.start ?? 0, elements.at(-1)?.end ?? 0];
+  const list = Buffer.allocUnsafe(last - first + 2);
+  let length = list.writeUInt8(openBracket);
+  for (const { start, end, name } of elements) {
+    const shown = name !== undefined && show(name);
     // Few are answered by another process.
-    if (shown === true || (shown !== false && (await shown))) pieces.push(comma, bytes);
+    if (shown === false || (shown !== true && !(await shown))) continue;
+    if (length > 1) length = list.writeUInt8(comma, length);
+    length += message.copy(list, length, start, end);
   }
-  return Buffer.concat([Buffer.from("["), ...pieces.slice(1), Buffer.from("]")]);
+  return list.subarray(0, list.writeUInt8(closeBracket, length));
 }
 
 /** What a result of 2026-07-28 has, and no earlier one: it must say how long it may be kept. */
@@ -61,15 +113,10 @@ function forbidKeeping(result: Map<string, Buffer>): void {
  * @throws JsonFault for a message that two parsers could read differently
  */
 async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer> {
-  const top = await runCooperatively(readMembers(message));
-  const content = top.get("result");
-  if (content === undefined || !beginsWith(content, "{")) return message;
-  const result = await runCooperatively(readJudgedMembers(content));
-  const held = lists.filter(({ key }) => result.has(key));
-  if (held.length === 0) return message;
-  for (const list of held) {
-    const elements = result.get(list.key) ?? Buffer.alloc(0);
-    result.set(list.key, await filterList(elements, list, show));
+  const { top, result, held } = await runCooperatively(readListed(message));
+  if (held.size === 0) return message;
+  for (const [key, elements] of held) {
+    result.set(key, await filterList(message, elements, show[key]));
   }
   forbidKeeping(result);
   return writeMembers(top.set("result", writeMembers(result)));
@@ -78,22 +125,32 @@ async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer
 /** Filters a body that is one JSON message. It ends in an error rather than let a bad one pass. */
 export class MessageFilter implements BodyFilter {
   readonly #show: ShowElement;
-  readonly #pieces: Buffer[] = [];
+  #bytes: Buffer;
   #length = 0;
 
-  constructor(show: ShowElement) {
+  /** @param expected bytes of the body, if that is known */
+  constructor(show: ShowElement, expected = 0) {
     this.#show = show;
+    this.#bytes = Buffer.allocUnsafe(Math.min(expected, LARGEST_MESSAGE_BYTES));
   }
 
   pass(piece: Buffer): Buffer {
-    this.#length += piece.length;
-    if (this.#length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
-    this.#pieces.push(Buffer.from(piece));
+    const length = this.#length + piece.length;
+    if (length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+    if (length > this.#bytes.length) {
+      const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#bytes.length));
+      this.#bytes.copy(larger, 0, 0, this.#length);
+      this.#bytes = larger;
+    }
+    piece.copy(this.#bytes, this.#length);
+    this.#length = length;
     return nothing;
   }
 
   end(): Buffer | Promise<Buffer> {
-    return this.#length === 0 ? nothing : filterMessage(Buffer.concat(this.#pieces), this.#show);
+    return this.#length === 0
+      ? nothing
+      : filterMessage(this.#bytes.subarray(0, this.#length), this.#show);
   }
 }
 

@@ -54,7 +54,7 @@ function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefine
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
   }
   if (isEventStream(answer)) return new EventFilter(show);
-  if (isJson(answer)) return new MessageFilter(show);
+  if (isJson(answer)) return new MessageFilter(show, answer.length);
   if (!isSuccess(answer)) return undefined;
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
 }
