@@ -1,13 +1,12 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import * as z from "zod";
 
 const packageFile = new URL("../package.json", import.meta.url);
-const shape = z.object({ version: z.string() });
+const described: Readonly<Record<string, unknown>> = JSON.parse(readFileSync(packageFile, "utf8"));
 
 /** The version of this gateway. */
-export const { version } = shape.parse(JSON.parse(readFileSync(packageFile, "utf8")));
+export const version = String(described.version);
 
 const runsFromSources = import.meta.url.endsWith(".ts");
 

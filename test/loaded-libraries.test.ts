@@ -4,12 +4,16 @@ import t from "tap";
 import { temporaryHome } from "./kit/gateway.ts";
 import { Service } from "./kit/process.ts";
 
-/** Loaded before the gateway: tells of each library once, and of what is loaded of Node when it is asked. */
+/**
+ * Loaded before the gateway, and its engine: tells of each library, and of what is loaded first of a few directories,
+ * once; and of what is loaded of Node when it is asked.
+ */
 const hook = `import { registerHooks } from "node:module";
 const told = new Set();
+const program = process.argv[2];
 registerHooks({ load(url, context, next) {
-  const [, library] = /.*node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(url) ?? [];
-  if (library !== undefined && !told.has(library)) console.log(JSON.stringify({ library }));
+  const [, library] = /.*node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(url) ?? /src\\/(upstream|approvals)\\//.exec(url) ?? [];
+  if (library !== undefined && !told.has(library)) console.log(JSON.stringify({ program, library }));
   told.add(library);
   return next(url, context);
 } });
@@ -52,4 +56,24 @@ t.test("a start loads no library that nobody has asked for", async (t) => {
   const metadata = await fetch(`${url}/.well-known/oauth-authorization-server`);
   t.equal(metadata.status, 200);
   await service.logged(({ library }) => library === "oidc-provider");
+});
+
+t.test("an engine starts beside its gateway, and reads no configuration", async (t) => {
+  const service = new Service(temporaryHome(t), ["serve", "--port", "0"], {
+    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+    NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(hook)}`,
+  });
+  t.teardown(() => service.stop());
+  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  const loadedBy = (name: string) =>
+    service.log.filter(({ program }) => program === name).map(({ library }) => library);
+  const parts = loadedBy("serve").filter((name) => name === "upstream" || name === "approvals");
+  t.strictSame(
+    parts,
+    ["upstream", "approvals"],
+    "its process is started before the rest is loaded",
+  );
+  const engine = loadedBy("engine");
+  t.ok(engine.includes("pino"), "its libraries are told");
+  t.notOk(engine.includes("zod") || engine.includes("smol-toml"), engine.join(" "));
 });

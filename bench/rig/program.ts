@@ -35,7 +35,9 @@ export class Program {
       const found = pattern.exec(this.#output)?.[1];
       if (found !== undefined) return found;
       if (this.child.exitCode !== null) break;
-      await wait(RETRY_MS);
+      // Told at once, so that starts are not measured in steps of the pause.
+      const signal = AbortSignal.timeout(RETRY_MS);
+      await once(this.child.stdout ?? this.child, "data", { signal }).catch(() => {});
     }
     throw new Error(`${this.child.spawnargs.join(" ")} did not start:\n${this.#output}`);
   }

@@ -12,8 +12,9 @@ import { prefixOf } from "../access/table-patterns.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
+import { loadFor } from "./load.ts";
 import { changeAccess, readAccess } from "./operator.ts";
-import { type CommonOptions, loadFor, readDuration } from "./options.ts";
+import { type CommonOptions, readDuration } from "./options.ts";
 import { print, printList, UsageError } from "./output.ts";
 
 /** A database (or `*`), and perhaps one of its tables or a pattern of them. */

@@ -11,8 +11,9 @@ import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/qu
 import { keepSpelling } from "../json/exact-numbers.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import type { QuestionOptions } from "./access-questions.ts";
+import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, loadFor } from "./options.ts";
+import type { CommonOptions } from "./options.ts";
 import { FAILURE, print, printJson } from "./output.ts";
 
 /** What `gatehouse access explain` and `test` decide on, and how they show it. */

@@ -16,8 +16,9 @@ import {
 } from "../query/permissions.ts";
 import { didYouMean } from "../suggestion.ts";
 import { type Place, readPlace } from "./access-entries.ts";
+import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, loadFor } from "./options.ts";
+import type { CommonOptions } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** The rights that an operation needs, by its key in a query or by a right's own name. */

@@ -23,7 +23,8 @@ import {
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { renderAccess, versionOf } from "../store/transfer.ts";
 import { printDifference } from "./access-queries.ts";
-import { type CommonOptions, loadFor } from "./options.ts";
+import { loadFor } from "./load.ts";
+import type { CommonOptions } from "./options.ts";
 import { plainly, print, printList, UsageError } from "./output.ts";
 
 /** The configuration of a gateway whose users and grants are in a store. @throws Error if not */

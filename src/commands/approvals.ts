@@ -12,8 +12,9 @@ import type { NoPreview } from "../approvals/preview.ts";
 import { keepNumbers, type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { readPreview } from "./approval-preview.ts";
+import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, commandGroup, loadFor, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { plainly, print, printJson, printList } from "./output.ts";
 
 /** The system's user, by whose name a decision is known. */

@@ -12,14 +12,9 @@ import {
   readMoment,
 } from "../observe/audit-filter.ts";
 import { operationsInWords, wantedBy } from "../observe/audit-lines.ts";
+import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import {
-  type CommonOptions,
-  loadFor,
-  subcommand,
-  withCommonOptions,
-  withHouseStyle,
-} from "./options.ts";
+import { type CommonOptions, subcommand, withCommonOptions, withHouseStyle } from "./options.ts";
 import { plainly, print, printList } from "./output.ts";
 import { findUnused } from "./unused-entries.ts";
 

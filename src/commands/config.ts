@@ -11,8 +11,9 @@ import { runAtOnce } from "../cooperative-scheduling.ts";
 import { readCertificate } from "../gateway/certificate.ts";
 import { knownDatabases } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
+import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
-import { type CommonOptions, commandGroup, loadFor, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { print } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 

@@ -7,8 +7,9 @@ import {
 } from "../oauth/server/connections.ts";
 import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
+import { loadFor } from "./load.ts";
 import { activityOf, noteChanges, readAccess, revocationsOf } from "./operator.ts";
-import { type CommonOptions, loadFor } from "./options.ts";
+import type { CommonOptions } from "./options.ts";
 import { momentOrNull, plainly, print, printList } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */

@@ -2,7 +2,6 @@ import { randomBytes } from "node:crypto";
 import path from "node:path";
 import { styleText } from "node:util";
 import { Command, Option } from "commander";
-import { readCredential } from "../config/resolve.ts";
 import type { Failure, SectionResult, Send } from "../conformance/run.ts";
 import type { Level } from "../query/kind.ts";
 import { withHouseStyle } from "./options.ts";
@@ -29,8 +28,10 @@ function requireUrl(text: string): void {
   throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
 }
 
-function readAuthorization(file: string | undefined): string | undefined {
+async function readAuthorization(file: string | undefined): Promise<string | undefined> {
   if (file === undefined) return undefined;
+  // Loaded here, since an engine that is started reads no configuration.
+  const { readCredential } = await import("../config/resolve.ts");
   return readCredential(path.resolve(file), true, (allowed) => {
     return new Error(`${file}: needed is ${allowed}`);
   });
@@ -76,7 +77,8 @@ async function run({ url, level, authorizationFile, json }: TestOptions): Promis
   const { readCases } = await import("../conformance/cases.ts");
   const { connectTo } = await import("../conformance/run.ts");
   const { runSection, sectionsAt } = await import("../conformance/run.ts");
-  const send = reaching(url, connectTo(url, readAuthorization(authorizationFile)));
+  const authorization = await readAuthorization(authorizationFile);
+  const send = reaching(url, connectTo(url, authorization));
   const prefix = `conformance_${randomBytes(4).toString("hex")}`;
   let isStopped = false;
   // What has begun is finished, so that its databases are dropped.

@@ -4,7 +4,7 @@ import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, endWithErrors, openLogStream } from "../observe/log.ts";
 import { engineTestCommand } from "./engine-test.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { UsageError } from "./output.ts";
 
 interface EngineOptions extends CommonOptions {
@@ -56,10 +56,11 @@ function requireChoice(url: string, { databases, poolSize }: EngineOptions): voi
  * Where the database is and where the engine listens. The configuration is read only if it is
  * needed for that: a file that was broken since must not keep a gateway's engine from starting again.
  */
-function placesOf(options: EngineOptions): { url: string; listen: string } {
+async function placesOf(options: EngineOptions): Promise<{ url: string; listen: string }> {
   const fromEnvironment = process.env[urlVariable] || undefined;
   const { url = fromEnvironment, listen } = options;
   if (url !== undefined && listen !== undefined) return { url, listen };
+  const { loadFor } = await import("./load.ts");
   const { serviceDirectory } = loadFor(options);
   return {
     url: url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
@@ -78,7 +79,7 @@ async function run(options: EngineOptions): Promise<void> {
 }
 
 async function serve(options: EngineOptions): Promise<void> {
-  const { url, listen } = placesOf(options);
+  const { url, listen } = await placesOf(options);
   requireChoice(url, options);
   const { databases, statementTimeout, poolSize } = options;
   const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;

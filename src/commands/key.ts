@@ -1,8 +1,9 @@
 import type { Command } from "commander";
 import { epochSeconds } from "../clock.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
+import { loadFor } from "./load.ts";
 import { keysOf, noteChanges } from "./operator.ts";
-import { type CommonOptions, commandGroup, loadFor, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { print, printList } from "./output.ts";
 
 function moment(seconds: number | undefined): string {

@@ -1,7 +1,8 @@
 import { Command } from "commander";
 import { isLoopback } from "../config/addresses.ts";
 import { invocation } from "../product.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { loadFor } from "./load.ts";
+import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { failureLabel, UsageError } from "./output.ts";
 import { whenAskedToEnd } from "./shutdown-signal.ts";
 

@@ -4,7 +4,8 @@ import { Command } from "commander";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { hashPassword, openPasswordRule, type PasswordRule } from "../identity/password.ts";
-import { type CommonOptions, loadFor, withCommonOptions, withHouseStyle } from "./options.ts";
+import { loadFor } from "./load.ts";
+import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { Cancelled, print, UsageError } from "./output.ts";
 
 /** The first line of standard input. */

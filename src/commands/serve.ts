@@ -11,39 +11,11 @@ import { createLog, type Log, openLogStream, outliveErrors } from "../observe/lo
 import { version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
 import { greet } from "./greeting.ts";
-import {
-  type ConfigurationOptions,
-  loadFor,
-  searchOf,
-  withCommonOptions,
-  withHouseStyle,
-} from "./options.ts";
+import { type ConfigurationOptions, loadFor, searchOf } from "./load.ts";
+import { withCommonOptions, withHouseStyle } from "./options.ts";
 import { FAILURE } from "./output.ts";
 import { whenAskedToEnd } from "./shutdown-signal.ts";
-import { exposureWarnings } from "./start-checks.ts";
-
-/** Why the system lets nobody listen at an address, by its error code. */
-const reasons = new Map([
-  ["EADDRINUSE", "is taken by another process"],
-  ["EACCES", "may not be listened on by this user"],
-  ["EADDRNOTAVAIL", "is no address of this machine"],
-]);
-
-/**
- * A start that failed because an address cannot be listened on, told in a sentence that names the
- * address and what chooses another; any other error as it is.
- */
-function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
-  if (!(error instanceof Error && "code" in error && "port" in error)) return error;
-  const reason = reasons.get(String(error.code));
-  if (reason === undefined || !("syscall" in error && error.syscall === "listen")) return error;
-  const isFront = error.port === server.port;
-  const host = isFront || !("address" in error) ? server.host : String(error.address);
-  const place = `${host.includes(":") ? `[${host}]` : host}:${error.port}`;
-  const other = console.listen?.endsWith(`:${error.port}`) ? "console.listen" : "metrics.listen";
-  const remedy = isFront ? "--port (or server.port)" : other;
-  return new Error(`${place} ${reason}: choose another one with ${remedy}`, { cause: error });
-}
+import { explainListenFailure, exposureWarnings } from "./start-checks.ts";
 
 /** Reads a number; which numbers are ports, the configuration's own rule says. */
 function readPort(text: string): number {
@@ -106,11 +78,13 @@ async function claim(loaded: LoadedConfiguration): Promise<() => Promise<void>> 
   return claimDatabases(loaded);
 }
 
+interface ServeOptions extends Omit<StartOptions, "engine"> {
+  /** Takes the lines of the log. */
+  readonly output: DestinationStream;
+}
+
 /** Starts the gateway and tells where it listens: a person by a greeting, all others by the log. */
-async function start(
-  loaded: LoadedConfiguration,
-  options: StartOptions & { output: DestinationStream },
-): Promise<RunningGateway> {
+async function start(loaded: LoadedConfiguration, options: ServeOptions): Promise<RunningGateway> {
   const workers = workerCount(loaded.configuration);
   const gateway = await startAs(workers, loaded, options).catch((error: unknown) => {
     throw explainListenFailure(error, loaded.configuration);
@@ -125,9 +99,31 @@ async function start(
 async function startAs(
   count: number,
   loaded: LoadedConfiguration,
-  options: StartOptions & { output: DestinationStream },
+  options: ServeOptions,
 ): Promise<RunningGateway> {
   // Loaded here, since no other command should wait for all that a gateway is made of.
+  const { requireFreeAddresses } = await import("../gateway/system-limits.ts");
+  await requireFreeAddresses(loaded.configuration);
+  const { openEngine } = await import("../gateway/own-engine.ts");
+  await using opened = new AsyncDisposableStack();
+  // It gets ready while all else is loaded.
+  const engine = await openEngine(loaded, options.log, opened);
+  const gateway = await startMembers(count, loaded, { ...options, engine });
+  const kept = opened.move();
+  return {
+    ...gateway,
+    async close() {
+      await gateway.close();
+      await kept.disposeAsync();
+    },
+  };
+}
+
+async function startMembers(
+  count: number,
+  loaded: LoadedConfiguration,
+  options: ServeOptions & StartOptions,
+): Promise<RunningGateway> {
   if (count === 1) {
     const { startGateway } = await import("../gateway/start.ts");
     return startGateway(loaded, options);

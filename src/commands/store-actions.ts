@@ -24,7 +24,8 @@ import { addKeys, rekey as rekeyStore } from "../store/key-table.ts";
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { readStatus } from "../store/status.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
-import { type CommonOptions, loadFor } from "./options.ts";
+import { loadFor } from "./load.ts";
+import type { CommonOptions } from "./options.ts";
 import { print, printJson, printList } from "./output.ts";
 
 const ADMINISTRATOR = "admin";

@@ -12,8 +12,9 @@ import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connected-apps.ts";
+import { loadFor } from "./load.ts";
 import { keysOf, naming, noteChanges, readAccess, refusalOf, revocationsOf } from "./operator.ts";
-import { type CommonOptions, commandGroup, loadFor, readDuration, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, readDuration, subcommand } from "./options.ts";
 import { print, UsageError } from "./output.ts";
 
 /** RFC 9562, section 4. */

@@ -15,8 +15,9 @@ import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { askTarget } from "../upstream/ask-target.ts";
 import { parseTarget } from "../upstream/target.ts";
+import { loadFor } from "./load.ts";
 import { changeAccess, noteChanges, readAccess, refusalOf } from "./operator.ts";
-import { type CommonOptions, loadFor } from "./options.ts";
+import type { CommonOptions } from "./options.ts";
 import { print } from "./output.ts";
 import { readNewHash } from "./password.ts";
 

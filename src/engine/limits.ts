@@ -1,4 +1,5 @@
-import { z } from "zod";
+import type { z } from "zod";
+import type { limitsShape } from "./limits-header.ts";
 import { EngineRefusal } from "./refusal.ts";
 
 /** The header by which the gateway says what a query may do at the most. */
@@ -7,16 +8,6 @@ export const limitsHeader = "x-gatehouse-limits";
 /** The header by which the gateway says that the caller may not see all of the schema. */
 export const narrowedHeader = "x-gatehouse-narrowed";
 
-const limitsShape = z.array(
-  z.strictObject({
-    elements: z.array(z.int().min(0)).optional(),
-    changes: z.int().min(0).optional(),
-    rows: z.int().min(0).optional(),
-    columns: z.array(z.string()).optional(),
-    touched: z.union([z.literal("tell"), z.string().regex(/^[0-9a-f]{64}$/)]).optional(),
-  }),
-);
-
 /**
  * What some elements of a query may do together: `changes` rows inserted, updated or deleted, and
  * `rows` of them answered, of which a Preview shows these `columns` alone. `elements` are the places
@@ -24,16 +15,6 @@ const limitsShape = z.array(
  * would touch, or is that of the rows that a single change has to touch.
  */
 export type QueryLimit = z.infer<typeof limitsShape>[number];
-
-/** Reads the limits' header. @throws EngineRefusal `invalid_value` for one that is not of its form */
-export function readLimits(header: string | string[] | undefined): readonly QueryLimit[] {
-  if (header === undefined) return [];
-  try {
-    return limitsShape.parse(JSON.parse(String(header)));
-  } catch {
-    throw new EngineRefusal("invalid_value", `The header ${limitsHeader} is not of its form`);
-  }
-}
 
 /** Counts what a query does while its transaction can be taken back. */
 export class LimitCounter {

@@ -18,12 +18,12 @@ import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openApprovals } from "./open-approvals.ts";
 import { openAccess, openChanges, openIdentity } from "./open-identity.ts";
 import { openSharedCounts, openSharedStore } from "./open-store.ts";
-import { openEngine, openUpstream } from "./open-upstream.ts";
+import { openUpstream } from "./open-upstream.ts";
+import type { EngineTarget } from "./own-engine.ts";
 import { openGrammar } from "./query-grammar.ts";
 import { openSchema } from "./schema.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
 import { createShared, type Membership, type Shared } from "./shared.ts";
-import { requireFreeAddresses } from "./system-limits.ts";
 
 export interface StartOptions {
   readonly log: Log;
@@ -31,6 +31,8 @@ export interface StartOptions {
   readonly chosenPassword: string | undefined;
   /** True if there is a terminal on which a made-up password can be shown once. */
   readonly hasTerminal: boolean;
+  /** Resolves once the engine of the gateway's own listens, if it has one. */
+  readonly engine: EngineTarget;
 }
 
 export interface MemberOptions extends StartOptions {
@@ -115,11 +117,10 @@ async function openTracing(targets: readonly string[], log: Log): Promise<Tracin
 /** Opens the ways to the databases, and what is told of them. */
 async function openDatabases(
   loaded: LoadedConfiguration,
-  { log, member }: MemberOptions,
+  { log, engine }: MemberOptions,
   metrics: Metrics | undefined,
   opened: AsyncDisposableStack,
 ) {
-  const engine = () => member?.engine() ?? openEngine(loaded, log, opened);
   const upstream = await openUpstream(loaded, engine, log, opened);
   const { routing, dataDirectory } = upstream;
   metrics?.showUpstream(upstream.metrics, () => routing.isUp());
@@ -183,7 +184,6 @@ export async function openGateway(
   }
   const metrics = await openMetrics(configuration);
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
-  if (member === undefined) await requireFreeAddresses(configuration);
   const passwordRule = await openPasswordRule(configuration);
   const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
   const store = await openSharedStore(configuration, { log, metrics }, opened);

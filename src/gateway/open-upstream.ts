@@ -6,10 +6,9 @@ import {
   DatabaseRouting,
   openBackendGroup,
 } from "../upstream/database-routing.ts";
-import { startEngine } from "../upstream/engine-process.ts";
 import { QueryMetrics } from "../upstream/query-link.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
-import { dataDirectoryOf, engineFlags, hasOwnEngine, ownDatabaseUrl } from "./own-engine.ts";
+import { dataDirectoryOf, type EngineTarget, hasOwnEngine } from "./own-engine.ts";
 
 /** The databases behind, and the ways to them. */
 export interface Upstream {
@@ -17,22 +16,6 @@ export interface Upstream {
   readonly metrics: QueryMetrics;
   /** Where the gateway's own engine keeps SQLite files; undefined if it does not. */
   readonly dataDirectory: string | undefined;
-}
-
-/** Starts an engine of the gateway's own; puts its closing on the stack. */
-export async function openEngine(
-  loaded: LoadedConfiguration,
-  log: Log,
-  opened: AsyncDisposableStack,
-): Promise<UpstreamTarget> {
-  const engine = await startEngine({
-    url: ownDatabaseUrl(loaded),
-    flags: engineFlags(loaded),
-    directory: loaded.serviceDirectory,
-    log,
-  });
-  opened.defer(() => engine.close());
-  return engine.target;
 }
 
 function groupOptions(
@@ -74,11 +57,11 @@ function targetsOf({ url, urls = [] }: Where): Targets | undefined {
  * Opens the configured upstreams, or an engine of the gateway's own in the place of the first; puts
  * their closing on the stack.
  *
- * @param engine starts the engine
+ * @param engine where the engine listens
  */
 export async function openUpstream(
   loaded: LoadedConfiguration,
-  engine: () => Promise<UpstreamTarget>,
+  engine: EngineTarget,
   log: Log,
   opened: AsyncDisposableStack,
 ): Promise<Upstream> {

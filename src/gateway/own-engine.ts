@@ -2,6 +2,8 @@ import path from "node:path";
 import { isEngineUrl, sqliteDirectory } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
+import type { Log } from "../observe/log.ts";
+import type { UpstreamTarget } from "../upstream/target.ts";
 
 /** True if the gateway starts an engine of its own in the place of `upstream.url`. */
 export function hasOwnEngine({ configuration: { upstream } }: LoadedConfiguration): boolean {
@@ -26,6 +28,34 @@ export function engineFlags({ configuration: { upstream } }: LoadedConfiguration
     ...(size === undefined ? [] : ["--pool-size", String(size)]),
     ...(kind === undefined ? [] : ["--databases", kind]),
   ];
+}
+
+/** Where the engine listens, once it does. */
+export type EngineTarget = () => Promise<UpstreamTarget>;
+
+/**
+ * Starts the process of the engine of the gateway's own, if it has one; puts its closing on the stack.
+ *
+ * @returns what waits until it listens, and rejects if it does not come up
+ */
+export async function openEngine(
+  loaded: LoadedConfiguration,
+  log: Log,
+  opened: AsyncDisposableStack,
+): Promise<EngineTarget> {
+  if (!hasOwnEngine(loaded)) return () => Promise.reject(new Error("the upstream is another's"));
+  // Loaded here, since gateways before another database have no use for it.
+  const { startEngine } = await import("../upstream/engine-process.ts");
+  const engine = startEngine({
+    url: ownDatabaseUrl(loaded),
+    flags: engineFlags(loaded),
+    directory: loaded.serviceDirectory,
+    log,
+  });
+  // Whoever waits for it is told why it did not come up.
+  const ended = engine.catch(() => undefined);
+  opened.defer(async () => (await ended)?.close());
+  return async () => (await engine).target;
 }
 
 /** Those of an engine of the gateway's own; none before it has made its directory. */

@@ -149,8 +149,8 @@ export async function claimDatabases(loaded: LoadedConfiguration): Promise<() =>
   const { serviceDirectory } = loaded;
   const data = dataDirectoryOf(loaded);
   const unclaimed = async () => {};
-  if (data === undefined) return unclaimed;
   await makeServiceDirectory(serviceDirectory);
+  if (data === undefined) return unclaimed;
   if (!existsSync(path.dirname(data))) return unclaimed;
   const taken = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();

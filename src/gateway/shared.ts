@@ -12,7 +12,6 @@ import { SessionFile, type SessionRegister, Sessions, usualLimits } from "../mcp
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import type { Log } from "../observe/log.ts";
-import type { UpstreamTarget } from "../upstream/target.ts";
 import { createRequestCounts } from "./request-counts.ts";
 
 /**
@@ -141,8 +140,6 @@ export interface Membership {
   readonly isFirst: boolean;
   /** What there is once for all of them. */
   readonly shared: Shared;
-  /** The engine that serves all of them; started by whoever asks first. */
-  engine(): Promise<UpstreamTarget>;
   /**
    * The port to listen on, to be asked for right before that; 0 for any free one.
    *

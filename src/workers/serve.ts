@@ -92,7 +92,6 @@ function memberOf({ number, isFirst }: WorkerSettings): Membership {
     number,
     isFirst,
     shared: remoteShared(main),
-    engine: () => main.ask("engine", undefined),
     claimPort: () => main.ask("claimPort", undefined),
     tellOthers: (file) => main.ask("tellOthers", file),
   };
@@ -104,7 +103,8 @@ async function start(settings: WorkerSettings) {
   const stream = await openLogStream(isTerminal);
   const log = createLog({ isTerminal }, stream).child({ worker: number });
   const member = memberOf(settings);
-  const gateway = await startGateway(loaded, { log, chosenPassword, hasTerminal, member });
+  const engine = () => main.ask("engine", undefined);
+  const gateway = await startGateway(loaded, { log, chosenPassword, hasTerminal, engine, member });
   outliveErrors(log);
   running.resolve(gateway);
   return gateway.facts;

@@ -3,12 +3,10 @@ import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import { openSharedCounts } from "../gateway/open-store.ts";
-import { openEngine } from "../gateway/open-upstream.ts";
 import { createShared, type SharedHere } from "../gateway/shared.ts";
 import type { RunningGateway } from "../gateway/start.ts";
-import { requireFree, requireFreeAddresses } from "../gateway/system-limits.ts";
+import { requireFree } from "../gateway/system-limits.ts";
 import { createHashMetrics, MetricsAggregation, serveMetrics } from "../observe/metrics.ts";
-import type { UpstreamTarget } from "../upstream/target.ts";
 import { configurationOf } from "./count.ts";
 import { type CommonCalls, openWorkerHandlers } from "./rpc-handlers.ts";
 import { Supervisor } from "./supervisor.ts";
@@ -81,16 +79,13 @@ async function listenForMetrics(
 
 async function open(
   loaded: LoadedConfiguration,
-  { count, log, output, chosenPassword, hasTerminal }: WorkersOptions,
+  { count, log, output, chosenPassword, hasTerminal, engine }: WorkersOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningGateway, "close">> {
   let { configuration } = loaded;
   const { server, metrics } = configuration;
-  await requireFreeAddresses(configuration);
   const counts = await openSharedCounts(configuration, undefined, opened);
   const shared = createShared(loaded, log, opened, counts);
-  const behindWorkers = opened.use(new AsyncDisposableStack());
-  let engine: Promise<UpstreamTarget> | undefined;
   const port = new SharedPort(server);
   const gathered = new MetricsAggregation();
 
@@ -98,10 +93,7 @@ async function open(
     return {
       countRequests: shared.countRequests,
       condition: shared.condition,
-      engine() {
-        engine ??= openEngine(loaded, log, behindWorkers);
-        return engine;
-      },
+      engine,
       claimPort: () => port.claim(),
       tellOthers: (file) => supervisor.reload(file, number),
     };

@@ -1,0 +1,20 @@
+import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
+import type { CommonOptions } from "./options.ts";
+
+/** Options that say which configuration is loaded, and what overrides it. */
+export type ConfigurationOptions = CommonOptions & {
+  readonly host?: string;
+  readonly port?: number;
+};
+
+/** Where a command looks for the configuration. */
+export function searchOf({ config, host, port }: ConfigurationOptions): LoadOptions {
+  return { config, host, port, env: process.env, cwd: process.cwd() };
+}
+
+/** Loads the configuration as the service itself would, and prints its warnings. */
+export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
+  const loaded = loadConfiguration(searchOf(options));
+  for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
+  return loaded;
+}
