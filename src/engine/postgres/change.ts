@@ -2,11 +2,18 @@ import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
 import { insertRows } from "../remote/insert.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
-import { rows, type Steps } from "../sql/steps.ts";
-import { type Conflict, conflictSql, type Target } from "../sql/target.ts";
+import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
+import {
+  type Changed,
+  type Conflict,
+  conflictSql,
+  type Insertion,
+  type Target,
+} from "../sql/target.ts";
 import type { PostgresPlace } from "./session.ts";
-import { keysSql, knownTable, readTable } from "./tables.ts";
+import { keysSql, knownTable, type PostgresTable, readTable } from "./tables.ts";
 
 /** Values in one statement, well below what the protocol allows. */
 const VALUES_PER_STATEMENT = 20_000;
@@ -25,35 +32,50 @@ export async function targetOf(
     keys: keysSql(schema, name),
     lock: sql` for update`,
     takesAnyKey: false,
-    *insert(values, { conflict, returning }) {
-      let affected = 0;
-      const data: string[] = [];
-      for (const some of conflict === undefined ? [values] : apart(values, conflict)) {
-        const changed = yield* insertRows(destination, some, {
-          valuesPerStatement: VALUES_PER_STATEMENT,
-          all: values,
-          endsWithRow: conflict === undefined,
-          tail: conflictSql(conflict),
-          returning,
-          onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
-        });
-        affected += changed.affected ?? 0;
-        data.push(...(changed.data ?? []));
-      }
-      return returning === undefined ? { affected } : { affected, data };
-    },
-    *returning(change, columns, key) {
-      const all = [...columns, ...key];
-      const names = all.map((_, index) => sql.id(`c${index}`));
-      const answered = all.map((column, index) => sql`${sql.id(column.name)} as ${names[index]}`);
-      const order = key.length === 0 ? sql`` : sql` order by ${sql.join(names.slice(-key.length))}`;
-      return yield* rows<string>(
-        sql`with changed as (${change} returning ${sql.join(answered)})
-          select ${sql.join(names.slice(0, columns.length))} from changed${order}`,
-      );
-    },
+    insert: (values, how) => insert(schema, destination, values, how),
+    returning,
     bind: boundAgain,
   };
+}
+
+/** Inserts rows, each of which may meet another of them where there is a conflict to look for. */
+function* insert(
+  schema: string,
+  destination: { readonly table: PostgresTable; readonly name: Fragment },
+  values: readonly Row[],
+  { conflict, returning }: Insertion<string>,
+): Steps<Changed, string> {
+  const { name } = destination.table;
+  let affected = 0;
+  const data: string[] = [];
+  for (const some of conflict === undefined ? [values] : apart(values, conflict)) {
+    const changed = yield* insertRows(destination, some, {
+      valuesPerStatement: VALUES_PER_STATEMENT,
+      all: values,
+      endsWithRow: conflict === undefined,
+      tail: conflictSql(conflict),
+      returning,
+      onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
+    });
+    affected += changed.affected ?? 0;
+    data.push(...(changed.data ?? []));
+  }
+  return returning === undefined ? { affected } : { affected, data };
+}
+
+function* returning(
+  change: Fragment,
+  columns: readonly Column[],
+  key: readonly Column[],
+): Steps<readonly ResultRow<string>[], string> {
+  const all = [...columns, ...key];
+  const names = all.map((_, index) => sql.id(`c${index}`));
+  const answered = all.map((column, index) => sql`${sql.id(column.name)} as ${names[index]}`);
+  const order = key.length === 0 ? sql`` : sql` order by ${sql.join(names.slice(-key.length))}`;
+  return yield* rows<string>(
+    sql`with changed as (${change} returning ${sql.join(answered)})
+      select ${sql.join(names.slice(0, columns.length))} from changed${order}`,
+  );
 }
 
 /**

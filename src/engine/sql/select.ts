@@ -82,7 +82,7 @@ export function planSelect<Kind extends ColumnKind>(
   query: Select,
   dialect: SelectDialect<Kind>,
 ): SelectPlan<Kind> {
-  const { aggregate = [], group_by: groups = [], limit, offset } = query;
+  const { aggregate = [], group_by: groups = [] } = query;
   const resolve = columnsOf<Column<Kind>>(tables);
   const aliases = aliasesOf(aggregate, tables, resolve, dialect.aggregates);
   const grouped = groups.map(resolve);
@@ -104,19 +104,25 @@ export function planSelect<Kind extends ColumnKind>(
     ...orderSql(terms, dialect),
   ];
   const conditions = conditionsOf(tables, query, terms, dialect);
-  return {
-    columns,
-    *statements(found) {
-      for (const condition of conditions) {
-        const left = limit === undefined ? undefined : limit - found();
-        // A limit of nothing still has the database judge the statement.
-        if (left !== undefined && left <= 0 && limit !== 0) return;
-        const isCut = left !== undefined || offset !== undefined;
-        const cut = isCut ? [dialect.limit(left, offset)] : [];
-        yield sql.join([...head, condition, ...tail, ...cut], sql` `);
-      }
-    },
-  };
+  const parts = { head, conditions, tail };
+  return { columns, statements: (found) => statementsOf(parts, query, dialect, found) };
+}
+
+/** A generator made anew for each Select would have a class of its own, which V8 collects late. */
+function* statementsOf<Kind extends ColumnKind>(
+  parts: Readonly<Record<"head" | "conditions" | "tail", readonly Fragment[]>>,
+  { limit, offset }: Select,
+  dialect: SelectDialect<Kind>,
+  found: () => number,
+): Generator<Fragment> {
+  for (const condition of parts.conditions) {
+    const left = limit === undefined ? undefined : limit - found();
+    // A limit of nothing still has the database judge the statement.
+    if (left !== undefined && left <= 0 && limit !== 0) return;
+    const isCut = left !== undefined || offset !== undefined;
+    const cut = isCut ? [dialect.limit(left, offset)] : [];
+    yield sql.join([...parts.head, condition, ...parts.tail, ...cut], sql` `);
+  }
 }
 
 function joinSql(schema: string, scope: Scope, join: Join): Fragment {

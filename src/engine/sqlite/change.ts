@@ -2,7 +2,7 @@ import type { SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
+import { type Column, inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
 import { type Reply, rows as rowsOf, type Statement, type Steps, takeSteps } from "../sql/steps.ts";
 import { storedValue } from "../sql/stored-values.ts";
 import {
@@ -25,17 +25,25 @@ export function targetOf(handle: DatabaseHandle, name: string): Target<SQLOutput
     keys: keysSql(handle, name),
     lock: sql``,
     takesAnyKey: false,
-    // biome-ignore lint/correctness/useYield: rows are inserted by statements that are kept
-    *insert(values, how) {
-      return insertRows(handle, table, values, how);
-    },
-    *returning(change, columns, key) {
-      const words = sql`${change} returning ${namesSql([...columns, ...key])}`;
-      const found = [...(yield* rowsOf<SQLOutputValue>(words))];
-      return found.sort((one, other) => compareKeys(one, other, columns.length, key.length));
-    },
+    insert: (values, how) => insert(handle, table, values, how),
+    returning,
     bind: (_column, raw) => raw,
   };
+}
+
+// biome-ignore lint/correctness/useYield: rows are inserted by statements that are kept
+function* insert(...rows: Parameters<typeof insertRows>): Steps<Changed, SQLOutputValue> {
+  return insertRows(...rows);
+}
+
+function* returning(
+  change: Fragment,
+  columns: readonly Column[],
+  key: readonly Column[],
+): Steps<ResultRow[], SQLOutputValue> {
+  const words = sql`${change} returning ${namesSql([...columns, ...key])}`;
+  const found = [...(yield* rowsOf<SQLOutputValue>(words))];
+  return found.sort((one, other) => compareKeys(one, other, columns.length, key.length));
 }
 
 /** Takes steps in a database. @throws what they throw, and SQLite's errors */
