@@ -39,6 +39,21 @@ t.test("a list in JSON is filtered, and every number in it keeps its digits", as
   t.equal(answer.headers.etag, undefined);
 });
 
+t.test("a list whose tools are long is filtered, wherever their names stand", async (t) => {
+  const long = Array.from({ length: 5000 }, (_, at) => ({ at, of: "x".repeat(at % 40) }));
+  const named = (name: unknown) => [{ name, long }, { long, name }, { name }, { long: { name } }];
+  const listed = ["shown", [], ...["shown", "hidden", 1, "shown"].flatMap(named)];
+  const url = await openBefore(t, (response) => {
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(
+      JSON.stringify({ jsonrpc: "2.0", id: 1, result: { tools: listed } }, undefined, 1),
+    );
+  });
+  const { body } = await ask(url, list);
+  const expected = listed.filter((tool) => Object(tool).name === "shown");
+  t.strictSame(JSON.parse(body.toString()).result.tools, expected);
+});
+
 t.test("nobody is told to keep a filtered list, whatever the server says", async (t) => {
   const empty = { jsonrpc: "2.0", id: 1, result: { tools: [] } };
   const forNobody = { ttlMs: 0, cacheScope: "private" };
@@ -115,6 +130,7 @@ t.test("a list that cannot be read safely does not reach the client", async (t) 
   for (const [type, body] of [
     ["application/json", twice],
     ["application/json", tools.slice(0, -1)],
+    ["application/json", tools.replace('"maximum":', '"maximum":1,"maximum":')],
     ["text/event-stream", `data: ${twice}\n\n`],
   ] as const) {
     const url = await openBefore(t, (response) => {
