@@ -1,3 +1,4 @@
+import { memoize } from "../memoize.ts";
 import { Refusal } from "../refusal.ts";
 import { commonHeaders } from "./answer.ts";
 import type { Exchange } from "./exchange.ts";
@@ -5,20 +6,22 @@ import type { Gateway } from "./gateway.ts";
 import { isLoopbackAddress } from "./peer.ts";
 import { allowedMethods, type Route } from "./route.ts";
 
-/** The host of `Host` or of an origin, without port and brackets. */
-function hostname(authority: string): string | undefined {
-  const url = URL.parse(authority.includes("://") ? authority : `http://${authority}`);
-  return url?.hostname.replace(/^\[(.*)\]$/, "$1");
-}
+const MEMOIZED_HOSTS = 16;
 
-function isLocalName(host: string | undefined): boolean {
-  return host !== undefined && (host === "localhost" || isLoopbackAddress(host));
+/** The host of `Host` or of an origin, without port and brackets; empty if it names none. */
+const hostname = memoize((authority): string => {
+  const url = URL.parse(authority.includes("://") ? authority : `http://${authority}`);
+  return url?.hostname.replace(/^\[(.*)\]$/, "$1") ?? "";
+}, MEMOIZED_HOSTS);
+
+function isLocalName(host: string): boolean {
+  return host === "localhost" || isLoopbackAddress(host);
 }
 
 /** True if an authority names this machine, or the gateway as clients are told to reach it. */
 function isOwn(gateway: Gateway, authority: string | undefined): boolean {
-  const host = authority === undefined ? undefined : hostname(authority);
-  return isLocalName(host) || (host !== undefined && host === hostname(gateway.publicUrl));
+  const host = hostname(authority ?? "");
+  return isLocalName(host) || (host !== "" && host === hostname(gateway.publicUrl));
 }
 
 /**

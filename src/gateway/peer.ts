@@ -80,9 +80,7 @@ function clientAddress(
 const loopback = blockList(["127.0.0.0/8", "::1"]);
 
 /** True for an address of this machine itself. */
-export function isLoopbackAddress(address: string): boolean {
-  return contains(loopback, address);
-}
+export const isLoopbackAddress = memoize((address) => contains(loopback, address), 64);
 
 /** Tells whether an address is in one of the networks. */
 function memberOf(ranges: readonly string[]): (address: string) => boolean {
