@@ -1,6 +1,7 @@
 import { runAtOnce, runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
 import { beginsWith, readText, visitJudgedMembers, visitMembers } from "../json/members.ts";
+import { memoize } from "../memoize.ts";
 import { McpRefused, type MessageId } from "./json-rpc.ts";
 
 /** Where a request of 2026-07-28 and later names its protocol version, in `params._meta`. */
@@ -45,12 +46,17 @@ function invalid(problem: string, id?: MessageId): McpRefused {
 }
 
 /** A key as parsers see it that match members without regard to case. */
-function fold(key: string): string {
-  return key.toUpperCase().toLowerCase();
-}
+const fold = memoize((key) => key.toUpperCase().toLowerCase());
 
 /** Bytes of a key after which it is none of the protocol's, in whatever case. */
 const LONGEST_KEY = 256;
+
+/** True for a key that differs only by case from one that counts. */
+function isMisspelt(key: string, known: readonly string[]): boolean {
+  if (key.length > LONGEST_KEY) return false;
+  const folded = fold(key);
+  return known.some((one) => fold(one) === folded);
+}
 
 /**
  * The members that count of an object that was judged, and no others.
@@ -63,14 +69,12 @@ export function* readKnownMembers(
   known: readonly string[],
   id?: MessageId,
 ): Steps<Map<string, Buffer>> {
-  const folded = new Set(known.map(fold));
   const members = new Map<string, Buffer>();
   yield* visitJudgedMembers(value, (key, member) => {
-    if (key.length > LONGEST_KEY || !folded.has(fold(key))) return;
-    if (!known.includes(key)) {
+    if (known.includes(key)) members.set(key, member);
+    else if (isMisspelt(key, known)) {
       throw invalid("a member differs only by case from one of the protocol", id);
     }
-    members.set(key, member);
   });
   return members;
 }

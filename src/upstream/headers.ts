@@ -120,25 +120,46 @@ function framing(headers: IncomingHttpHeaders): Record<string, string> {
   return length === undefined ? {} : { "content-length": length };
 }
 
-/** The client's headers that a stream takes along: all but what may not pass. */
+/** Who may have a header passed on, by its name. */
+const passage = memoize((name): "all" | "trusted peers" | "nobody" => {
+  const folded = foldHeader(name);
+  if (isGatewayOwn(folded) || notPassedOn.has(folded)) return "nobody";
+  if (!provenanceClaim.test(folded)) return "all";
+  // A proxy writes its own spelling; another one is the client's, and an upstream may fold it.
+  return name === folded ? "trusted peers" : "nobody";
+}, 256);
+
+/**
+ * The client's headers that may pass.
+ *
+ * @param isWritten true for the name of a header that whoever asks writes itself
+ */
+export function passedHeaders(
+  headers: IncomingHttpHeaders,
+  policy: HeaderPolicy,
+  fromTrustedPeer: boolean,
+  isWritten: (name: string) => boolean = () => false,
+): Record<string, string | string[]> {
+  const dropped = namedInConnection(headers.connection);
+  const kept: Record<string, string | string[]> = {};
+  for (const name in headers) {
+    const value = headers[name];
+    if (value === undefined || dropped.has(name) || isWritten(name)) continue;
+    const allowed = passage(name);
+    if (allowed === "all" || (allowed === "trusted peers" && fromTrustedPeer)) kept[name] = value;
+  }
+  const authorization = credential(headers, policy);
+  if (authorization !== undefined) kept.authorization = authorization;
+  return kept;
+}
+
+/** The client's headers that a stream takes along: those, and how its body is framed. */
 export function streamHeaders(
   headers: IncomingHttpHeaders,
   policy: HeaderPolicy,
   fromTrustedPeer: boolean,
 ): IncomingHttpHeaders {
-  const dropped = namedInConnection(headers.connection);
-  const kept: IncomingHttpHeaders = {};
-  for (const [name, value] of Object.entries(headers)) {
-    const folded = foldHeader(name);
-    // A proxy writes its own spelling; another one is the client's, and an upstream may fold it.
-    const isBelieved = fromTrustedPeer && name === folded;
-    const isClaim = provenanceClaim.test(folded) && !isBelieved;
-    if (dropped.has(name) || isGatewayOwn(folded) || isClaim) continue;
-    if (!notPassedOn.has(folded)) kept[name] = value;
-  }
-  const authorization = credential(headers, policy);
-  if (authorization !== undefined) kept.authorization = authorization;
-  return Object.assign(kept, framing(headers));
+  return Object.assign(passedHeaders(headers, policy, fromTrustedPeer), framing(headers));
 }
 
 /** What pages of other origins may do is for the gateway to say (the Fetch standard's CORS). */

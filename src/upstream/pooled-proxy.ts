@@ -135,8 +135,9 @@ class StreamedAnswer implements AnswerReceiver {
 
   #finish(filter: BodyFilter, passed: Buffer): void | Promise<void> {
     const behind = filter.end();
-    if (!(behind instanceof Promise)) return this.#end(Buffer.concat([passed, behind]));
-    return behind.then((bytes) => this.#end(Buffer.concat([passed, bytes])));
+    const end = (bytes: Buffer) =>
+      this.#end(bytes.length === 0 ? passed : Buffer.concat([passed, bytes]));
+    return behind instanceof Promise ? behind.then(end) : end(behind);
   }
 
   #end(rest: Buffer): void {

@@ -1,11 +1,12 @@
 import type { IncomingMessage } from "node:http";
 import { foldHeader } from "../../config/headers.ts";
+import { memoize } from "../../memoize.ts";
 import {
   gatewayHeaders,
   type HeaderPolicy,
   type Identity,
   type Provenance,
-  streamHeaders,
+  passedHeaders,
 } from "../../upstream/headers.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, readMessageInSlices } from "../message.ts";
@@ -119,8 +120,8 @@ const judgedHeaders: ReadonlySet<string> = new Set([
   ...["content-type", "content-encoding"],
 ]);
 
-/** Headers that the gateway writes itself, or by what it has judged. */
-const unsent: ReadonlySet<string> = new Set(["host", "transfer-encoding", "content-length"]);
+/** True for headers that the gateway writes itself, or by what it has judged; in any spelling. */
+const isWritten = memoize((name) => name === "host" || judgedHeaders.has(foldHeader(name)), 256);
 
 /**
  * The headers that go up: the client's that may, and the gateway's own. Those that were judged go up
@@ -132,17 +133,12 @@ export function upwardHeaders(
   policy: HeaderPolicy,
   origin: Origin,
 ): Record<string, string | string[]> {
-  const headers: Record<string, string | string[]> = {};
-  const kept = streamHeaders(request.headers, policy, origin.isTrusted);
-  for (const [name, value] of Object.entries(kept)) {
-    const isOther = !judgedHeaders.has(foldHeader(name)) && !unsent.has(name);
-    if (isOther && value !== undefined) headers[name] = value;
-  }
+  const isInSession = era !== "stateless" && sessionId !== undefined;
+  const headers = passedHeaders(request.headers, policy, origin.isTrusted, isWritten);
   for (const name of judgedHeaders) {
     const value = request.headers[name];
-    if (value !== undefined) headers[name] = value;
+    if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
   }
-  if (era === "stateless" || sessionId === undefined) delete headers["mcp-session-id"];
   // Lists are looked at on their way back, which an encoding would hinder.
   headers["accept-encoding"] = "identity";
   if (body !== undefined) headers["content-length"] = String(body.length);

@@ -1,3 +1,4 @@
+import { memoizeLast } from "../../memoize.ts";
 import { Refusal } from "../../refusal.ts";
 import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-head.ts";
 import type { BodyFilter, Reception } from "../../upstream/pooled-proxy.ts";
@@ -25,6 +26,9 @@ const ofWholeBody: ReadonlySet<string> = new Set([
   "expires",
   "age",
 ]);
+
+/** The headers that may pass of those of an answer; most answers have the very list of the one before. */
+const passing = memoizeLast((raw: readonly string[]): readonly string[] => without(raw, dropped));
 
 function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
   return raw.filter((_, at) => !names.has((raw[at - (at % 2)] ?? "").toLowerCase()));
@@ -85,10 +89,10 @@ export function receive(
   }
   const isStream = isEventStream(answer);
   const filter = show === undefined ? undefined : filterFor(answer, show);
-  const rawHeaders = without(answer.headers, dropped);
-  if (sessionId !== undefined) rawHeaders.push("Mcp-Session-Id", sessionId);
+  let rawHeaders = passing(answer.headers);
+  if (sessionId !== undefined) rawHeaders = [...rawHeaders, "Mcp-Session-Id", sessionId];
   if (isStream && fieldIn(answer, "x-accel-buffering") === undefined) {
-    rawHeaders.push("X-Accel-Buffering", "no");
+    rawHeaders = [...rawHeaders, "X-Accel-Buffering", "no"];
   }
   if (filter === undefined) return { rawHeaders, filter: notes, isStream };
   const ofFiltered = [...without(rawHeaders, ofWholeBody), "Cache-Control", "no-store"];

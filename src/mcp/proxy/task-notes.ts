@@ -45,8 +45,8 @@ export class TaskNotes implements BodyFilter {
 
   pass(piece: Buffer): Buffer | Promise<Buffer> {
     if (this.#isFound) return piece;
-    const seen = Buffer.concat([this.#tail, piece]);
-    this.#tail = seen.subarray(-WINDOW);
+    const seen = this.#tail.length === 0 ? piece : Buffer.concat([this.#tail, piece]);
+    this.#tail = Buffer.from(seen.subarray(-WINDOW));
     const [, id] = (seen.includes(member) && named.exec(seen.toString("utf8"))) || [];
     if (id === undefined) return piece;
     this.#isFound = true;
