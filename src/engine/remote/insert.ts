@@ -23,7 +23,7 @@ export interface InsertColumn extends Column {
 export interface InsertOptions<Found extends InsertColumn, Raw> {
   /** All rows of the query, if those that are inserted are some of them. */
   readonly all?: readonly Row[];
-  /** True if nothing comes behind a row that is the only one. */
+  /** True if nothing comes behind a row that is the only one, but for a number that it gives. */
   readonly endsWithRow?: boolean;
   /** What stands behind the values. */
   readonly tail?: Fragment;
@@ -64,7 +64,9 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   const identity = [...table.columns.values()].find((column) => column.isIdentity);
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
-  const isLast = options.endsWithRow === true && values.length === 1 && identity === undefined;
+  const [first, ...others] = values;
+  const takesNumber = identity !== undefined && first !== undefined && givesNumber(first, identity);
+  const isLast = options.endsWithRow === true && others.length === 0 && !takesNumber;
   for (const run of runsOf(values, identity)) {
     for (const statement of statementsOf(destination, { run, all }, options)) {
       if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
@@ -100,12 +102,16 @@ function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[]
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;
   for (const row of rows) {
-    const givesNumber = identity !== undefined && (cellIn(row, identity.name) ?? null) !== null;
-    if (givesNumber !== isNumbered) runs.push([]);
+    const isGiven = identity !== undefined && givesNumber(row, identity);
+    if (isGiven !== isNumbered) runs.push([]);
     runs.at(-1)?.push(row);
-    isNumbered = givesNumber;
+    isNumbered = isGiven;
   }
   return runs;
+}
+
+function givesNumber(row: Row, identity: InsertColumn): boolean {
+  return (cellIn(row, identity.name) ?? null) !== null;
 }
 
 function* statementsOf<Found extends InsertColumn, Raw>(

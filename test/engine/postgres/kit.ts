@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { pino } from "pino";
 import t from "tap";
 import { type Engine, type EngineOptions, startEngine } from "../../../src/engine/engine.ts";
@@ -43,4 +45,28 @@ export async function startOn(
   const engine = await startEngine({ url, listen: "127.0.0.1:0", log, ...options });
   test.teardown(() => engine.close());
   return engine;
+}
+
+/** What the server says at the end of each round trip (PostgreSQL, "Message Formats", ReadyForQuery). */
+const READY = Buffer.from([0x5a, 0, 0, 0, 5]);
+
+/** A way to the shared server that counts its round trips. */
+export async function countedWay(test: {
+  teardown(work: () => unknown): void;
+}): Promise<{ port: number; count: () => number }> {
+  const { port } = await sharedServer();
+  let count = 0;
+  const way = createServer((client) => {
+    const server = connect(port, "127.0.0.1");
+    client.on("error", () => server.destroy()).pipe(server);
+    server.on("error", () => client.destroy()).pipe(client);
+    server.on("data", (bytes: Buffer) => {
+      for (let at = bytes.indexOf(READY); at >= 0; at = bytes.indexOf(READY, at + 1)) count += 1;
+    });
+  });
+  way.listen(0, "127.0.0.1");
+  await once(way, "listening");
+  test.teardown(() => way.close());
+  const { port: own } = way.address() as AddressInfo;
+  return { port: own, count: () => count };
 }
