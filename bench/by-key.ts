@@ -1,7 +1,7 @@
 /**
- * What a Select and an Insert by primary key cost over PostgreSQL: processor time of the engine for each,
- * that of PostgreSQL for it, and how long it takes, beside an HTTP server of a few lines that does the
- * same with `pg` alone, without a check.
+ * What a Select and an Insert by primary key cost over PostgreSQL, and a Batch of ten such Inserts:
+ * processor time of the engine for each, that of PostgreSQL for it, and how long it takes, beside an HTTP
+ * server of a few lines that does the same with `pg` alone, one statement after the other, without a check.
  *
  * `node bench/by-key.ts [--rounds 5] [--seconds 3] [--json]`
  */
@@ -61,6 +61,11 @@ function serverSeconds(): number {
 }
 
 let lastId = rowCount;
+function insert() {
+  lastId += 1;
+  const values = [{ id: lastId, name: `User ${lastId}`, email: `user${lastId}@example.com` }];
+  return { database: "main", table: "users", values };
+}
 const queries = {
   Select: () => ({
     database: "main",
@@ -68,11 +73,8 @@ const queries = {
     columns: ["id", "name", "email"],
     where: { column: "id", cmp: "=", value: 1 + Math.floor(Math.random() * rowCount) },
   }),
-  Insert: () => {
-    lastId += 1;
-    const values = [{ id: lastId, name: `User ${lastId}`, email: `user${lastId}@example.com` }];
-    return { database: "main", table: "users", values };
-  },
+  Insert: insert,
+  Batch: () => Array.from({ length: 10 }, () => ({ Insert: insert() })),
 } as const;
 
 interface Way {
@@ -127,7 +129,7 @@ const ways: readonly Way[] = [
   { name: "pg by hand", address: `unix:${socket}`, program: byHand },
   { name: "engine", address: engine.address, program: engine.program },
 ];
-const cases = (["Select", "Insert"] as const).flatMap((name) =>
+const cases = (["Select", "Insert", "Batch"] as const).flatMap((name) =>
   [16, 1].flatMap((connections) => ways.map((way) => ({ name, connections, way }))),
 );
 const samples = cases.map(() => [] as Sample[]);

@@ -48,7 +48,7 @@ export class PreparedStatements {
   }
 
   find(text: string): Prepared | undefined {
-    return this.#known.get(text);
+    return this.#known.get(text) ?? this.#coming.find((prepared) => prepared.text === text);
   }
 
   /** A name for a statement that goes up; undefined for one that is not worth it. */
@@ -82,7 +82,7 @@ const sync = serialize.sync();
 export interface Asked {
   /** What begins the transaction. */
   readonly opening: readonly string[];
-  readonly statement: Statement;
+  readonly statements: readonly Statement[];
   /** Ends the transaction. */
   readonly closing?: "commit" | undefined;
   /** Where statements are prepared, and how. */
@@ -90,7 +90,7 @@ export interface Asked {
 }
 
 /**
- * A statement with what opens and ends its transaction, sent at once. The server skips what stands behind
+ * Statements with what opens and ends their transaction, sent at once. The server skips what stands behind
  * a statement that fails, and ends the transaction with them where none was begun (PostgreSQL, "Extended
  * Query").
  */
@@ -103,7 +103,8 @@ export class Exchange implements Submittable {
   #done = 0;
   /** True once it was written to the connection. */
   isSent = false;
-  #tag = "";
+  /** How many rows each of the statements has changed that were carried out. */
+  readonly counts: number[] = [];
   #described: Prepared | undefined;
 
   constructor(asked: Asked) {
@@ -111,27 +112,27 @@ export class Exchange implements Submittable {
     this.done = this.#ending.promise;
   }
 
-  /** True while what the server answers is about the statement. */
+  /** True while what the server answers is about the statements. */
   protected get isReached(): boolean {
-    return this.#done === this.#asked.opening.length;
+    return this.#done >= this.#asked.opening.length && !this.isCarriedOut;
   }
 
-  /** True once the server has carried out the statement, so that a commit behind it may be done too. */
+  /** True once the server has carried out the statements, so that a commit behind them may be done too. */
   get isCarriedOut(): boolean {
-    return this.#done > this.#asked.opening.length;
+    return this.counts.length === this.#asked.statements.length;
   }
 
-  /** How many rows it changed. */
-  get count(): number {
-    return Number(/\d+$/.exec(this.#tag)?.[0] ?? 0);
+  /** True if it ends the transaction. */
+  get isClosing(): boolean {
+    return this.#asked.closing !== undefined;
   }
 
-  /** Called by the driver when it is this statement's turn, as are those below. */
+  /** Called by the driver when it is their turn, as are those below. */
   submit({ stream }: Connection): void {
-    const { opening, statement, closing, prepared } = this.#asked;
+    const { opening, statements, closing, prepared } = this.#asked;
     const messages = prepared?.takeUnwanted() ?? [];
     for (const text of opening) this.#put(messages, { text, values: [] });
-    this.#put(messages, statement, this.wantsTypes);
+    for (const statement of statements) this.#put(messages, statement, this.wantsTypes);
     if (closing !== undefined) this.#put(messages, { text: closing, values: [] });
     messages.push(sync);
     this.isSent = true;
@@ -167,7 +168,7 @@ export class Exchange implements Submittable {
   }
 
   handleCommandComplete({ text }: { readonly text: string }): void {
-    if (this.isReached) this.#tag = text;
+    if (this.isReached) this.counts.push(Number(/\d+$/.exec(text)?.[0] ?? 0));
     this.#done += 1;
   }
 

@@ -22,6 +22,7 @@ import {
   TextExchange,
 } from "./exchange.ts";
 import { failures } from "./failures.ts";
+import { PostgresPipeline } from "./pipeline.ts";
 import type { RowBytes } from "./row-bytes.ts";
 import { ConnectionTap, RowMessages } from "./row-messages.ts";
 import type { PostgresTable } from "./tables.ts";
@@ -36,6 +37,10 @@ export interface Beginning {
 /** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
 export class PostgresSession implements Session {
   readonly tables: KnownTables<PostgresTable>;
+  readonly pipeline = new PostgresPipeline((statements, isEnd) => {
+    const exchange = new TextExchange(this.#asked(statements, isEnd));
+    return { exchange, done: this.#carryOut(exchange) };
+  });
   readonly #client: Client;
   #tap: ConnectionTap | undefined;
   #prepared: PreparedStatements | undefined;
@@ -75,6 +80,7 @@ export class PostgresSession implements Session {
     this.#isUntouched = true;
     this.#hasDefined = false;
     this.#reliesOnKnown = false;
+    this.pipeline.close();
   }
 
   /** What a table looked like a moment ago, if that is known. */
@@ -95,14 +101,16 @@ export class PostgresSession implements Session {
   }
 
   async run(fragment: Fragment, isLast = false): Promise<number> {
-    return (await this.#ask(fragment, isLast)).count;
+    if (isLast && this.pipeline.isOpen) return this.pipeline.add(compile(fragment));
+    return (await this.#ask(fragment, isLast)).counts[0] ?? 0;
   }
 
   async end(words: "commit" | "rollback"): Promise<void> {
     this.#beginning = undefined;
-    if (!this.#isInTransaction) return;
-    this.#isInTransaction = false;
-    await this.#carryOut(new Exchange(this.#asked({ text: words, values: [] })));
+    if (this.#isInTransaction) {
+      this.#isInTransaction = false;
+      await this.#carryOut(new Exchange(this.#asked([{ text: words, values: [] }])));
+    }
     if (this.#hasDefined) this.tables.forget();
   }
 
@@ -129,35 +137,36 @@ export class PostgresSession implements Session {
   /** Writes a fragment's rows to an output as they come; the server waits while it has a backlog. */
   async stream(fragment: Fragment, rows: RowBytes, output: RowOutput): Promise<void> {
     this.#tap ??= new ConnectionTap(this.#client.connection);
-    const asked = this.#asked(compile(fragment));
+    if (!this.pipeline.isEmpty) await this.pipeline.send(false);
+    const asked = this.#asked([compile(fragment)]);
     const messages = new RowMessages(this.#tap, asked, rows, output);
     await this.#carryOut(messages);
     if (messages.failure !== undefined) throw messages.failure;
   }
 
   /** A transaction is opened once, and what is none each time. */
-  #asked(statement: Statement, isLast = false): Asked {
+  #asked(statements: readonly Statement[], isLast = false): Asked {
     const { words = [], isTransaction = false } = this.#beginning ?? {};
     if (isTransaction) {
       this.#beginning = undefined;
       this.#isInTransaction = true;
     }
     const closing = isLast && this.#endsWithLast && this.#isInTransaction ? "commit" : undefined;
-    return { opening: words, statement, closing, prepared: this.#prepared };
+    return { opening: words, statements, closing, prepared: this.#prepared };
   }
 
   async #ask(fragment: Fragment, isLast = false): Promise<TextExchange> {
-    const asked = this.#asked(compile(fragment), isLast);
-    const exchange = new TextExchange(asked);
-    if (asked.closing === undefined) await this.#carryOut(exchange);
-    else await this.#carryOutLast(exchange);
+    if (!this.pipeline.isEmpty) await this.pipeline.send(false);
+    const exchange = new TextExchange(this.#asked([compile(fragment)], isLast));
+    await this.#carryOut(exchange);
     return exchange;
   }
 
   /** @throws UnknownOutcome too, where nobody can say whether the transaction is committed */
-  async #carryOutLast(exchange: Exchange): Promise<void> {
+  async #carryOut(exchange: Exchange): Promise<void> {
+    if (!exchange.isClosing) return this.#await(exchange);
     try {
-      await this.#carryOut(exchange);
+      await this.#await(exchange);
       this.#isInTransaction = false;
     } catch (error) {
       if (!(error instanceof ConnectionLost) && !exchange.isCarriedOut) throw error;
@@ -168,7 +177,7 @@ export class PostgresSession implements Session {
     }
   }
 
-  async #carryOut(exchange: Exchange): Promise<void> {
+  async #await(exchange: Exchange): Promise<void> {
     const isUntouched = this.#isUntouched;
     this.#isUntouched = false;
     try {

@@ -113,6 +113,11 @@ export class UnknownOutcome extends EngineRefusal {
       "The connection to the database was lost at the end of the query; whether it was carried out is not known",
     );
   }
+
+  /** It is about no place. */
+  override at(): this {
+    return this;
+  }
 }
 
 /** The three ways in which a row breaks a rule; names are the schema's, never values. */

@@ -13,6 +13,11 @@ export class OutdatedTable extends EngineRefusal {
     super(...refused.inUse);
     this.name = "OutdatedTable";
   }
+
+  /** It is about no place: the query is run again. */
+  override at(): this {
+    return this;
+  }
 }
 
 /**

@@ -33,31 +33,79 @@ export interface Work {
 export async function performAll<Leased extends Session>(
   dialect: Dialect<Leased>,
   session: Leased,
-  { isBatch, operations, limits }: Work,
+  work: Work,
+  spool: Spool,
+): Promise<void> {
+  const { isBatch, operations } = work;
+  const isRead = isBatch || operations.some(isReading);
+  spool.write(`{"status":"success",${isRead ? '"data":' : ""}${isBatch ? "[" : ""}`);
+  if (isBatch) await performBatch(dialect, session, work, spool);
+  else {
+    const counter = new LimitCounter(work.limits);
+    for (const operation of operations) {
+      const texts = await perform(dialect, session, operation, spool, { counter });
+      for (const text of texts) spool.write(text);
+    }
+  }
+  spool.write(isBatch ? "]}" : "}");
+}
+
+/** Operations whose answers are waited for together at the most. */
+const MOST_TOGETHER = 100;
+
+/**
+ * Carries out the elements of a Batch. Where nothing is counted in between, changes do not wait for what
+ * those before them are answered: their statements go up together.
+ */
+async function performBatch<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
+  { operations, limits }: Work,
   spool: Spool,
 ): Promise<void> {
   const { refusalOf, concernsStatement } = dialect.failures;
   const counter = new LimitCounter(limits);
-  const isRead = isBatch || operations.some(isReading);
-  spool.write(`{"status":"success",${isRead ? '"data":' : ""}${isBatch ? "[" : ""}`);
-  for (const [index, operation] of operations.entries()) {
-    if (index > 0) spool.write(",");
+  const pipeline = limits.length === 0 ? session.pipeline : undefined;
+  let answers: Promise<Iterable<string>>[] = [];
+  let separator = "";
+  async function writeAnswers(isEnd: boolean): Promise<void> {
+    const [sent, ...settled] = await Promise.allSettled([pipeline?.send(isEnd), ...answers]);
+    for (const answer of settled) {
+      if (answer.status === "rejected") throw answer.reason;
+      spool.write(separator);
+      for (const text of answer.value) spool.write(text);
+      separator = ",";
+    }
+    if (sent.status === "rejected") throw sent.reason;
+    answers = [];
+  }
+  async function performElement(operation: TableOperation, element: number) {
     try {
-      const place = placeOf(dialect, session, operation.fields.database);
-      await perform(
-        dialect,
-        place,
-        operation,
-        spool,
-        isBatch ? { counter, element: index } : { counter },
-      );
+      return await perform(dialect, session, operation, spool, { counter, element });
     } catch (error) {
-      throw isBatch && concernsStatement(error)
-        ? (refusalOf(error)?.at(`Batch[${index}]`) ?? error)
-        : error;
+      throw concernsStatement(error) ? (refusalOf(error)?.at(`Batch[${element}]`) ?? error) : error;
     }
   }
-  spool.write(isBatch ? "]}" : "}");
+  for (const [index, operation] of operations.entries()) {
+    if (isReading(operation)) {
+      // Its rows are written as they come.
+      await writeAnswers(false);
+      spool.write(separator);
+      await performElement(operation, index);
+      separator = ",";
+      continue;
+    }
+    const queued = pipeline?.queued();
+    const answer = performElement(operation, index);
+    answers.push(answer);
+    const isDone = answer.then(
+      () => false,
+      () => false,
+    );
+    const isQueued = await Promise.race([isDone, queued ?? isDone]);
+    if (!isQueued || answers.length === MOST_TOGETHER) await writeAnswers(false);
+  }
+  await writeAnswers(true);
 }
 
 /** A database in a session. @throws EngineRefusal `database_not_found` for one that no query can name */
@@ -69,22 +117,26 @@ export function placeOf<Leased extends Session>(
   return { session, database, schema: dialect.visibleSchema(database) };
 }
 
+/** Writes rows that are read as they come; of a change it returns the texts that tell of it. */
 async function perform<Leased extends Session>(
   dialect: Dialect<Leased>,
-  place: Place<Leased>,
+  session: Leased,
   operation: TableOperation,
   spool: Spool,
   inQuery: PlaceInQuery,
-): Promise<void> {
-  if (isReading(operation)) return readIn(dialect, place, operation, spool);
+): Promise<Iterable<string>> {
+  const place = placeOf(dialect, session, operation.fields.database);
+  if (isReading(operation)) {
+    await readIn(dialect, place, operation, spool);
+    return [];
+  }
   const { touched } = inQuery.counter;
   if (touched !== undefined && isRowChange(operation)) {
     requireSameRows(await dialect.digestTouched(place, operation), touched);
   }
   const changed = await change(dialect, place, operation);
   countChanged(changed, inQuery, spool);
-  const isBatch = inQuery.element !== undefined;
-  for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
+  return changeTexts(operation, changed, inQuery.element !== undefined);
 }
 
 /** Writes the answer of a Preview, whose change is to be taken back. @throws as `performAll` does */

@@ -14,8 +14,24 @@ export interface Session {
   end(words: "commit" | "rollback"): Promise<void>;
   /** True as long as nothing of the transaction's work can have reached the server. */
   readonly isUntouched: boolean;
+  /** How statements go up together, where the server takes them so. */
+  readonly pipeline?: Pipeline;
   /** Forgets what is known of tables; true if the transaction has relied on any of it. */
   forgetTables?(): boolean;
+}
+
+/**
+ * What the operations of a Batch end with, gathered to go up together: nothing of an operation comes
+ * behind its last statement, so that the next one need not wait for what that is answered.
+ */
+export interface Pipeline {
+  /** Resolves once the last statement of the operation that begins now waits to be sent. */
+  queued(): Promise<true>;
+  /**
+   * Sends what waits, of which the server skips all behind what fails. With `isEnd` nothing comes behind
+   * it, so that the transaction may be committed with it. Rejects if that fails, after all was answered.
+   */
+  send(isEnd: boolean): Promise<void>;
 }
 
 /** A connection to a server, on which one transaction after another is run. */

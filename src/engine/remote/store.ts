@@ -193,7 +193,14 @@ export class RemoteStore<Leased extends Session> implements Store {
     const database = first?.fields.database;
     const onlyReads = operations.every(isReading);
     // A Batch sees one state throughout, as if no other query ran beside it.
-    if (isBatch) return { mode: onlyReads ? "snapshot, read only" : "serializable", database };
+    if (isBatch) {
+      const mode = onlyReads ? "snapshot, read only" : "serializable";
+      // Rows that are answered may need room on the disk, which is taken before the commit.
+      const isShort = !operations.some(
+        (operation) => isReading(operation) || returnsRows(operation),
+      );
+      return { mode, database, endsWithLast: isShort && limits.length === 0 };
+    }
     if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
     const readsBehind = this.#dialect.readsBehind && operations.some(returnsRows);
     // Between the look at the rows and their change nothing may happen.
