@@ -91,6 +91,15 @@ function judgeColumn(
   return { reason: "column_denied", message, entry };
 }
 
+/** A column with each of the tables that it may be of, as far as the entries tell. */
+function waysToWrite(column: string, tables: readonly DecidedTable[]): string {
+  const likely = tables.filter(
+    ({ entry }) => columnsNamedBy(entry.grant).readable?.has(column) !== false,
+  );
+  const places = likely.length === 0 ? tables : likely;
+  return places.map(({ table }) => quoteName(`${table}.${column}`)).join(" or ");
+}
+
 /** What is wrong with one column, as it is written in an operation, if anything is. */
 function judgeUse(
   position: Position,
@@ -102,8 +111,7 @@ function judgeUse(
   const dot = written.indexOf(".");
   const partial = dot === -1 && own.length > 1 ? own.find(isPartial) : undefined;
   if (partial !== undefined) {
-    const qualified = quoteName(`${partial.table}.${written}`);
-    const message = `Write the column ${quoteName(written)} with its table, as in ${qualified}, since not all of ${quoteName(partial.table)} may be read`;
+    const message = `Write the column ${quoteName(written)} with its table, as in ${waysToWrite(written, own)}, since not all of ${quoteName(partial.table)} may be read`;
     return { reason: "column_unqualified", message, entry: partial.entry };
   }
   const column = written.slice(dot + 1);

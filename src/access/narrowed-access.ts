@@ -127,12 +127,12 @@ function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
 /** What is wrong with what an operation reads or writes of a table, under its row filter, if anything is. */
 function judgeContents(
   operation: Operation,
-  table: string,
+  { table, entry }: DecidedTable,
   filter: readonly ResolvedCondition[],
 ): Objection | undefined {
   switch (operation.name) {
     case "Insert":
-      return judgeRows(operation.fields.values, filter);
+      return judgeRows(operation.fields.values, filter, entry.grant);
     case "Update":
       return judgeUpdate(operation.fields, filter);
     case "Select": {
@@ -152,9 +152,10 @@ const choosing: ReadonlySet<string> = new Set<OperationName>(["Select", "Update"
 function filterTable(
   { snapshot, username }: JudgedAccess,
   detail: OperationDetail,
-  { table, entry }: DecidedTable,
+  decided: DecidedTable,
   isJoin: boolean,
 ): Filters | Objection {
+  const { table, entry } = decided;
   const { rowFilter, requireWhere } = entry.grant;
   if (detail.operation === "Upsert" && (rowFilter ?? requireWhere) !== undefined) {
     return unnarrowable("Use Insert or Update instead of Upsert", entry);
@@ -164,7 +165,7 @@ function filterTable(
   if (isObjection(filter)) return filter;
   // A Select of one table is not parsed: nothing in it is in the way.
   const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
-  const objection = operation && judgeContents(operation, table, filter);
+  const objection = operation && judgeContents(operation, decided, filter);
   if (objection !== undefined) return objection;
   if (!choosing.has(detail.operation)) return noFilters;
   const spelling = { table, isQualified: isJoin };

@@ -175,16 +175,28 @@ function denied({ column, cmp, value }: ResolvedCondition, problem: string): Obj
   return { reason: "row_denied", message: `${problem}: what is written must fulfil ${wanted}` };
 }
 
-/** What is wrong with rows that are added, if anything is. */
+/** The same where no row can be added, since the column it leaves out may not be written either. */
+function closed(condition: ResolvedCondition, problem: string): Objection {
+  const { reason, message } = denied(condition, problem);
+  const why = `and ${quoteName(condition.column)} may not be written, so this grant allows no Insert`;
+  return { reason, message: `${message}, ${why}; an administrator can change it` };
+}
+
+/** What is wrong with rows that are added under a grant, if anything is. */
 export function judgeRows(
   rows: readonly Row[],
   conditions: readonly ResolvedCondition[],
+  { columns, writableColumns }: Grant,
 ): Objection | undefined {
   for (const [index, row] of rows.entries()) {
     for (const condition of conditions) {
       const { column } = condition;
       if (!Object.hasOwn(row, column)) {
-        return denied(condition, `The row values[${index}] leaves out ${quoteName(column)}`);
+        const isClosed = [columns, writableColumns].some(
+          (names) => names?.includes(column) === false,
+        );
+        const refuse = isClosed ? closed : denied;
+        return refuse(condition, `The row values[${index}] leaves out ${quoteName(column)}`);
       }
       if (!isSatisfied(condition, row[column] ?? null)) {
         return denied(

@@ -181,3 +181,25 @@ t.test("joins are qualified where a table is narrowed, and outer ones hide no ro
   };
   t.equal(codeOf({ grants }, select(reversed)), "join_denied");
 });
+
+t.test("what cannot be mended by writing it otherwise is said to be so", async (t) => {
+  const rowFilter = [{ column: "tenant", cmp: "=", value: "acme" } as const];
+  const said = (grants: Parameters<typeof decideOn>[0]["grants"], body: object) =>
+    decideOn({ grants }, body).decisions[0]?.message;
+  const plain =
+    'The row values[0] leaves out "tenant": what is written must fulfil "tenant" = "acme"';
+  t.equal(said([{ rowFilter }], insert({ id: 1 })), plain);
+  for (const columns of [{ columns: ["id"] }, { writableColumns: ["id"] }]) {
+    t.equal(
+      said([{ rowFilter, ...columns }], insert({ id: 1 })),
+      `${plain}, and "tenant" may not be written, so this grant allows no Insert; an administrator can change it`,
+    );
+  }
+  const joined = inner({ columns: ["name"] });
+  t.match(
+    said([{}, { tables: ["orders"], rowFilter }], joined),
+    /"tickets\.name" or "orders\.name",/,
+  );
+  const hidden = [{ tables: ["tickets"], columns: ["id"] }, { tables: ["orders"] }];
+  t.match(said(hidden, joined), /as in "orders\.name", since not all of "tickets" may be read/);
+});
