@@ -45,6 +45,16 @@ overEach("a refusal names element, row, column and the form that is allowed", as
 
   const near = { Select: { ...all, columns: ["nmae"] } };
   t.match(await messageOf(near, "unknown_column"), /"nmae" in users \(did you mean name\?\)$/);
+  const wrong = { Select: { ...all, columns: ["users.nmae"] } };
+  t.match(await messageOf(wrong, "unknown_column"), /in users \(did you mean users\.name\?\)$/);
+  const join = { table: "pets", on: "users.id = pets.id", join_type: "INNER" };
+  t.match(await ask({ CreateTable: { ...users, table: "pets", columns: columns.slice(0, 1) } }), {
+    status: 200,
+  });
+  const other = { Select: { ...all, columns: ["pets.name"], join } };
+  t.match(await messageOf(other, "unknown_column"), /and pets \(did you mean users\.name\?\)$/);
+  const count = { Select: { ...all, columns: ["count(*)"] } };
+  t.match(await messageOf(count, "unknown_column"), /in users; counts and sums stand under agg/);
   const far = { Select: { ...all, columns: ["nothing"] } };
   t.match(await messageOf(far, "unknown_column"), /"nothing" in users$/);
   const unknown = rows({ agee: 1 });

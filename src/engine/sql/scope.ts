@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
-import { didYouMean } from "../../suggestion.ts";
+import { askWhether, didYouMean, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { PresentValue } from "./cell-text.ts";
 import type { Fragment } from "./fragment.ts";
@@ -80,8 +80,9 @@ export function resolveColumn<Found extends Column>(
   const [only, ...others] = found;
   if (only === undefined) {
     const places = scope.map((table) => table.name).join(" and ");
-    const near = didYouMean(columnName, namesIn(scope));
-    const plain = `There is no column "${name}" in ${places}`;
+    const near = askWhether(nearest(dot < 0 ? [scope] : [tables, scope], columnName, dot >= 0));
+    const hint = /^\w+\(/.test(name) ? "; counts and sums stand under aggregate" : "";
+    const plain = `There is no column "${name}" in ${places}${hint}`;
     throw new EngineRefusal("unknown_column", plain + near, { plain });
   }
   if (others.length === 0) return only;
@@ -94,8 +95,17 @@ export function resolveColumn<Found extends Column>(
   );
 }
 
-function namesIn(scope: Scope): string[] {
-  return scope.flatMap((table) => [...table.columns.keys()]);
+/** The column that was probably meant, in the first of these scopes that has one. */
+function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): string | undefined {
+  for (const scope of scopes) {
+    const meant = suggestion(
+      name,
+      scope.flatMap(({ columns }) => [...columns.keys()]),
+    );
+    const table = scope.find(({ columns }) => columns.has(meant ?? ""));
+    if (table !== undefined) return isQualified ? `${table.name}.${meant}` : meant;
+  }
+  return undefined;
 }
 
 /**

@@ -92,10 +92,7 @@ function said(status: number, message: string, code: string): string {
 
 /** A refusal of the database. */
 export function databaseFailure(status: number, message: string, code: string): ToolFailure {
-  const isExpression = code === "unknown_column" && message.includes("(*)");
-  const hint = isExpression ? "; counts and sums stand under aggregate" : "";
-  const placed = message.replace(/^Batch(?=\[)/, "operations");
-  return new ToolFailure(said(status, placed + hint, code));
+  return new ToolFailure(said(status, message.replace(/^Batch(?=\[)/, "operations"), code));
 }
 
 function failureText(error: unknown): string {
