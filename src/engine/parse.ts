@@ -1,3 +1,4 @@
+import { quoteName } from "../json/fault.ts";
 import { batchKey } from "../query/grammar.ts";
 import type { CellValue, Operation } from "../query/operation-types.ts";
 import { isOperationName } from "../query/operations.ts";
@@ -59,17 +60,17 @@ function operationOf(keyed: Scanned): Operation {
 }
 
 /** `context` is what numbers come with: their text (ECMAScript, JSON.parse source text access). */
-function reviveNumber(_key: string, value: unknown, context?: { source: string }): unknown {
+function reviveNumber(key: string, value: unknown, context?: { source: string }): unknown {
   if (typeof value !== "number") return value;
   const source = context?.source ?? "";
   if (!isInteger(source)) {
-    if (!Number.isFinite(value)) throw outOfRange("a number");
+    if (!Number.isFinite(value)) throw outOfRange("a number", key);
     return value;
   }
   if (Number.isSafeInteger(value)) return value;
-  if (source.length > 20) throw outOfRange("an integer");
+  if (source.length > 20) throw outOfRange("an integer", key);
   const integer = BigInt(source);
-  if (!has64Bits(integer)) throw outOfRange("an integer");
+  if (!has64Bits(integer)) throw outOfRange("an integer", key);
   return integer;
 }
 
@@ -85,9 +86,11 @@ function isInteger(source: string): boolean {
   return /^-?\d+$/.test(source);
 }
 
-function outOfRange(what: string): EngineRefusal {
+/** @param key that of the number, or its place in an array */
+function outOfRange(what: string, key: string): EngineRefusal {
+  const place = /^\d+$/.test(key) ? "" : ` under ${quoteName(key)}`;
   return new EngineRefusal(
     "number_out_of_range",
-    `The body holds ${what} out of range: integers have 64 bits, other numbers are doubles`,
+    `The body holds ${what} out of range${place}: integers have 64 bits, other numbers are doubles`,
   );
 }
