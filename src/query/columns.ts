@@ -98,7 +98,9 @@ function noteColumn(
   const table = tableOf(text);
   if (table === undefined) {
     const allowed = `a column (${columnNameRule}), or table.column with a table of the operation`;
-    const problem = `${quoteName(text.toString())} is no column; allowed: ${allowed}`;
+    const isCount = text.toString() === "*" && draft.position === "aggregate";
+    const hint = isCount ? "; to count rows, leave column out" : "";
+    const problem = `${quoteName(text.toString())} is no column; allowed: ${allowed}${hint}`;
     throw reader.refusal("invalid_column", problem, start);
   }
   draft.refer(table, reader, start);

@@ -132,7 +132,9 @@ export class ObjectShape<Draft> {
     if (field !== undefined) return field;
     const name = key.toString();
     const meant = meantField(name, [...this.#fields.map((known) => known.name), ...this.#instead]);
-    const hint = this.#ofFull.includes(name) ? fullAlone : askWhether(meant);
+    const alone = `; ${name} stands alone: put the others into it, or both into and`;
+    const others = this.#instead.includes(name) ? alone : askWhether(meant);
+    const hint = this.#ofFull.includes(name) ? fullAlone : others;
     const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("unknown_field", problem, start);
   }

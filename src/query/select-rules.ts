@@ -70,6 +70,9 @@ function judgeAfter(
   { afterStart, afterCount, orderCount, hasOffset, isDistinct, aggregateStart }: OperationDraft,
   refuse: (problem: string, offset: number) => QueryRefused,
 ): void {
+  if (orderCount === 0) {
+    throw refuse("after needs order_by: it has a value for each of its columns", afterStart);
+  }
   if (orderCount !== afterCount) {
     const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orderCount, "column")}; each column needs its value`;
     throw refuse(problem, afterStart);

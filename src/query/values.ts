@@ -161,17 +161,19 @@ export function list<Value, Draft>(
   };
 }
 
-/** A value, or in the full grammar an array of up to so many. */
+/** An object, or in the full grammar an array of up to so many. */
 export function oneOrMany<Value, Draft>(
   kind: Kind<Value, Draft>,
   most: number,
 ): Kind<Value | Value[], Draft> {
   const many = list(kind, { most });
   return {
-    read: (reader, draft) =>
-      reader.isFull && reader.kind() === "an array"
-        ? many.read(reader, draft)
-        : kind.read(reader, draft),
+    read(reader, draft) {
+      if (reader.kind() !== "an array") return kind.read(reader, draft);
+      if (reader.isFull) return many.read(reader, draft);
+      const problem = `an object is expected, an array was found${fullAlone}`;
+      throw reader.refusal("wrong_type", problem);
+    },
     schema: (reference) =>
       reference.level === "full"
         ? { oneOf: [kind.schema(reference), many.schema(reference)] }

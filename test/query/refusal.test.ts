@@ -106,6 +106,8 @@ t.test("a word of the full grammar is told as such where the core alone is read"
     { Update: { ...target, add: {} } },
     { Delete: { ...target, where } },
     { CreateTable: { ...target, columns: [{ name: "id", type: "int", default: 1 }] } },
+    select({ order_by: [{ column: "id" }] }),
+    select({ join: [{ table: "b", on: "users.a = b.a", join_type: "LEFT" }] }),
   ];
   for (const body of bodies) {
     t.match(
@@ -141,11 +143,17 @@ t.test("a field left out is told with those that are required, and no others", a
 t.test("a Select whose fields do not agree is told what would", async (t) => {
   const messageOf = (fields: object) => refusalOf(select(fields)).message;
   const order_by = { column: "id" };
-  t.match(messageOf({ after: [1] }), "after has 1 value and order_by 0 columns;");
+  t.match(messageOf({ after: [1] }), /after needs order_by: it has a value for each/);
   t.match(messageOf({ order_by, after: [1, 2] }), "after has 2 values and order_by 1 column;");
   const aggregate = [{ fn: "sum", column: "total", as: "revenue" }];
   const summary = { columns: ["region"], group_by: ["region"], aggregate };
   const having = { column: "revenu", cmp: ">", value: 1 };
+  const counts = { columns: undefined, aggregate: [{ fn: "count", column: "*", as: "n" }] };
+  t.match(messageOf(counts), /; to count rows, leave column out$/);
+  const term = { column: "id", cmp: "=", value: 1 };
+  for (const where of [{ ...term, or: [term] }, { and: [{ ...term, or: [] }] }]) {
+    t.match(messageOf({ where }), /; or stands alone: put the others into it, or both into and$/);
+  }
   t.match(messageOf({ ...summary, having }), /"region", "revenue" \(did you mean revenue\?\)$/);
   t.match(messageOf({ ...summary, order_by: { column: "regoin" } }), /\(did you mean region\?\)$/);
   t.match(messageOf({ ...summary, order_by: { column: "other" } }), /"region", "revenue"$/);
