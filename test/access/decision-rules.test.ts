@@ -1,5 +1,6 @@
 /** Rules on names, columns and rows, by examples: who asks what, and what comes of it. */
 import t from "tap";
+import type { Grant } from "../../src/access/grant.ts";
 import { codeOf, decideOn, inner, insert, place, select, update, where } from "./decision-kit.ts";
 
 t.test("a name in another case or Unicode form than an entry's is denied", async (t) => {
@@ -184,7 +185,7 @@ t.test("joins are qualified where a table is narrowed, and outer ones hide no ro
 
 t.test("what cannot be mended by writing it otherwise is said to be so", async (t) => {
   const rowFilter = [{ column: "tenant", cmp: "=", value: "acme" } as const];
-  const said = (grants: Parameters<typeof decideOn>[0]["grants"], body: object) =>
+  const said = (grants: readonly Partial<Grant>[], body: object) =>
     decideOn({ grants }, body).decisions[0]?.message;
   const plain =
     'The row values[0] leaves out "tenant": what is written must fulfil "tenant" = "acme"';
