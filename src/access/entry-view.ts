@@ -1,3 +1,4 @@
+import { counted } from "../counted.ts";
 import { Refusal } from "../refusal.ts";
 import { attributeReference } from "./conditions.ts";
 import type { Grant, Literal, RowCondition } from "./grant.ts";
@@ -120,10 +121,6 @@ export function writeCondition({ column, cmp, value }: RowCondition): string {
   const written =
     typeof value === "object" ? `(${value.map(writeValue).join(", ")})` : writeValue(value);
   return `${column} ${cmp} ${written}`;
-}
-
-function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 /** What an entry says beyond its role and its place, in words; empty if that is all. */

@@ -1,5 +1,6 @@
 /** How many rows a query answers and changes: what is judged here, and what the database must keep. */
 
+import { counted } from "../counted.ts";
 import type { Operation } from "../query/operation-types.ts";
 import { type ColumnSpelling, pinnedValues } from "./conditions.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
@@ -144,17 +145,17 @@ export class LimitTally {
     const { maxRows } = limiter.limits;
     if (maxRows === undefined) return undefined;
     if (isUnlimited) {
-      const message = `Say a limit of at most ${maxRows} rows; go on with after or offset`;
+      const message = `Say a limit of at most ${counted(maxRows, "row")}; go on with after or offset`;
       return { reason: "limit_required", message, ...limiter.by };
     }
     if (returned === undefined) tally.returning.push(element);
     if (returned === undefined && !this.#isEngine) {
-      const message = `Leave out returning: at most ${maxRows} rows may be answered, and this database cannot be told so`;
+      const message = `Leave out returning: at most ${counted(maxRows, "row")} may be answered, and this database cannot be told so`;
       return { reason: "not_narrowable", message, ...limiter.by };
     }
     tally.selected += selected + (returned ?? 0);
     if (tally.selected <= maxRows) return undefined;
-    const message = `At most ${maxRows} rows may be answered, by all elements of a Batch together: lower the limit, and go on with after or offset`;
+    const message = `At most ${counted(maxRows, "row")} may be answered, by all elements of a Batch together: lower the limit, and go on with after or offset`;
     return { reason: "limit_too_high", message, ...limiter.by };
   }
 
@@ -170,7 +171,7 @@ export class LimitTally {
     if (changed === undefined) tally.isChangeKnown = false;
     tally.changed += changed ?? 0;
     if (tally.changed <= maxChanges) return undefined;
-    const message = `At most ${maxChanges} rows may be changed, by all elements of a Batch together: send fewer`;
+    const message = `At most ${counted(maxChanges, "row")} may be changed, by all elements of a Batch together: send fewer`;
     return { reason: "too_many_changes", message, ...limiter.by };
   }
 

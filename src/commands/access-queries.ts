@@ -6,6 +6,7 @@ import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts"
 import { readAgain } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { counted } from "../counted.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/exact-numbers.ts";
@@ -86,7 +87,8 @@ function printOutcome({ user }: Asker, outcome: Outcome): void {
     print(`${operation} on ${place}: ${by}${within}${added}`);
   }
   for (const { elements, changes, rows } of decided?.limits ?? []) {
-    const most = changes === undefined ? `${rows} rows answered` : `${changes} rows changed`;
+    const what = changes === undefined ? "answered" : "changed";
+    const most = `${counted(changes ?? rows ?? 0, "row")} ${what}`;
     print(`the database keeps: at most ${most} by element ${elements.join(", ")}`);
   }
   for (const { permissions, approvers, entry, boundary } of decided?.approvals ?? []) {

@@ -11,6 +11,7 @@ import { findApprovalsIn } from "../approvals/approval-file.ts";
 import type { NoPreview } from "../approvals/preview.ts";
 import { keepNumbers, type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { counted } from "../counted.ts";
 import { readPreview } from "./approval-preview.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
@@ -118,7 +119,7 @@ function describeRows(preview: ShownRows | NoPreview): string[] {
     texts.length === 0 ? [] : [`${title}:`, ...texts.map((row) => `  ${visibleJson(row)}`)];
   const isMore = affected > Math.max(before.length, after.length);
   return [
-    `Preview: ${affected === 1 ? "1 row" : `${affected} rows`}${isMore ? ", of which the first are shown" : ""}. Effects on other tables are not shown.`,
+    `Preview: ${counted(affected, "row")}${isMore ? ", of which the first are shown" : ""}. Effects on other tables are not shown.`,
     ...rows("before", before),
     ...rows("after", after),
   ];

@@ -1,4 +1,5 @@
 import type { z } from "zod";
+import { counted } from "../counted.ts";
 import type { limitsShape } from "./limits-header.ts";
 import { EngineRefusal } from "./refusal.ts";
 
@@ -34,17 +35,17 @@ export class LimitCounter {
 
   /** Counts what one element did. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
   count(element: number, changes: number, rows: number): void {
-    for (const counted of this.#limits) {
-      const { limit } = counted;
+    for (const tally of this.#limits) {
+      const { limit } = tally;
       if (limit.elements?.includes(element) === false) continue;
-      counted.changes += changes;
-      counted.rows += rows;
-      if (counted.changes > (limit.changes ?? Number.POSITIVE_INFINITY)) {
-        const problem = `More than ${limit.changes} rows would be changed, which is the most here`;
+      tally.changes += changes;
+      tally.rows += rows;
+      if (tally.changes > (limit.changes ?? Number.POSITIVE_INFINITY)) {
+        const problem = `More than ${counted(limit.changes ?? 0, "row")} would be changed, which is the most here`;
         throw new EngineRefusal("too_many_changes", `${problem}; nothing was changed`);
       }
-      if (counted.rows > (limit.rows ?? Number.POSITIVE_INFINITY)) {
-        const problem = `More than ${limit.rows} rows would be answered, which is the most here`;
+      if (tally.rows > (limit.rows ?? Number.POSITIVE_INFINITY)) {
+        const problem = `More than ${counted(limit.rows ?? 0, "row")} would be answered, which is the most here`;
         throw new EngineRefusal("too_many_rows", `${problem}; nothing was changed`);
       }
     }

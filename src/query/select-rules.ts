@@ -1,5 +1,6 @@
 /** What the fields of a Select have to agree on. */
 
+import { counted } from "../counted.ts";
 import { quoteName } from "../json/fault.ts";
 import { didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
@@ -83,10 +84,6 @@ function judgeAfter(
     aggregateStart > 0 ? "aggregate" : "",
   ].find((name) => name !== "");
   if (other !== undefined) throw refuse(`after cannot be together with ${other}`, afterStart);
-}
-
-function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {

@@ -41,6 +41,7 @@ overEach("a change that touches more rows than it may is taken back", async (t, 
     code: "too_many_changes",
     message: "More than 2 rows would be changed",
   });
+  t.match(await ask([{ changes: 1 }], update(2)), { message: /^More than 1 row would be changed/ });
   t.equal(await changed(), 0);
   t.match(await ask([{ changes: 3 }], update(3)), { status: 200 });
   t.equal(await changed(), 3);

@@ -1,3 +1,4 @@
+import { counted } from "../../counted.ts";
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import { definitions, type OperationFields, type ReadingName } from "../../query/operations.ts";
 import type { LimitCounter } from "../limits.ts";
@@ -17,10 +18,10 @@ export function isOfTables(operation: Operation): operation is TableOperation {
 
 /** What a change answers; `count` is how many rows were changed. */
 const sentences: { [Name in ChangeName]: (count: number, table: string) => string } = {
-  Insert: (count) => `Inserted ${rowCount(count)}`,
-  Update: (count) => `Updated ${rowCount(count)}`,
-  Delete: (count) => `Deleted ${rowCount(count)}`,
-  Upsert: (count) => `Upserted ${rowCount(count)}`,
+  Insert: (count) => `Inserted ${counted(count, "row")}`,
+  Update: (count) => `Updated ${counted(count, "row")}`,
+  Delete: (count) => `Deleted ${counted(count, "row")}`,
+  Upsert: (count) => `Upserted ${counted(count, "row")}`,
   CreateTable: (_count, table) => `Table ${table} created`,
   DropTable: (_count, table) => `Table ${table} dropped`,
 };
@@ -109,8 +110,4 @@ export function previewedIn(fields: OperationFields["Preview"]): Operation<RowCh
   if (Delete !== undefined) return { name: "Delete", fields: Delete };
   if (Upsert !== undefined) return { name: "Upsert", fields: Upsert };
   throw new Error("The scanner let a Preview of nothing through");
-}
-
-function rowCount(count: number): string {
-  return count === 1 ? "1 row" : `${count} rows`;
 }
