@@ -79,7 +79,10 @@ export function readEntry(
 
 const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
 const quoted = /^(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")$/;
-const item = /'(?:[^']|'')*'|"(?:[^"]|"")*"|[^,'"]+/g;
+/** In quotes, or one word: `a == b`, or `a = b AND c = d`, is none, whatever it was meant for. */
+const value = `'(?:[^']|'')*'|"(?:[^"]|"")*"|[^\\s,'"=<>!()]+`;
+const valueForm = new RegExp(`^(?:${value})$`);
+const listForm = new RegExp(`^\\((?:\\s*(?:${value})\\s*(?:,|(?=\\)$)))*\\)$`);
 const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
 
 /** A value: a whole number, true, false, or text, which quotes keep from being anything else. */
@@ -100,13 +103,16 @@ function readValue(text: string): Literal {
  * take is not found out.
  */
 export function readCondition(text: string): object | undefined {
-  const [, column, operator = "", value = ""] = conditionForm.exec(text) ?? [];
+  const [, column, operator = "", written = ""] = conditionForm.exec(text) ?? [];
   if (column === undefined) return undefined;
   const cmp = operator.toUpperCase();
-  const list = /^\((.*)\)$/s.exec(value)?.[1];
-  if (cmp !== "IN" || list === undefined) return { column, cmp, value: readValue(value) };
-  const values = [...(list.match(item) ?? [])].map((one) => one.trim());
-  return { column, cmp, value: values.filter((one) => one !== "").map(readValue) };
+  if (valueForm.test(written)) return { column, cmp, value: readValue(written) };
+  if (cmp !== "IN" || !listForm.test(written)) return undefined;
+  return {
+    column,
+    cmp,
+    value: [...written.matchAll(new RegExp(value, "g"))].map(([one]) => readValue(one)),
+  };
 }
 
 function writeValue(value: Literal): string {

@@ -7,7 +7,7 @@ import type { Boundary, Grant, Limits, RowCondition } from "./grant.ts";
 import { isExternalUsername } from "./identifiers.ts";
 import { boundaryName } from "./rights.ts";
 import { roleAllows } from "./roles.ts";
-import type { Snapshot, User } from "./snapshot.ts";
+import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./user-grants.ts";
 
 /** The names of some that the others are not, quoted. */
@@ -69,7 +69,8 @@ function* expiryOddities(grants: UserGrants, grant: Grant, now: number) {
     : "has expired, and denies what it gave until it is removed";
 }
 
-function* grantOddities(snapshot: Snapshot, grants: UserGrants, grant: Grant, now: number) {
+function* grantOddities(snapshot: Snapshot, grant: Grant, now: number) {
+  const grants = grantsOf(snapshot, grant.username);
   const { username, database, tables = [], columns, rowFilter = [] } = grant;
   yield* expiryOddities(grants, grant, now);
   yield* idleKeys(grant);
@@ -106,6 +107,13 @@ function placeOf({ database, tables }: Grant): string {
   return tables === undefined ? database : `${database}.${tables.join(",")}`;
 }
 
+/** Finds what is odd about an entry, in sentences that name it. @param now epoch milliseconds */
+export function* entryOddities(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
+  for (const what of grantOddities(snapshot, grant, now)) {
+    yield `the entry of ${grant.username} for ${placeOf(grant)}: ${what}`;
+  }
+}
+
 /**
  * Finds in steps what is odd, each in a sentence that names the entry or the boundary.
  *
@@ -113,12 +121,8 @@ function placeOf({ database, tables }: Grant): string {
  */
 export function* findOddities(snapshot: Snapshot, now: number): Steps<string[]> {
   const odd: string[] = [];
-  yield* visitEach(snapshot.grants, ([username, grants]) => {
-    for (const grant of entriesIn(grants)) {
-      for (const what of grantOddities(snapshot, grants, grant, now)) {
-        odd.push(`the entry of ${username} for ${placeOf(grant)}: ${what}`);
-      }
-    }
+  yield* visitEach(snapshot.grants, ([, grants]) => {
+    for (const grant of entriesIn(grants)) odd.push(...entryOddities(snapshot, grant, now));
   });
   for (const boundary of snapshot.boundaries) {
     for (const what of boundaryOddities(snapshot, boundary)) {

@@ -6,6 +6,7 @@ import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/en
 import type { Grant } from "../access/grant.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
 import { entryKeys, entryRoles, tablePattern } from "../access/limit-fields.ts";
+import { entryOddities } from "../access/oddities.ts";
 import type { EntryRole } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { prefixOf } from "../access/table-patterns.ts";
@@ -51,8 +52,9 @@ export function readNames(text: string): string[] {
 export function readFilter(text: string, earlier: readonly object[] = []): readonly object[] {
   const condition = readCondition(text);
   if (condition !== undefined) return [...earlier, condition];
-  const form = "allowed: such as 'tenant = @tenant', 'size < 5' or 'region IN (eu, us)'";
-  throw new InvalidArgumentError(form);
+  throw new InvalidArgumentError(
+    "allowed: one condition, such as 'tenant = @tenant', 'size < 5' or 'region IN (eu, us)'; a further one takes a --row-filter of its own, and text that is not one word stands in quotes",
+  );
 }
 
 /** Reads a number, as of rows. */
@@ -67,7 +69,9 @@ export function readExpiry(text: string): string {
     return new Date(Date.now() + readDuration(text) * 1000).toISOString();
   }
   const { read, form } = entryKeys.expires;
-  if (read(text) === undefined) throw new InvalidArgumentError(`allowed: such as 2h, or ${form}`);
+  const moment = read(text);
+  if (moment === undefined) throw new InvalidArgumentError(`allowed: such as 2h, or ${form}`);
+  if (moment <= Date.now()) throw new InvalidArgumentError("this moment has passed");
   return text;
 }
 
@@ -118,17 +122,20 @@ export async function grantAccess(
   }
   const grant = readEntry({ username, ...place }, keysOf(role, options));
   const plan: Plan = (current) => planGrant(current, "operator", grant, { isBeside });
-  await changeAccess(loaded, { username, database: where }, plan, options);
+  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const limits = limitsInWords(grant);
+  for (const odd of entryOddities(snapshot, grant, Date.now())) {
+    process.stderr.write(`warning: ${odd}\n`);
+  }
   print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
 }
 
-/** What is left to a user, as `main:ReadOnly main.tickets:ReadWrite`. */
-function entriesLeft(snapshot: Snapshot, username: string): string {
-  const left = entriesIn(grantsOf(snapshot, username)).map(({ database, tables, role }) =>
+/** The entries of a user, as `main:ReadOnly main.tickets:ReadWrite`. */
+export function entriesInWords(snapshot: Snapshot, username: string): string {
+  const entries = entriesIn(grantsOf(snapshot, username)).map(({ database, tables, role }) =>
     tables === undefined ? `${database}:${role}` : `${database}.${tables.join(",")}:${role}`,
   );
-  return [...left].join(" ") || "-";
+  return [...entries].join(" ") || "-";
 }
 
 /** `access revoke`. */
@@ -141,7 +148,7 @@ export async function revokeAccess(
   const { database, table } = readPlace(where);
   const plan: Plan = (current) => planRevoke(current, "operator", username, database, table);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
-  const left = entriesLeft(snapshot, username);
+  const left = entriesInWords(snapshot, username);
   print(`${username} has no entry for ${where} any more; what is left: ${left}`);
 }
 

@@ -3,6 +3,7 @@ import type { Plan } from "../access/access-rules.ts";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
 import { viewUser } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { entriesInWords } from "./access-entries.ts";
 import { loadFor } from "./load.ts";
 import { activityOf, changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
@@ -20,13 +21,13 @@ async function list(options: CommonOptions): Promise<void> {
     return { ...viewUser(snapshot, user), ...last };
   });
   const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ACCESS"];
-  printList(users, options, head, ({ username, email, disabled, access, ...last }) => [
+  printList(users, options, head, ({ username, email, disabled, ...last }) => [
     username,
     email === null ? "-" : plainly(email),
     disabled ? "disabled" : "active",
     last.last_login ?? "-",
     last.last_use ?? "-",
-    access.map(({ database, role }) => `${database}:${role}`).join(" ") || "-",
+    entriesInWords(snapshot, username),
   ]);
 }
 

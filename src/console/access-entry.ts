@@ -29,7 +29,7 @@ function conditionsIn(text: string): object[] {
     .map((line) => {
       const condition = readCondition(line);
       if (condition !== undefined) return condition;
-      const message = `Invalid entry: \`${line.trim()}\` is no condition such as tenant = @tenant`;
+      const message = `Invalid entry: \`${line.trim()}\` is no condition such as tenant = @tenant; each takes a line of its own, and text that is not one word stands in quotes`;
       throw new Refusal("invalid_entry", { message });
     });
 }
