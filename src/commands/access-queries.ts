@@ -1,8 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
-import { isDeepStrictEqual } from "node:util";
 import * as z from "zod";
-import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
 import { readAgain } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -10,6 +8,7 @@ import { counted } from "../counted.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/exact-numbers.ts";
+import { didYouMean } from "../suggestion.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import type { QuestionOptions } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
@@ -37,7 +36,7 @@ async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): P
 }
 
 /** Reads an access file that need not be private, such as one in a repository. */
-async function readNamedAccess(file: string): Promise<Snapshot> {
+export async function readNamedAccess(file: string): Promise<Snapshot> {
   return (await readAgain(await readFile(file), file, undefined)).snapshot;
 }
 
@@ -113,25 +112,30 @@ export async function explainQuery(
   if (!outcome.allowed) process.exitCode = FAILURE;
 }
 
-const expectations = z.strictObject({
-  expect: z
-    .array(
-      z.strictObject({
-        user: z.string(),
-        via: z.enum(["query", "mcp"]).default("query"),
-        client: z.string().optional(),
-        query: z.string(),
-        allowed: z.boolean(),
-        code: z.string().optional(),
-      }),
-    )
-    .min(1),
+const expectationShape = z.strictObject({
+  user: z.string(),
+  via: z.enum(["query", "mcp"]).default("query"),
+  client: z.string().optional(),
+  query: z.string(),
+  allowed: z.boolean(),
+  code: z.string().optional(),
 });
-type Expectation = z.output<typeof expectations>["expect"][number];
+const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
+type Expectation = z.output<typeof expectationShape>;
 
 /** An expectation, and the line of the file at which it begins. */
 interface PlacedExpectation extends Expectation {
   readonly line: number;
+}
+
+function reasonOf(issue: z.core.$ZodIssue | undefined): string {
+  if (issue?.code === "unrecognized_keys") {
+    const [key = ""] = issue.keys;
+    const allowed = Object.keys(expectationShape.shape);
+    return `unknown key \`${key}\`; allowed: ${allowed.join(", ")}${didYouMean(key, allowed)}`;
+  }
+  const key = issue?.path.slice(2).join(".");
+  return key ? `\`${key}\`: ${issue?.message}` : `${issue?.message}`;
 }
 
 /** @throws Error that names the file and the line */
@@ -144,12 +148,12 @@ async function readExpectations(file: string): Promise<PlacedExpectation[]> {
     const parsed = expectations.safeParse(parseToml(text, file).values);
     if (parsed.success)
       return parsed.data.expect.map((one, at) => ({ ...one, line: lines[at] ?? 1 }));
-    const [issue] = parsed.error.issues;
+    const { issues } = parsed.error;
+    const [unknown] = issues.filter(({ code }) => code === "unrecognized_keys");
+    const issue = unknown ?? issues[0];
     const at = issue?.path.find((key) => typeof key === "number");
-    const key = issue?.path.slice(2).join(".");
     const where = typeof at === "number" ? `${file}:${lines[at]}` : file;
-    const about = key ? `\`${key}\`: ` : "";
-    throw new Error(`${where}: [[expect]]: ${about}${issue?.message}`);
+    throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
   } catch (error) {
     if (error instanceof TomlSyntaxError) throw new Error(error.message);
     throw error;
@@ -195,55 +199,4 @@ export async function testAccess(file: string, options: CommonOptions & FileOpti
     print(`${expected.length} expectations, ${differing.length} differ`);
   }
   if (differing.length > 0) process.exitCode = FAILURE;
-}
-
-/** `gatehouse access diff`: who gains and loses what. */
-
-function written(value: unknown): string {
-  return value === undefined ? "none" : JSON.stringify(value);
-}
-
-/** A change as lines: what is gained, what is lost, which limits are others. */
-function linesOf({ username, place, gains, loses, limits, before, after }: EffectChange): string[] {
-  const by = `${before.role} to ${after.role}`;
-  const lines: string[] = [];
-  if (gains.length > 0) lines.push(`${username} gains ${gains.join(", ")} on ${place} (${by})`);
-  if (loses.length > 0) lines.push(`${username} loses ${loses.join(", ")} on ${place} (${by})`);
-  const shown = limits.length > 0 ? limits : gains.length > 0 ? Object.keys(after.limits) : [];
-  for (const key of shown) {
-    const values = `${written(before.limits[key])} to ${written(after.limits[key])}`;
-    lines.push(`${username} on ${place}: ${key} ${values}`);
-  }
-  return lines;
-}
-
-/** Prints who gains and loses what between two states. */
-export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
-  const access = [...effectDiff(before, after, Date.now())];
-  const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
-  const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
-  const attributesChanged = usersChanged.filter(
-    (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
-  );
-  if (json) {
-    printJson({ access, attributesChanged, boundariesAdded, boundariesRemoved });
-    return;
-  }
-  const lines = [
-    ...access.flatMap(linesOf),
-    ...attributesChanged.map((name) => `${name}: other attributes, which row filters may refer to`),
-    ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
-    ...boundariesAdded.map((name) => `boundary added: ${name}`),
-  ];
-  print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
-}
-
-/** `access diff`. */
-export async function compareAccess(
-  old: string,
-  current: string,
-  { json }: CommonOptions,
-): Promise<void> {
-  const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
-  printDifference(before, after, json);
 }

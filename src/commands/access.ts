@@ -1,5 +1,6 @@
 import { Argument, type Command, Option } from "commander";
 import { entryRoles } from "../access/limit-fields.ts";
+import { compareAccess } from "./access-diff.ts";
 import {
   grantAccess,
   listAccess,
@@ -10,7 +11,7 @@ import {
   readRole,
   revokeAccess,
 } from "./access-entries.ts";
-import { compareAccess, explainQuery, testAccess } from "./access-queries.ts";
+import { explainQuery, testAccess } from "./access-queries.ts";
 import { checkAccess, whoMay } from "./access-questions.ts";
 import { commandGroup, subcommand } from "./options.ts";
 
@@ -61,7 +62,10 @@ function addEntryCommands(access: Command): void {
     .action(revokeAccess);
   subcommand(access, "list", "list who has which role where")
     .option("--user <username>", "only this user's entries")
-    .option("--database <database>", "only those that name this database, or *")
+    .option(
+      "--database <database>",
+      "only those that name this very database; * for those on every one",
+    )
     .option(
       "--table <table>",
       "only those that name this table, or <database>.<table>, or have a pattern that fits it",

@@ -25,7 +25,9 @@ function explain(error: unknown): string {
   if (error instanceof Refusal && error.detail !== undefined) {
     return `${error.message} (${error.detail})`;
   }
-  return error instanceof Error ? error.message : "unknown error";
+  if (!(error instanceof Error)) return "unknown error";
+  const isMissing = "code" in error && error.code === "ENOENT" && "path" in error;
+  return isMissing ? `${error.path} does not exist` : error.message;
 }
 
 /** What every line about a failure begins with. */

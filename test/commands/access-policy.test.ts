@@ -137,7 +137,10 @@ t.test("a file of expectations that is none is refused with its line", async (t)
   const file = path.join(gatehouse.home, "policy.test.toml");
   const bad: [text: string, stderr: RegExp][] = [
     ["[[expect]]\nuser = 1\n", /policy\.test\.toml:1: \[\[expect\]\]: `user`/],
-    [`${expectations}[[expect]]\nusr = "x"\n`, /policy\.test\.toml:18: /],
+    [
+      `${expectations}[[expect]]\nusr = "x"\n`,
+      /policy\.test\.toml:18: \[\[expect\]\]: unknown key `usr`; allowed: user, .* \(did you mean user\?\)/,
+    ],
     ["[[expect]\n", /policy\.test\.toml:1: /],
     ["", /policy\.test\.toml: /],
   ];
@@ -183,5 +186,15 @@ t.test("access diff says who gains and loses what", async (t) => {
     code: 0,
     stdout: "nobody gains or loses anything\n",
   });
-  t.equal((await gatehouse.run("access diff nothing nowhere")).code, 1);
+  writeFileSync(
+    file,
+    policy.replace('role = "ReadOnly"\nmax_rows', 'role = "ReadWrite"\nmax_rows'),
+  );
+  t.match(await gatehouse.run("access diff", undefined, ...files), {
+    stdout: "rita gains INSERT, UPDATE, DELETE on main (ReadOnly to ReadWrite)\n",
+  });
+  t.match(await gatehouse.run("access diff nothing nowhere"), {
+    code: 1,
+    stderr: "gatehouse: nothing does not exist\n",
+  });
 });
