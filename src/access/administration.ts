@@ -222,6 +222,11 @@ function* remainingOwners(snapshot: Snapshot, among: Iterable<string>): Steps<Re
   return { owned, hasAdministrator };
 }
 
+/** True if anybody is left who administers, and can log in. */
+export function* hasAdministrator(snapshot: Snapshot): Steps<boolean> {
+  return (yield* remainingOwners(snapshot, snapshot.grants.keys())).hasAdministrator;
+}
+
 /** The code of what those `among` have lost, if they have lost anything. */
 function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => Iterable<string>) {
   const past = yield* remainingOwners(before, among(before));

@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { hasAdministrator } from "../access/administration.ts";
 import { findOddities } from "../access/oddities.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
@@ -55,6 +56,11 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   print(`access file    ok  ${place} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
     process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
+  }
+  if (!runAtOnce(hasAdministrator(snapshot))) {
+    process.stderr.write(
+      "warning: no administrator can log in: nobody with a password is Owner of *, without an end\n",
+    );
   }
   warnOfOddEntries(snapshot);
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {

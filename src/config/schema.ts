@@ -1,5 +1,11 @@
 import { z } from "zod";
-import { isLoopback, isServerUrl, parseListenAddress } from "./addresses.ts";
+import {
+  isLoopback,
+  isServerUrl,
+  isUnspecified,
+  type ListenAddress,
+  parseListenAddress,
+} from "./addresses.ts";
 import { filePath, listenAddress, publicUrl, refuse, seconds, text, wholeNumber } from "./kinds.ts";
 import { auth } from "./sections/auth.ts";
 import { mcp } from "./sections/mcp.ts";
@@ -154,6 +160,23 @@ export const configurationSchema = z
     { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "console")) },
   )
   .superRefine(
+    ({ server, console, metrics }, context) => {
+      const taken = [{ key: "server.port", host: server.host, port: server.port }];
+      for (const [section, { listen }] of Object.entries({ console, metrics })) {
+        const address = listen === undefined ? undefined : parseListenAddress(listen);
+        if (address === undefined || address.port === 0) continue;
+        const other = taken.find((one) => isSamePlace(one, address));
+        if (other !== undefined)
+          refuse(context, [section, "listen"], `another port than ${other.key}`);
+        taken.push({ key: `${section}.listen`, ...address });
+      }
+    },
+    {
+      when: ({ issues }) =>
+        !issues.some(({ path }) => isOneOf(path?.[0], "server", "console", "metrics")),
+    },
+  )
+  .superRefine(
     ({ server, upstream }, context) => {
       if (upstream.connections >= server.workers) return;
       const allowed = `at least one for each of server.workers, which is ${server.workers}`;
@@ -161,6 +184,12 @@ export const configurationSchema = z
     },
     { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "upstream")) },
   );
+
+/** True if two listeners cannot both be there. */
+function isSamePlace(one: ListenAddress, other: ListenAddress): boolean {
+  const hosts = [one.host.toLowerCase(), other.host.toLowerCase()];
+  return one.port === other.port && (hosts[0] === hosts[1] || hosts.some(isUnspecified));
+}
 
 function isOneOf(section: PropertyKey | undefined, ...names: readonly string[]): boolean {
   return names.some((name) => name === section);

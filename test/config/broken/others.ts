@@ -35,6 +35,16 @@ export const others: Broken[] = [
     problem:
       'gateway.toml:4: console.public_url: found "https://gate.example.com"; allowed: another origin than server.public_url',
   },
+  {
+    text: '[server]\nport = 9464\n[metrics]\nlisten = "127.0.0.1:9464"\n',
+    problem:
+      'gateway.toml:4: metrics.listen: found "127.0.0.1:9464"; allowed: another port than server.port',
+  },
+  {
+    text: '[console]\nlisten = "127.0.0.1:9464"\n[metrics]\nlisten = "0.0.0.0:9464"\n',
+    problem:
+      'gateway.toml:4: metrics.listen: found "0.0.0.0:9464"; allowed: another port than console.listen',
+  },
   ...key("approvals", "wait", "a whole number from 1 to 86400", [
     "0",
     "-1",
