@@ -21,21 +21,23 @@ interface Entry<T> {
  * bucket, those used last come first, and the last one makes room.
  */
 class RecentTokens<T> {
-  readonly #buckets: Entry<T>[][];
+  /** Of eight tokens each; one that was never used is undefined. */
+  readonly #buckets: (Entry<T>[] | undefined)[];
+  readonly #isGood: (value: T) => boolean;
 
-  /** @param buckets how many there are, of eight tokens each */
-  constructor(buckets: number) {
-    this.#buckets = Array.from({ length: buckets }, () => []);
+  constructor(buckets: number, isGood: (value: T) => boolean) {
+    this.#buckets = new Array(buckets).fill(undefined);
+    this.#isGood = isGood;
   }
 
   /** How many tokens are known. */
   get size(): number {
-    return this.#buckets.reduce((sum, { length }) => sum + length, 0);
+    return this.#buckets.reduce((sum, bucket) => sum + (bucket?.length ?? 0), 0);
   }
 
   get(token: string): T | undefined {
     const hash = hashOf(token);
-    const bucket = this.#bucketOf(hash);
+    const bucket = this.#buckets[this.#placeOf(hash)] ?? [];
     for (let at = 0; at < bucket.length; at++) {
       const entry = bucket[at];
       if (entry?.hash !== hash || entry.token !== token) continue;
@@ -45,22 +47,21 @@ class RecentTokens<T> {
     return undefined;
   }
 
-  /** Takes a token in that is not known. */
+  /** Takes a token in that is not known, in the place of those that are good no more. */
   add(token: string, value: T): void {
     const hash = hashOf(token);
-    const bucket = this.#bucketOf(hash);
-    bucket.unshift({ token, hash, value });
-    if (bucket.length > BUCKET_SIZE) bucket.pop();
+    const place = this.#placeOf(hash);
+    const others = (this.#buckets[place] ?? []).filter(({ value }) => this.#isGood(value));
+    this.#buckets[place] = [{ token, hash, value }, ...others.slice(0, BUCKET_SIZE - 1)];
   }
 
   delete(token: string): void {
-    const bucket = this.#bucketOf(hashOf(token));
-    const at = bucket.findIndex((entry) => entry.token === token);
-    if (at !== -1) bucket.splice(at, 1);
+    const place = this.#placeOf(hashOf(token));
+    this.#buckets[place] = this.#buckets[place]?.filter((entry) => entry.token !== token);
   }
 
-  #bucketOf(hash: number): Entry<T>[] {
-    return this.#buckets[hash % this.#buckets.length] ?? [];
+  #placeOf(hash: number): number {
+    return hash % this.#buckets.length;
   }
 }
 
@@ -77,8 +78,11 @@ function moveToFront<T>(list: T[], at: number): void {
   if (moved !== undefined) list.unshift(moved);
 }
 
-/** Buckets of the tokens that are remembered: 32,768 at most. */
-const BUCKETS = 4096;
+/**
+ * Buckets of the tokens that are remembered: 262,144 at most, of some 650 bytes each. With 100,000 in turn, two of a
+ * hundred meet a bucket that is full.
+ */
+const BUCKETS = 32_768;
 
 interface Remembered<T> {
   readonly content: T;
@@ -110,7 +114,7 @@ export class VerifiedTokens<T> {
   constructor(pin: Pin, read: (claims: JsonObject) => T, buckets = BUCKETS) {
     this.#pin = pin;
     this.#read = read;
-    this.#recent = new RecentTokens(buckets);
+    this.#recent = new RecentTokens(buckets, (known) => this.#isGood(known));
   }
 
   /** What has become of the tokens that were shown. */

@@ -153,6 +153,28 @@ t.test("however many good tokens are shown, a bounded number is remembered", (t)
   t.end();
 });
 
+t.test("tokens that are good no more make room for others", (t) => {
+  const setClock = stopClock(t);
+  const verified = new VerifiedTokens(pinOf(keys()), read, 1);
+  for (let n = 0; n < 5; n++) verified.verify(tokenOf(secret, "a", { n, exp: START + 60 }));
+  const lasting = tokenOf(secret, "a", { exp: START + 3600 });
+  verified.verify(lasting);
+  t.equal(verified.size, 6);
+  setClock(60);
+  verified.verify(tokenOf(secret, "a", { exp: START + 120 }));
+  t.equal(verified.size, 2);
+  t.end();
+});
+
+t.test("of thousands of tokens in use none drives out another", (t) => {
+  stopClock(t);
+  const verified = new VerifiedTokens(pinOf(keys()), read);
+  const count = 15_000;
+  for (let n = 0; n < count; n++) verified.verify(tokenOf(secret, "a", { n }));
+  t.equal(verified.size, count);
+  t.end();
+});
+
 /** What becomes of a token: its claims, or the code by which it is refused. */
 function outcome(verify: () => JsonObject): unknown {
   try {
