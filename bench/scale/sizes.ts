@@ -1,5 +1,6 @@
 /** The sections of the measurement of growth, and the sizes that each one has. */
 import type { GatehouseOptions } from "../peers/gatehouse.ts";
+import { columns, rowFilter, withKeys } from "../peers/narrowing.ts";
 
 /** What is measured at one size; the rest is as usual: 50 users and tokens, 32 connections. */
 export interface Size {
@@ -13,11 +14,6 @@ export interface Size {
 }
 
 const text = (count: number) => count.toLocaleString("en");
-const column = 'columns = ["id", "tenant", "status"]\n';
-const filter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@username" }]\n';
-/** Ends each entry of the file by further lines. */
-const narrowed = (lines: string) => (file: string) =>
-  file.replaceAll('role = "ReadWrite"\n', `role = "ReadWrite"\n${lines}`);
 const bounded = (file: string) =>
   file +
   Array.from(
@@ -52,8 +48,8 @@ export const sizes: readonly Size[] = [
   })),
   ...[
     { name: "roles alone" },
-    { name: "columns in each entry", editAccess: narrowed(column) },
-    { name: "columns and a row filter", editAccess: narrowed(column + filter) },
+    { name: "columns in each entry", editAccess: withKeys(columns) },
+    { name: "columns and a row filter", editAccess: withKeys(`${columns}\n${rowFilter}`) },
     { name: "100 boundaries", editAccess: bounded },
   ].map(({ name, ...gateway }, at) => ({
     ...{ section: "rules", at: at + 1, name },
