@@ -1,5 +1,5 @@
 import { epochSeconds } from "../clock.ts";
-import { authenticate, identify } from "../identity/authenticate.ts";
+import { type authenticate, identify, type recognize } from "../identity/authenticate.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
 import { mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
@@ -25,23 +25,27 @@ export function mcpChallenge({ publicUrl }: Gateway): ResourceChallenge {
 /**
  * Finds out who is calling by a login token, where the endpoint requires one.
  *
+ * @returns false if that is not known yet, since the token has to be verified first
  * @throws Refusal if there is no caller to be believed
  */
 export function authenticateCaller(
   { configuration, tokens, access, revocations }: Gateway,
   { authentication }: Endpoint,
   exchange: Exchange,
-): void {
-  if (authentication === "public") return;
+  callerOf: typeof authenticate | typeof recognize,
+): boolean {
+  if (authentication === "public") return true;
   if (!configuration.auth.enabled) {
     if (authentication === "administration") throw new Refusal("administration_disabled");
-    return;
+    return true;
   }
   const { authorization } = exchange.request.headers;
-  const caller = authenticate(tokens, access.snapshot, revocations, authorization);
+  const caller = callerOf(tokens, access.snapshot, revocations, authorization);
+  if (caller === undefined) return false;
   const { username } = caller.user;
   const subject = { username, tokenDatabase: caller.token.database };
   exchange.authenticated = { username, subject, caller, principal: undefined };
+  return true;
 }
 
 /** True if clients reach the gateway on this machine alone, where names can be rebound. */

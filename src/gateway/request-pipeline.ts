@@ -1,3 +1,4 @@
+import { authenticate, recognize } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
 import {
   authenticateCaller,
@@ -5,6 +6,7 @@ import {
   mcpChallenge,
   requireStillGood,
 } from "./authentication.ts";
+import { Batch } from "./batch.ts";
 import { readBody, requireJson, requireLength, SMALL_BODY_BYTES } from "./body.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -45,9 +47,19 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   requireLocal(gateway, exchange);
   requireOneAuthorization(exchange);
   if (endpoint.authentication === "mcp") return enterMcp(gateway, endpoint, exchange);
-  authenticateCaller(gateway, endpoint, exchange);
-  readAndHandle(gateway, endpoint, exchange);
+  if (authenticateCaller(gateway, endpoint, exchange, recognize)) {
+    readAndHandle(gateway, endpoint, exchange);
+    return;
+  }
+  const verify = () => {
+    authenticateCaller(gateway, endpoint, exchange, authenticate);
+    readAndHandle(gateway, endpoint, exchange);
+  };
+  signatures.add(() => attempt(gateway, exchange, verify));
 }
+
+/** Requests whose tokens are to be verified. */
+const signatures = new Batch();
 
 async function enterMcp(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): Promise<void> {
   await authenticateMcp(gateway, exchange);

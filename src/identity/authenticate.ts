@@ -81,6 +81,22 @@ export function identify(
 }
 
 /**
+ * Finds out who shows this Authorization header, if its token was verified before.
+ *
+ * @returns undefined for a token that has to be verified first
+ * @throws Refusal with one of the 401 codes
+ */
+export function recognize(
+  tokens: Pick<TokenAuthority, "recall">,
+  snapshot: Snapshot,
+  revocations: Pick<Revocations, "isRevoked">,
+  header: string | undefined,
+): Caller | undefined {
+  const token = tokens.recall(readBearerToken(header));
+  return token && { user: identify(snapshot, revocations, token), token };
+}
+
+/**
  * Finds out who shows this Authorization header.
  *
  * @throws Refusal with one of the 401 codes

@@ -49,6 +49,8 @@ export interface FreshToken {
 /** Issues and verifies login tokens. */
 export interface TokenAuthority {
   issue(request: TokenRequest): Promise<FreshToken>;
+  /** What a token says that was verified before, and would be good now; undefined for any other. */
+  recall(token: string): TokenClaims | undefined;
   /** @throws Refusal `token_expired` or `token_invalid` */
   verify(token: string): TokenClaims;
 }
@@ -111,6 +113,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string): Count
   const verified = new VerifiedTokens(pin, readClaims);
   return {
     issue: (request) => issueToken(ring(), issuer, request),
+    recall: (token) => verified.recall(token),
     verify: (token) => verified.verify(token),
     metrics: verified.metrics,
   };

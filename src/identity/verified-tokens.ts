@@ -101,7 +101,7 @@ interface Remembered<T> {
  * passed; after that it is verified anew, and refused as any other. What was refused is not
  * remembered, so no flood of bad tokens drives out a good one.
  */
-export class VerifiedTokens<T> {
+export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
   readonly #recent: RecentTokens<Remembered<T>>;
@@ -133,14 +133,19 @@ export class VerifiedTokens<T> {
    * @throws Refusal `token_expired` or `token_invalid`
    */
   verify(token: string): T {
+    return this.recall(token) ?? this.#verifyAnew(token);
+  }
+
+  /** What the token says, if it is remembered and still good. */
+  recall(token: string): T | undefined {
     const known = this.#recent.get(token);
-    if (known === undefined) return this.#verifyAnew(token);
+    if (known === undefined) return undefined;
     if (this.#isGood(known)) {
       this.#metrics.remembered++;
       return known.content;
     }
     this.#recent.delete(token);
-    return this.#verifyAnew(token);
+    return undefined;
   }
 
   #verifyAnew(token: string): T {

@@ -28,6 +28,24 @@ t.test("a good token is verified once and answered alike ever after", (t) => {
   t.end();
 });
 
+t.test("nothing is recalled but what was verified, and is still good", (t) => {
+  const setClock = stopClock(t);
+  const held = keys();
+  const verified = new VerifiedTokens(pinOf(held), read);
+  const token = tokenOf(secret, "a", { exp: START + 60 });
+  t.equal(verified.recall(token), undefined, "it is new");
+  const said = verified.verify(token);
+  t.equal(verified.recall(token), said);
+  t.equal(verified.recall(`${token.slice(0, -1)}!`), undefined, "it is another one");
+  held.delete("a");
+  t.equal(verified.recall(token), undefined, "its key is gone");
+  held.set("a", secret);
+  verified.verify(token);
+  setClock(60);
+  t.equal(verified.recall(token), undefined, "its time has passed");
+  t.end();
+});
+
 t.test("a remembered token ends at the very second that it says", (t) => {
   const setClock = stopClock(t);
   const verified = new VerifiedTokens(pinOf(keys()), read);

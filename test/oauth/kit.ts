@@ -106,7 +106,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
     hashing,
     costs,
     change: () => Promise.resolve(snapshot),
-    tokens: { issue: unused, verify: unused },
+    tokens: { issue: unused, recall: unused, verify: unused },
     tokenLifetime: 60,
     onUpgradeFailed: unused,
   };
