@@ -185,6 +185,8 @@ export async function listAccess(options: ListOptions): Promise<void> {
   }
   printList(entries, options, head, (grant) => {
     const plain = [grant.username, grant.database, grant.role];
-    return isPlain ? plain : [...plain, grant.tables?.join(", ") ?? "-", limitsInWords(grant)];
+    return isPlain
+      ? plain
+      : [...plain, grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"];
   });
 }

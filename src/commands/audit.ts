@@ -156,11 +156,15 @@ function requestText(line: ReadLine): string[] {
 }
 
 function eventText(line: ReadLine): string[] {
-  const { msg, user, client, author, reason, outcome } = line;
+  const { msg, user, client, author, reason, outcome, approval, file } = line;
   const by = author === undefined ? [] : [`${plainly(author.name)} (${author.kind})`];
-  const about = [user, client, outcome, reason].filter((word) => word !== undefined);
+  const place = file === undefined ? undefined : `${file}:${line.line ?? "-"}`;
+  const asked = operationsInWords(line.operations, line.operationCount);
+  const about = [approval, user, client, asked, outcome, place, reason]
+    .filter((word) => word !== undefined)
+    .map((word) => (word === asked ? word : plainly(word)));
   const changes = changesOf(line);
-  return [...by, ...(changes.length > 0 ? changes : [msg, ...about.map(plainly)])];
+  return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
 }
 
 /** A line of the audit for people: its parts are two spaces apart. */

@@ -64,6 +64,8 @@ const lineShape = z.looseObject({
   reason: text,
   outcome: text,
   approval: text,
+  file: text,
+  line: z.number().optional().catch(undefined),
   status: z.number().optional().catch(undefined),
   affected: z.number().optional().catch(undefined),
   rows: z.number().optional().catch(undefined),

@@ -209,13 +209,12 @@ t.test("a gateway's own file answers", async (t) => {
   await gateway.query({ Delete: { ...place, where: null } }, token);
   const file = path.join(gateway.home, "audit.log");
   await eventually("the line is written", () => readFileSync(file, "utf8").includes("Delete"));
+  writeFileSync(gateway.accessFile, "[[users]]\nname = 1\n");
+  await eventually("that is written", () => /refused/.test(readFileSync(file, "utf8")));
   renameSync(file, `${file}.1`);
-  const { stdout } = await runCommand(gateway.home, [
-    "audit",
-    "--operation",
-    "Delete",
-    "--table",
-    "t",
-  ]);
+  const refused = await runCommand(gateway.home, ["audit"]);
+  t.match(refused.stdout, /Z {2}access file refused {2}\S+access_control\.toml:\d+ {2}"/);
+  const flags = ["audit", "--operation", "Delete", "--table", "t"];
+  const { stdout } = await runCommand(gateway.home, flags);
   t.match(stdout, /admin {2}Delete main\.t {2}allow {2}200 {2}affected 2 {2}by \*\n$/);
 });
