@@ -1,4 +1,5 @@
-import { didYouMean } from "../suggestion.ts";
+import { quoteName } from "../json/fault.ts";
+import { askWhether, didYouMean, suggestion } from "../suggestion.ts";
 import { attributesForm, readAttributes } from "./conditions.ts";
 import type { AttributeValue, Boundary, Grant, User } from "./grant.ts";
 import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./identifiers.ts";
@@ -67,10 +68,24 @@ function readTable(
   const allowed: readonly string[] = tables[table];
   for (const key of Object.keys(record)) {
     if (allowed.includes(key)) continue;
-    const reason = `unknown key; allowed: ${allowed.join(", ")}${didYouMean(key, allowed)}`;
+    const meant = suggestion(key, allowed);
+    // Another one may be anything that was pasted, such as a secret.
+    const name = meant === undefined ? "" : ` ${quoteName(key)}`;
+    const reason = `unknown key${name}; allowed: ${allowed.join(", ")}${askWhether(meant)}`;
     report({ table, index, key, reason });
   }
   return record;
+}
+
+/** Reports what is wrong with a record's keys, but for one that is misspelt, which was reported. */
+function failing(table: TableName, record: TomlTable, index: number, report: Report) {
+  const allowed: readonly string[] = tables[table];
+  return (key: string, reason: string): void => {
+    const isThere = Object.hasOwn(record, key);
+    const others = Object.keys(record).filter((other) => !allowed.includes(other));
+    if (!isThere && others.some((other) => suggestion(other, allowed) === key)) return;
+    report({ table, index, key, reason: isThere ? reason : `${reason}; it is left out` });
+  };
 }
 
 const nameReason =
@@ -97,7 +112,7 @@ export function readUser(value: unknown, index: number, report: Report): User | 
     const user = { username, email, passwordHash, disabled, tokensValidAfter };
     return attributes.size === 0 ? user : { ...user, attributes };
   }
-  const fail = (key: string, reason: string) => report({ table: "users", index, key, reason });
+  const fail = failing("users", record, index, report);
   if (!isNamed) fail("username", nameReason);
   if (!isMail) fail("email", "`email` must be a string of 1 to 254 printable characters");
   if (!isHash) {
@@ -142,15 +157,17 @@ function readKeys(
 export function readBoundary(value: unknown, index: number, report: Report): Boundary | undefined {
   const record = readTable("boundaries", value, index, report);
   if (record === undefined) return undefined;
-  const fail = (key: string | undefined, reason: string) =>
-    report({ table: "boundaries", index, key, reason });
+  const fail = failing("boundaries", record, index, report);
   const { via } = record;
   if (via !== "mcp" && via !== "query") {
     fail("via", '`via` must be "mcp" or "query"');
     return undefined;
   }
   const bounds = Object.keys(record).some((key) => boundingKeys.includes(key));
-  if (!bounds) fail(undefined, `nothing is bounded; one of ${boundingKeys.join(", ")} is needed`);
+  if (!bounds) {
+    const reason = `nothing is bounded; one of ${boundingKeys.join(", ")} is needed`;
+    report({ table: "boundaries", index, key: undefined, reason });
+  }
   const boundary: Boundary = { via };
   return readKeys(record, boundaryKeys, boundary, fail) && bounds ? boundary : undefined;
 }
@@ -164,7 +181,7 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
   const isPlace = isDatabaseOrEvery(database);
   // The role's own string, which all entries share.
   const given = entryRoles.find((known) => known === role);
-  const fail = (key: string, reason: string) => report({ table: "acl", index, key, reason });
+  const fail = failing("acl", record, index, report);
   if (isNamed && isPlace && given !== undefined) {
     const grant: Grant = { username, database, role: given };
     return readKeys(record, entryKeys, grant, fail) ? grant : undefined;

@@ -51,12 +51,14 @@ t.test("all mistakes of a file are told at once, in its order", (t) => {
     "5 unknown key;",
     "14 `role`",
     "17 this user has a record already",
-    "25 `database`",
     "25 `role`",
-    "27 unknown key; (did you mean database?)",
+    '27 unknown key "databse"; (did you mean database?)',
     "28 this user has an entry for this database already",
     "35 another entry names a database that differs from this one",
   ]);
+  const nobody = errorOf('[[acl]]\ndatabase = "main"\nrole = "Owner"\n')?.problems;
+  t.match(nobody, [{ line: 1, reason: /^`username` must be .*; it is left out$/ }]);
+  t.equal(nobody?.length, 1);
   t.end();
 });
 
