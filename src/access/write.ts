@@ -196,10 +196,17 @@ export function changeAccessFile(
 
 const header = `# Who may do what. Edit this file while the gateway runs: a change is in force within a second.
 #
-# [[users]]  username, email, password_hash (made by: gatehouse hash-password),
-#            disabled = true, tokens_valid_after = epoch seconds
-# [[acl]]    username, database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly
-#            The entry for a named database wins over the entry for "*".
+# [[users]]  username, email, password_hash (made by: gatehouse hash-password), disabled = true,
+#            tokens_valid_after = epoch seconds, attributes = { name = "value" }
+# [[acl]]    username, database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly, None
+#            The entry for a named database wins over the entry for "*". One may narrow itself by: tables,
+#            columns, writable_columns, row_filter, require_where, max_rows, max_changes, require_approval,
+#            approvers, expires
+# [[boundaries]]  what passes at most. via: "mcp" or "query"; for: client, username, database;
+#            at most: role, max_rows, max_changes, require_approval (approvers), rate_limit
+#
+# Each key is in docs/operations.md, "The access file"; examples are in docs/grants.md.
+# What is wrong with this file stands in the log, and "gatehouse config check" tells it.
 `;
 
 /**

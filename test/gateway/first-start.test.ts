@@ -1,6 +1,8 @@
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { entryRoles } from "../../src/access/limit-fields.ts";
+import { tables } from "../../src/access/record-tables.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { openSetting, select } from "./kit.ts";
 
@@ -22,6 +24,17 @@ t.test("a first start without a terminal leaves the password in a file of its ow
     /first password is still/.test(`${msg}`),
   );
   t.equal(left.file, file, "and the next start names it as long as it is there");
+});
+
+t.test("the first access file names each key that it may have, and the page to read", async (t) => {
+  const { gateway } = await openSetting(t);
+  const [head = ""] = readFileSync(gateway.accessFile, "utf8").split("\n\n");
+  const words = new Set(head.match(/\w+/g));
+  for (const name of [...Object.keys(tables), ...Object.values(tables).flat(), ...entryRoles]) {
+    t.ok(words.has(name), name);
+  }
+  for (const [page = ""] of head.matchAll(/docs\/[\w-]+\.md/g)) t.ok(existsSync(page), page);
+  t.match(head, /docs\/operations\.md, "The access file"/);
 });
 
 t.test("of two first starts at once, the password that is left is in force", async (t) => {
