@@ -38,15 +38,25 @@ t.test("the README names every operation", async (t) => {
   for (const name of operationNames) t.match(sentence, `\`${name}\``);
 });
 
-t.test("the guide's example lists the tools as it stands, and is 406 without Accept", async (t) => {
+t.test("the guide's examples answer as it says, and the first is 406 without Accept", async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
-  const example = /^```sh\n(curl .*?)\n```$/ms.exec(guide)?.[1] ?? "";
+  const customers = { database: "main", table: "customers" };
+  const columns = [{ name: "name", type: "text" }];
+  await gateway.query({ CreateTable: { ...customers, columns } }, token);
+  await gateway.query({ Insert: { ...customers, values: [{ name: "Alice" }] } }, token);
+  const [example = "", call = "", stateless = ""] = Array.from(
+    guide.matchAll(/^```sh\n(curl .*?)\n```$/gms),
+    ([, script = ""]) => script,
+  );
   const play = (script: string) => {
     const env = { ...process.env, GATEHOUSE: gateway.url, TOKEN: token };
     return spawnSync("sh", ["-c", script], { encoding: "utf8", env }).stdout;
   };
-  t.match(play(example), /"tools":\[.*"name":"select"/);
+  t.match(play(example), /^event: message\ndata: .*"tools":\[.*"name":"select"/);
+  t.equal(play(call).trim(), /^```text\n(.*?)\n```$/ms.exec(guide)?.[1]);
+  const read = (text = "") => JSON.parse(text.replace(/"version": ?"[^"]*"/, '"version":""'));
+  t.same(read(play(stateless)), read(/^```json\n(\{\n {2}"result".*?)\n```$/ms.exec(guide)?.[1]));
   for (const part of [/-H 'Accept: [^']*'/, ", text/event-stream", "application/json, "]) {
     const unaccepting = example.replace(part, "");
     t.not(unaccepting, example);
