@@ -16,10 +16,10 @@ export interface ConnectionSource<Leased> {
   open(target: string): Promise<Connection<Leased>>;
 }
 
-/** A connection that has no work. */
-interface Idle {
+/** A connection of the pool. */
+interface Member {
   readonly target: string;
-  /** Ends it. */
+  /** Ends it once it has had no work for a while. */
   readonly timer: NodeJS.Timeout;
 }
 
@@ -27,10 +27,9 @@ interface Idle {
 export class ConnectionPool<Leased> {
   readonly #source: ConnectionSource<Leased>;
   readonly #limit: number;
-  /** Those that are taken out, with where they lead. */
-  readonly #leased = new Map<Connection<Leased>, string>();
+  readonly #members = new Map<Connection<Leased>, Member>();
   /** Those without work; who has had none for the longest comes first. */
-  readonly #idle = new Map<Connection<Leased>, Idle>();
+  readonly #idle: Connection<Leased>[] = [];
   readonly #ending = new Set<Promise<void>>();
   /** Where no connection is kept without work. */
   readonly #unwanted = new Set<string>();
@@ -52,17 +51,14 @@ export class ConnectionPool<Leased> {
   async connect(database: string | undefined, isFresh = false): Promise<Connection<Leased>> {
     const target = this.#source.targetOf(database);
     const idle = isFresh ? undefined : this.#takeIdle(target);
-    if (idle === undefined) return this.#open(target);
-    this.#leased.set(idle, target);
-    return idle;
+    return idle ?? this.#open(target);
   }
 
   /** Puts a connection back, or breaks it. */
   release(connection: Connection<Leased>, isBroken: boolean): void {
-    const target = this.#leased.get(connection);
-    this.#leased.delete(connection);
+    if (isBroken || !connection.isUsable) this.#forget(connection);
+    else this.#keep(connection);
     if (isBroken) connection.cut();
-    else if (target !== undefined && connection.isUsable) this.#keep(connection, target);
   }
 
   /** Does the work while no connection is kept to a database: one in use is ended once put back. */
@@ -70,8 +66,8 @@ export class ConnectionPool<Leased> {
     const target = this.#source.targetOf(database);
     this.#unwanted.add(target);
     try {
-      const idle = [...this.#idle].filter(([, { target: itsOwn }]) => itsOwn === target);
-      await Promise.all(idle.map(([connection]) => this.#end(connection)));
+      const idle = this.#idle.filter((connection) => this.#leadsTo(connection, target));
+      await Promise.all(idle.map((connection) => this.#end(connection)));
       return await work();
     } finally {
       this.#unwanted.delete(target);
@@ -81,17 +77,23 @@ export class ConnectionPool<Leased> {
   /** Closes the connections; those that are taken out, once they are put back. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    await Promise.all([...this.#idle.keys()].map((connection) => this.#end(connection)));
+    await Promise.all(this.#idle.slice().map((connection) => this.#end(connection)));
   }
 
   /** The last one that was put back is the first to be taken. */
   #takeIdle(target: string): Connection<Leased> | undefined {
-    for (const [connection, idle] of [...this.#idle].reverse()) {
-      if (connection.isUsable && idle.target !== target) continue;
-      this.#forget(connection);
-      if (connection.isUsable) return connection;
+    const isFit = (connection: Connection<Leased>) =>
+      !connection.isUsable || this.#leadsTo(connection, target);
+    for (let at = this.#idle.findLastIndex(isFit); at >= 0; at = this.#idle.findLastIndex(isFit)) {
+      const [connection] = this.#idle.splice(at, 1);
+      if (connection?.isUsable) return connection;
+      if (connection !== undefined) this.#forget(connection);
     }
     return undefined;
+  }
+
+  #leadsTo(connection: Connection<Leased>, target: string): boolean {
+    return this.#members.get(connection)?.target === target;
   }
 
   async #open(target: string): Promise<Connection<Leased>> {
@@ -99,7 +101,8 @@ export class ConnectionPool<Leased> {
     this.#opening += 1;
     try {
       const connection = await this.#source.open(target);
-      this.#leased.set(connection, target);
+      const end = () => this.#idle.includes(connection) && this.#end(connection);
+      this.#members.set(connection, { target, timer: setTimeout(end, IDLE_TIMEOUT_MS).unref() });
       return connection;
     } finally {
       this.#opening -= 1;
@@ -108,26 +111,28 @@ export class ConnectionPool<Leased> {
 
   /** There is one without work, or on its way out, as long as not all that there may be are leased. */
   async #nextEnd(): Promise<void> {
-    const [oldest] = this.#idle.keys();
+    const [oldest] = this.#idle;
     await (oldest === undefined ? Promise.race(this.#ending) : this.#end(oldest));
   }
 
   get #count(): number {
-    return this.#leased.size + this.#opening + this.#idle.size + this.#ending.size;
+    return this.#members.size + this.#opening + this.#ending.size;
   }
 
-  #keep(connection: Connection<Leased>, target: string): void {
-    const timer = setTimeout(() => void this.#end(connection), IDLE_TIMEOUT_MS).unref();
-    this.#idle.set(connection, { target, timer });
+  #keep(connection: Connection<Leased>): void {
+    const { target = "", timer } = this.#members.get(connection) ?? {};
+    timer?.refresh();
+    this.#idle.push(connection);
     if (this.#isClosed || this.#unwanted.has(target)) void this.#end(connection);
   }
 
   #forget(connection: Connection<Leased>): void {
-    clearTimeout(this.#idle.get(connection)?.timer);
-    this.#idle.delete(connection);
+    clearTimeout(this.#members.get(connection)?.timer);
+    this.#members.delete(connection);
   }
 
   async #end(connection: Connection<Leased>): Promise<void> {
+    this.#idle.splice(this.#idle.indexOf(connection), 1);
     this.#forget(connection);
     const ending = connection.end();
     this.#ending.add(ending);
