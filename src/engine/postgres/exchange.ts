@@ -12,6 +12,8 @@ export interface Statement {
 interface Prepared {
   readonly text: string;
   readonly name: string;
+  /** What carries it out without values, once that was said. */
+  bound?: Buffer;
   /** The columns of its rows, once they were told: the server refuses it if they are others by now. */
   columns?: readonly ResultColumn[];
 }
@@ -152,6 +154,11 @@ export class Exchange implements Submittable {
     const known = prepared?.find(text);
     const named = known ?? prepared?.add(text);
     if (known === undefined) messages.push(serialize.parse({ text, name: named?.name ?? "" }));
+    if (named !== undefined && values.length === 0 && !wantsTypes) {
+      named.bound ??= Buffer.concat([serialize.bind({ statement: named.name }), execution]);
+      messages.push(named.bound);
+      return;
+    }
     messages.push(serialize.bind({ statement: named?.name ?? "", values }));
     if (wantsTypes && named?.columns !== undefined) this.takeTypes(named.columns);
     else if (wantsTypes) {
