@@ -41,6 +41,11 @@ export class JsonCursor {
     return this.#longRuns;
   }
 
+  /** The bytes, to be read several at a time. */
+  get words(): DataView {
+    return this.runs().words;
+  }
+
   /** Has `pause` and `skipValue` pause after every so many bytes; else they never do. */
   pauseEvery(bytes: number): void {
     this.#pauseLength = bytes;

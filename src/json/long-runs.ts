@@ -1,13 +1,11 @@
 /** Ordinary text in long strings, passed over several bytes at a time. */
 
+import { lowestByte, specialIn } from "./words.ts";
+
 const BACKSLASH = 0x5c;
 const BLANK = 0x20;
 const QUOTE = 0x22;
 
-// Four bytes each.
-const QUOTES = 0x22222222;
-const BACKSLASHES = 0x5c5c5c5c;
-const ONES = 0x01010101;
 const HIGH_BITS = 0x80808080;
 
 /** Bytes that are tried four by four before the next quote is sought, which pays over longer ways. */
@@ -16,14 +14,14 @@ const SHORT_WAY = 128;
 /** Finds where text ends that stands for itself in a string. */
 export class LongRuns {
   readonly #bytes: Buffer;
-  readonly #words: DataView;
+  readonly words: DataView;
   // Where the next ones stand; sought again when passed, so that no byte is visited twice.
   #nextQuote = -1;
   #nextBackslash = -1;
 
   constructor(bytes: Buffer) {
     this.#bytes = bytes;
-    this.#words = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+    this.words = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   }
 
   /** Offset of the first quote, backslash or control character from an offset on, or of the end. */
@@ -31,7 +29,7 @@ export class LongRuns {
     const { length } = this.#bytes;
     const last = Math.min(start + SHORT_WAY, length - 4);
     for (let position = start; position <= last; position += 4) {
-      const found = specialIn(this.#words.getInt32(position, true));
+      const found = specialIn(this.words.getInt32(position, true));
       if (found !== 0) return position + lowestByte(found);
     }
     return this.#seek(Math.max(start, last));
@@ -40,9 +38,9 @@ export class LongRuns {
   /** Offset at which the four bytes from an offset on cease to repeat themselves. */
   repetitionEnd(start: number): number {
     const last = this.#bytes.length - 4;
-    const word = this.#words.getInt32(start, true);
+    const word = this.words.getInt32(start, true);
     let position = start + 4;
-    while (position <= last && this.#words.getInt32(position, true) === word) position += 4;
+    while (position <= last && this.words.getInt32(position, true) === word) position += 4;
     return position;
   }
 
@@ -59,7 +57,7 @@ export class LongRuns {
 
   /** Offset of the first control character between two offsets, or the second offset. */
   #firstControl(start: number, end: number): number {
-    const words = this.#words;
+    const words = this.words;
     let position = start;
     for (; position + 16 <= end; position += 16) {
       const found =
@@ -74,27 +72,7 @@ export class LongRuns {
   }
 }
 
-/**
- * Marks control characters among the four bytes of a word, each by its high bit.
- *
- * Taking 0x20 from a lesser byte borrows and sets its high bit, where it was clear before. A borrow
- * may go on and mark higher bytes too; the lowest mark is right, and so is that there is none.
- */
+/** Marks control characters among the four bytes of a word, as `specialIn` does. */
 function below(word: number): number {
   return (word - 0x20202020) & ~word;
-}
-
-/** As `below`, the bytes that are 0. */
-function zeros(word: number): number {
-  return (word - ONES) & ~word;
-}
-
-/** Marks quotes, backslashes and control characters; 0 if there is none. */
-function specialIn(word: number): number {
-  return (below(word) | zeros(word ^ QUOTES) | zeros(word ^ BACKSLASHES)) & HIGH_BITS;
-}
-
-/** The index of the lowest byte that is marked. */
-function lowestByte(marks: number): number {
-  return (31 - Math.clz32(marks & -marks)) >> 3;
 }

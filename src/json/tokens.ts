@@ -1,6 +1,6 @@
 /** Where the tokens of JSON (RFC 8259) end, in bytes that are known to be valid UTF-8. */
 
-import { beginsNumber, byteTable, characterTable } from "./bytes.ts";
+import { byteTable, characterTable } from "./bytes.ts";
 import { JsonFault } from "./fault.ts";
 import type { LongRuns } from "./long-runs.ts";
 
@@ -22,7 +22,6 @@ const LETTER_S = 0x73;
 const LETTER_T = 0x74;
 const LETTER_U = 0x75;
 const MINUS = 0x2d;
-const NINE = 0x39;
 const PLUS = 0x2b;
 const POINT = 0x2e;
 const QUOTE = 0x22;
@@ -48,30 +47,6 @@ export function plainEnd(body: Body, start: number): number {
   const long = position + LONG_RUN;
   while (position < long && plainInString[bytes[position] ?? 0] === 1) position++;
   return position === long ? body.runs().end(position) : position;
-}
-
-/**
- * Offset after a value as most are that begins at an offset: a short string without escapes, a number, true, false
- * or null. 0 for any other. @throws JsonFault
- */
-export function usualEnd(bytes: Buffer, start: number): number {
-  const first = bytes[start] ?? 0;
-  let position = start + 1;
-  if (first === QUOTE) {
-    const long = position + LONG_RUN;
-    while (position < long && plainInString[bytes[position] ?? 0] === 1) position++;
-    return bytes[position] === QUOTE ? position + 1 : 0;
-  }
-  if (first > ZERO && first <= NINE) {
-    while (digit[bytes[position] ?? 0] === 1) position++;
-    const after = bytes[position] ?? 0;
-    // Most numbers are whole, and end here; whatever follows is judged by who reads on.
-    if (after !== POINT && (after | 0x20) !== LETTER_E) return position;
-  }
-  if (beginsNumber(first)) return numberEnd(bytes, start);
-  return first === LETTER_T || first === LETTER_F || first === LETTER_N
-    ? literalEnd(bytes, start)
-    : 0;
 }
 
 /** Offset after the escape that begins with the backslash at an offset. @throws JsonFault */

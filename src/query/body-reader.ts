@@ -16,6 +16,16 @@ export class BodyReader extends JsonReader {
     this.isFull = isFull;
   }
 
+  /** Goes so many elements on in the array whose present index ends the path. */
+  moveIndexOn(elements: number): void {
+    if (elements > 0) this.path.push(this.leaveElement() + elements - 1);
+  }
+
+  /** Leaves the element of an array whose index ends the path. @returns the next one's */
+  leaveElement(): number {
+    return Number(this.path.pop()) + 1;
+  }
+
   /** The error for a fault here, or at another byte offset of the same place in the grammar. */
   refusal(code: QueryRefusalCode, problem: string, offset = this.position): QueryRefused {
     return new QueryRefused(code, problem, this.location(offset));

@@ -26,7 +26,7 @@ export type Row = Record<string, CellValue>;
 /** Reads a row; its columns stand in this position. */
 function readRow(draft: OperationDraft, position: Position): Rest {
   draft.position = position;
-  return draft.rows.read(draft);
+  return draft.rows.read(draft, position === "values");
 }
 
 function emptyObject(reader: BodyReader, start: number): QueryRefused {
@@ -48,7 +48,7 @@ export const changes: Kind<Row> = {
     const start = reader.position;
     draft.changesColumns = true;
     const rest = readRow(draft, "set");
-    if (rest === undefined && draft.rows.cells === 0) throw emptyObject(reader, start);
+    if (rest === undefined && draft.rows.isEmpty) throw emptyObject(reader, start);
     return rest;
   },
   schema: (reference) => ({ ...row.schema(reference), minProperties: 1 }),

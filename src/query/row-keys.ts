@@ -2,16 +2,15 @@
 
 import type { ByteText } from "../json/bytes.ts";
 
-/** Who may want to know the columns of a row. */
+/** Who is told the columns of rows. */
 export interface ColumnListener {
-  /** Undefined if it does not. */
-  readonly named: unknown;
   use(column: ByteText): void;
 }
 
 /** Past so many, no further one is remembered, so that memory stays bounded. */
 const MOST_KEYS = 4096;
 const SMALLEST_SIZE = 16;
+const WORD = 4;
 
 /** A key that is known to be a column name. */
 export class RowKey {
@@ -20,10 +19,12 @@ export class RowKey {
   /** Byte offset of the key's opening quote where it was first met, and of the value after it. */
   readonly start: number;
   end = 0;
+  length = 0;
+  /** Its first and last four bytes. */
+  first = 0;
+  last = 0;
   /** The number of the row that had it last. */
   row = 0;
-  /** Who was told of it last. */
-  listener: ColumnListener | undefined = undefined;
   /** The keys that followed it last, the latest first. */
   next: RowKey | undefined = undefined;
   alternative: RowKey | undefined = undefined;
@@ -32,6 +33,24 @@ export class RowKey {
     this.text = text;
     this.hash = hash;
     this.start = start;
+  }
+
+  /** Notes where it ends. */
+  endAt(end: number, bytes: Buffer): void {
+    this.end = end;
+    this.length = end - this.start;
+    this.first = bytes.readInt32LE(this.start);
+    this.last = bytes.readInt32LE(end - WORD);
+  }
+
+  /** Whether the bytes between its first and last four stand at another offset, too. */
+  isRepeated(words: DataView, position: number): boolean {
+    const last = this.end - WORD;
+    const distance = position - this.start;
+    for (let offset = this.start + WORD; offset < last; offset += WORD) {
+      if (words.getInt32(offset, true) !== words.getInt32(offset + distance, true)) return false;
+    }
+    return true;
   }
 
   /** Notes that another key followed this one. */

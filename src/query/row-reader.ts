@@ -5,14 +5,25 @@ import { ByteText } from "../json/bytes.ts";
 import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import { usualEnd } from "../json/tokens.ts";
+import { lowestByte, numberEnd, otherThanDigitsIn, specialIn } from "../json/words.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";
 import { type ColumnListener, RowKey, RowKeys } from "./row-keys.ts";
 
-const COMMA = 0x2c;
+const LETTER_E = 0x65;
+const NINE = 0x39;
+const POINT = 0x2e;
 const QUOTE = 0x22;
+const ZERO = 0x30;
+
+// Words, as `DataView` reads them: values, and what stands behind a cell before the next one or the next row.
+const WORD = 4;
+const TRUE = 0x65757274;
+const NULL = 0x6c6c756e;
+const FALS = 0x736c6166;
+const COMMA_QUOTE = 0x222c;
+const NEXT_ROW = 0x227b2c7d;
 const noText = ByteText.from("");
 
 /**
@@ -24,8 +35,6 @@ const noText = ByteText.from("");
  * when no more are remembered are in `#others`.
  */
 export class RowReader {
-  /** The number of cells of the row that was read last. */
-  cells = 0;
   readonly #reader: BodyReader;
   #known = new RowKeys();
   /** Stands before the first key of every row. */
@@ -34,20 +43,35 @@ export class RowReader {
   #others: DistinctKeys | undefined = undefined;
   #row = 0;
   #listener: ColumnListener | undefined = undefined;
+  /** The first row of the listener: keys that stood in one since were told to it. */
+  #firstRow = 1;
+  #isElement = false;
 
   constructor(reader: BodyReader) {
     this.#reader = reader;
   }
 
-  /** Reads a row, and tells the draft of its columns if that wants to know. @throws QueryRefused */
-  read(draft: ColumnListener): Rest {
+  /** Whether the row that was read last has no cell. */
+  get isEmpty(): boolean {
+    return this.#previous === this.#origin;
+  }
+
+  /**
+   * Reads a row, and tells the listener of its columns.
+   *
+   * @param isElement true for one of an array, whose index ends the path: then those behind it are read as well, as
+   *   far as they are as most are
+   * @throws QueryRefused
+   */
+  read(listener: ColumnListener, isElement: boolean): Rest {
     const reader = this.#reader;
-    this.#listener = draft.named === undefined ? undefined : draft;
     if (this.#known.isFull) this.#forget();
     this.#others?.forgetBefore(reader.position);
     this.#previous = this.#origin;
     this.#row++;
-    this.cells = 0;
+    this.#isElement = isElement;
+    if (listener !== this.#listener) this.#firstRow = this.#row;
+    this.#listener = listener;
     for (let more = reader.openObject(); more; more = reader.nextMember()) {
       if (this.#skipUsualCells()) continue;
       const rest = this.#readCell();
@@ -55,6 +79,7 @@ export class RowReader {
     }
     return undefined;
   }
+
   *#readOn(begun: Steps<void>): Steps<void> {
     yield* begun;
     while (this.#reader.nextMember()) {
@@ -65,37 +90,83 @@ export class RowReader {
   }
 
   /**
-   * Reads past cells as most are: the bytes of the key that followed before, and a usual value. Written as one loop,
-   * which takes half the time of going through `#readCell` for each.
+   * Reads past cells as most are, also over the rows of an array: the bytes of the key that followed before, and a string
+   * without escapes, a number without an exponent, true, false or null. One loop, four bytes at a time, takes a third of
+   * the time of `#readCell` and `read`; the compiler leaves it alone when it comes in several functions.
    *
    * @returns true behind the value of one, false at a key that is to be read otherwise
    */
   #skipUsualCells(): boolean {
-    const { bytes } = this.#reader;
-    let { position } = this.#reader;
-    for (let key = this.#previous.next; key !== undefined; key = key.next) {
-      const { start, end } = key;
-      const distance = position - start;
-      let offset = start;
-      while (offset < end && bytes[offset] === bytes[offset + distance]) offset++;
-      const isNew = key.row !== this.#row && key.listener === this.#listener;
-      const after = offset === end && isNew ? usualEnd(bytes, end + distance) : 0;
-      if (after === 0) break;
-      key.row = this.#row;
-      this.#previous = key;
-      this.cells++;
-      this.#reader.position = after;
-      if (bytes[after] !== COMMA || bytes[after + 1] !== QUOTE) return true;
-      position = after + 1;
+    let previous = this.#previous;
+    let key = previous.next;
+    if (key === undefined) return false;
+    const reader = this.#reader;
+    const { words } = reader;
+    // Offset of the last word: whatever ends behind it is read otherwise.
+    const last = reader.bytes.length - WORD;
+    const firstRow = this.#firstRow;
+    const isPlain = this.#isElement && !this.#known.isFull && this.#others === undefined;
+    const until = isPlain ? reader.pauseAt : 0;
+    let { position } = reader;
+    let row = this.#row;
+    let isBehind = false;
+    for (; key !== undefined; key = previous.next) {
+      const value = position + key.length;
+      if (value > last || key.row >= row || key.row < firstRow) break;
+      if (words.getInt32(position, true) !== key.first) break;
+      if (words.getInt32(value - WORD, true) !== key.last) break;
+      if (key.length > 2 * WORD && !key.isRepeated(words, position)) break;
+      let end = value;
+      let marks = 0;
+      const word = words.getInt32(value, true);
+      const first = word & 0xff;
+      if (first === QUOTE) {
+        for (end++; marks === 0 && end <= last; end += WORD) {
+          marks = specialIn(words.getInt32(end, true));
+        }
+        end -= WORD - lowestByte(marks);
+        if (marks === 0 || words.getUint8(end) !== QUOTE) break;
+        end++;
+      } else if (word === TRUE || word === NULL) end += WORD;
+      else if (word === FALS && value < last && words.getUint8(value + WORD) === LETTER_E) {
+        end += WORD + 1;
+      } else {
+        for (; marks === 0 && end <= last; end += WORD) {
+          marks = otherThanDigitsIn(words.getInt32(end, true));
+        }
+        if (marks === 0) break;
+        end -= WORD - lowestByte(marks);
+        const byte = words.getUint8(end);
+        const isWhole = first > ZERO && first <= NINE;
+        if (!isWhole || byte === POINT || (byte | 0x20) === LETTER_E) {
+          end = numberEnd(words, value, last);
+        }
+      }
+      if (end === 0 || end > last) break;
+      key.row = row;
+      previous = key;
+      const behind = words.getInt32(end, true);
+      if ((behind & 0xffff) === COMMA_QUOTE) position = end + 1;
+      else if (behind === NEXT_ROW && end < until) {
+        position = end + 3;
+        previous = this.#origin;
+        row++;
+      } else {
+        position = end;
+        isBehind = true;
+        break;
+      }
     }
-    this.#reader.position = position;
-    return false;
+    reader.position = position;
+    reader.moveIndexOn(row - this.#row);
+    this.#previous = previous;
+    this.#row = row;
+    return isBehind;
   }
 
   #readCell(): Rest {
     const reader = this.#reader;
     this.#readKey();
-    this.cells++;
     return reader.skipValue() ?? reader.pause();
   }
 
@@ -115,19 +186,14 @@ export class RowReader {
     // What was repeated goes on to the value; there may be more white space before it this time.
     if (repeated !== undefined) reader.skipSpace();
     else reader.skipColon();
-    if (key?.end === 0) key.end = reader.position;
+    if (key?.end === 0) key.endAt(reader.position, reader.bytes);
   }
 
   #note(key: RowKey, start: number): void {
-    if (key.listener !== this.#listener) this.#tell(key);
+    if (key.row < this.#firstRow) this.#listener?.use(key.text);
     if (key.row === this.#row) throw this.#givenTwice(key.text, start);
     key.row = this.#row;
     this.#previous = key;
-  }
-
-  #tell(key: RowKey): void {
-    key.listener = this.#listener;
-    this.#listener?.use(key.text);
   }
 
   /** Reads the key if it is one of those that followed the previous key before. */

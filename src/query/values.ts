@@ -216,16 +216,18 @@ function readList(
   });
 }
 
-/** Reads the elements of an array that was entered and has some, and keeps the path. */
+/**
+ * Reads the elements of an array that was entered and has some, and keeps the path. Who reads several at once moves
+ * the index on that ends it.
+ */
 export function readElements(reader: BodyReader, readElement: () => Rest): Rest {
   const { path } = reader;
   let index = 0;
   do {
     path.push(index);
     const rest = readElement() ?? reader.pause();
-    if (rest !== undefined) return readElementsAfter(rest, reader, readElement, index);
-    path.pop();
-    index++;
+    if (rest !== undefined) return readElementsAfter(rest, reader, readElement);
+    index = reader.leaveElement();
   } while (reader.nextElement());
   return undefined;
 }
@@ -234,15 +236,11 @@ function* readElementsAfter(
   begun: Steps<void>,
   reader: BodyReader,
   readElement: () => Rest,
-  begunIndex: number,
 ): Steps<void> {
-  const { path } = reader;
   yield* begun;
-  path.pop();
-  for (let index = begunIndex + 1; reader.nextElement(); index++) {
-    path.push(index);
+  for (let index = reader.leaveElement(); reader.nextElement(); index = reader.leaveElement()) {
+    reader.path.push(index);
     const rest = readElement() ?? reader.pause();
     if (rest !== undefined) yield* rest;
-    path.pop();
   }
 }
