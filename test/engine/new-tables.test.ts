@@ -157,7 +157,7 @@ overEach("a reference to what cannot be referred to says what can", async (t, fr
       "users.idd",
       "int",
       "unknown_column",
-      /^Column "ref" refers to users\.idd, and users has no such column \(did you mean id\?\)$/,
+      /^Column "ref" refers to users\.idd, and users has no such column \(did you mean users\.id\?\)$/,
     ],
     [
       "users.name",

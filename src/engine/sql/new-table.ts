@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable } from "../../query/operation-types.ts";
-import { didYouMean } from "../../suggestion.ts";
+import { askWhether, suggestion } from "../../suggestion.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
@@ -54,7 +54,8 @@ function requireReferable(
   const refers = `Column "${column.name}" refers to ${table}.${target}`;
   const found = columns.get(target);
   if (found === undefined) {
-    const near = didYouMean(target, [...columns.keys()]);
+    const meant = suggestion(target, columns.keys());
+    const near = askWhether(meant && `${table}.${meant}`);
     const plain = `${refers}, and ${table} has no such column`;
     throw new EngineRefusal("unknown_column", plain + near, { plain });
   }
