@@ -3,8 +3,8 @@
  * the time of a start and of a change.
  *
  * `node bench/scale.ts [--only users,tokens,connections,rules,workers,replicas] [--at 1000,100000] [--rounds 3]
- * [--seconds 2] [--json FILE] [--plot FILE]`; `--at` runs these sizes alone. With `--json` each result is added to those
- * in the file at once, and drawn with them, so that a run can be made in parts. `--only ''` draws alone.
+ * [--seconds 2] [--json FILE] [--plot FILE]`; `--at` runs these sizes alone. With `--json` the results are added to those
+ * in the file, and drawn with them, so that a run can be made in parts. `--only ''` draws alone.
  */
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -44,7 +44,7 @@ const results: Found =
     : {};
 
 function noteIn(section: string) {
-  return async (row: Found[string][number]): Promise<void> => {
+  return (row: Found[string][number]): void => {
     const others = (results[section] ?? []).filter(({ at }) => at !== row.at);
     results[section] = [...others, row].sort((one, other) => one.at - other.at);
     console.error(row.name, JSON.stringify(row.values));

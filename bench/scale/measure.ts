@@ -18,7 +18,7 @@ import type { Size } from "./sizes.ts";
 /** What was measured, by what it is and its unit. */
 export type Values = Record<string, number>;
 /** Notes what was measured at one size. */
-export type Note = (row: { name: string; at: number; values: Values }) => Promise<void>;
+export type Note = (row: { name: string; at: number; values: Values }) => void;
 
 type Measured = Pick<Program, "cpuSeconds">;
 
@@ -38,24 +38,22 @@ function sumOf(gateway: Gatehouse, of: (pid: number) => number): number {
   return processesOf(gateway).reduce((sum, pid) => sum + of(pid), 0);
 }
 
-/** Medians of all rounds, after a load that does not count. @throws Error if one was refused */
-async function costs(
-  measured: Measured,
-  asked: Omit<Load, "seconds">,
-  effort: Effort,
-  leadIn: number,
-): Promise<Values> {
-  await load(measured, { ...asked, seconds: leadIn });
-  const samples: Sample[] = [];
-  for (let round = 0; round < effort.rounds; round++) {
-    // Connections are opened within the sample: many get the time for that.
-    const seconds = effort.seconds + Math.floor(asked.connections / 1000);
-    const sample = await load(measured, { ...asked, seconds });
-    if (sample.failed + sample.refused > 0 || sample.requests === 0) {
-      throw new Error(`not all requests were served: ${JSON.stringify(sample)}`);
-    }
-    samples.push(sample);
-  }
+/** What is loaded, and how. */
+interface Subject {
+  readonly measured: Measured;
+  readonly asked: Omit<Load, "seconds">;
+  /** Seconds before what counts, the first time. */
+  readonly leadIn: number;
+}
+
+/** @throws Error if a request was refused or failed */
+async function goodSample(measured: Measured, asked: Load): Promise<Sample> {
+  const sample = await load(measured, asked);
+  if (sample.failed + sample.refused === 0 && sample.requests > 0) return sample;
+  throw new Error(`not all requests were served: ${JSON.stringify(sample)}`);
+}
+
+function medians(samples: readonly Sample[]): Values {
   const of = (key: "cpu" | "rate" | "p50" | "p99") =>
     summarize(samples.map((one) => one[key])).median;
   return {
@@ -64,6 +62,22 @@ async function costs(
     "p50, ms": of("p50") / 1000,
     "p99, ms": of("p99") / 1000,
   };
+}
+
+/** All rounds, all in turn in each, so that what else the machine does meets all alike. */
+async function measureInTurn(subjects: readonly Subject[], effort: Effort): Promise<Values[]> {
+  const taken = subjects.map((subject) => ({ ...subject, samples: [] as Sample[] }));
+  for (let round = 1; round <= effort.rounds; round++) {
+    for (const { measured, asked, leadIn, samples } of taken) {
+      // Connections are opened within a sample: many get the time for that.
+      const opening = Math.floor(asked.connections / 1000);
+      await load(measured, { ...asked, seconds: (round === 1 ? leadIn : 1) + opening });
+      const seconds = effort.seconds + opening;
+      samples.push(await goodSample(measured, { ...asked, seconds }));
+    }
+    console.error(`round ${round} of ${effort.rounds}`);
+  }
+  return taken.map(({ samples }) => medians(samples));
 }
 
 /** The longest stall of the event loop since it was last asked, in milliseconds. */
@@ -99,47 +113,47 @@ async function edit(gateway: Gatehouse, token: string): Promise<Values> {
   };
 }
 
-async function measureSize(
+/** A gateway of one size, ready to be loaded. */
+interface Prepared extends Subject {
+  readonly gateway: Gatehouse;
+  readonly token: string;
+  readonly atStart: Values;
+}
+
+async function prepare(
   { world, upstream }: Scene,
   size: Size,
-  effort: Effort,
-): Promise<Values> {
-  await using opened = new AsyncDisposableStack();
+  opened: AsyncDisposableStack,
+): Promise<Prepared> {
   const scenario = smallQuery();
   const { connections = 32, tokens: count = 50 } = size;
   const start = performance.now();
-  const gateway = await startGatehouse(
-    world,
-    upstream.ports.get(scenario.answer) ?? 0,
-    size.gateway,
-  );
+  const upstreamPort = upstream.ports.get(scenario.answer) ?? 0;
+  const gateway = await startGatehouse(world, upstreamPort, size.gateway);
   opened.defer(() => gateway.program.stop());
   await fetch(`http://127.0.0.1:${gateway.port}/healthz`);
-  const startSeconds = (performance.now() - start) / 1000;
-  const megabytes = () => sumOf(gateway, residentBytes) / 1e6;
-  const megabytesAtStart = megabytes();
+  const atStart = {
+    "start, s": (performance.now() - start) / 1000,
+    "MB after it": sumOf(gateway, residentBytes) / 1e6,
+  };
   const tokens: string[] = [];
   while (tokens.length < count) {
     tokens.push(await world.token(writers[tokens.length % writers.length] ?? ""));
   }
-  const tokenFile = path.join(world.directory, "scale-tokens");
+  const tokenFile = path.join(gateway.home, "tokens");
   await writeFile(tokenFile, tokens.join("\n"));
   const core = size.gateway?.isPinned === false ? {} : { core: LOAD_CORE };
   const files = { tokenFile, bodyFile: bodyFile(world, scenario) };
-  // A fresh token costs its signature: all are shown once before what counts.
-  const leadIn = leadInSeconds(1) + Math.ceil(count / 5000) + Math.floor(connections / 1000);
-  const asked = { port: gateway.port, connections, ...files, ...core };
-  const values = {
-    ...(await costs({ cpuSeconds: () => sumOf(gateway, cpuSecondsOf) }, asked, effort, leadIn)),
-    "start, s": startSeconds,
-    "MB after it": megabytesAtStart,
-    "MB loaded": megabytes(),
+  return {
+    ...{ gateway, token: tokens[0] ?? "", atStart },
+    measured: { cpuSeconds: () => sumOf(gateway, cpuSecondsOf) },
+    asked: { port: gateway.port, connections, ...files, ...core },
+    // A fresh token costs its signature: all are shown once before what counts.
+    leadIn: leadInSeconds(1) + Math.ceil(count / 5000),
   };
-  if (size.section !== "users") return values;
-  return { ...values, ...(await edit(gateway, tokens[0] ?? "")) };
 }
 
-/** Measures one size after the other, each with a gateway of its own. */
+/** Measures the sizes of one section, each with a gateway of its own. */
 export async function measureSizes(
   sizes: readonly Size[],
   effort: Effort,
@@ -147,8 +161,16 @@ export async function measureSizes(
 ): Promise<void> {
   await using opened = new AsyncDisposableStack();
   const scene = await openScene(opened);
-  for (const size of sizes) {
-    await note({ name: size.name, at: size.at, values: await measureSize(scene, size, effort) });
+  const prepared: Prepared[] = [];
+  for (const size of sizes) prepared.push(await prepare(scene, size, opened));
+  const costs = await measureInTurn(prepared, effort);
+  for (const [index, { name, at, section }] of sizes.entries()) {
+    const one = prepared[index];
+    if (one === undefined) continue;
+    const { gateway, token, atStart } = one;
+    const loaded = { "MB loaded": sumOf(gateway, residentBytes) / 1e6 };
+    const edited = section === "users" ? await edit(gateway, token) : {};
+    note({ name, at, values: { ...costs[index], ...atStart, ...loaded, ...edited } });
   }
 }
 
@@ -162,10 +184,12 @@ export async function measureReplicas(effort: Effort, note: Note): Promise<void>
   const tokenFile = path.join(world.directory, "scale-tokens");
   await writeFile(tokenFile, tokens.join("\n"));
   const files = { tokenFile, bodyFile: bodyFile(world, smallQuery()) };
-  for (const [at, gateway] of [single, ...replicas].entries()) {
-    const asked = { port: gateway.port, connections: 32, ...files, core: LOAD_CORE };
-    const values = await costs(gateway, asked, effort, leadInSeconds(1));
-    const name = at === 0 ? "over a file" : `replica ${at} of 3`;
-    await note({ name, at: at + 1, values });
+  const subjects = [single, ...replicas].map((gateway) => ({
+    measured: gateway,
+    asked: { port: gateway.port, connections: 32, ...files, core: LOAD_CORE },
+    leadIn: leadInSeconds(1),
+  }));
+  for (const [at, values] of (await measureInTurn(subjects, effort)).entries()) {
+    note({ name: at === 0 ? "over a file" : `replica ${at} of 3`, at: at + 1, values });
   }
 }
