@@ -18,7 +18,8 @@ export interface Scene {
 export async function openScene(opened: AsyncDisposableStack): Promise<Scene> {
   installPeers();
   const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-  opened.defer(() => rm(directory, { recursive: true, force: true }));
+  // A gateway that ends may still write what it has compiled.
+  opened.defer(() => rm(directory, { recursive: true, force: true, maxRetries: 5 }));
   const world = await World.create(directory);
   const upstream = await startUpstream(directory);
   opened.defer(() => upstream.program.stop());
