@@ -7,7 +7,6 @@ import { UnsafeFileError } from "../files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
-import { requireRemainingOwners } from "./administration.ts";
 import { editAndVerify, editText, NothingLeftError } from "./edit.ts";
 import {
   AccessFileError,
@@ -18,6 +17,7 @@ import {
   readAgain,
 } from "./parse.ts";
 import type { Change } from "./record-change.ts";
+import { requireRemainingOwners } from "./remaining-owners.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 import { UneditableError } from "./text-editor.ts";
 import { type Batch, gatherBatch, type Writer } from "./write-batch.ts";

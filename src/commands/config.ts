@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
-import { hasAdministrator } from "../access/administration.ts";
 import { findOddities } from "../access/oddities.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
+import { hasAdministrator } from "../access/remaining-owners.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";

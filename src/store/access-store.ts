@@ -1,5 +1,5 @@
 import type { AccessRules, Author, ChangeOptions, ReloadEvent } from "../access/access-rules.ts";
-import { requireRemainingOwners } from "../access/administration.ts";
+import { requireRemainingOwners } from "../access/remaining-owners.ts";
 import {
   isGone,
   type Replacement,
