@@ -3,7 +3,7 @@ import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { decidingEntry } from "./deciding-entry.ts";
 import { viewEntry } from "./entry-view.ts";
-import type { Grant } from "./grant.ts";
+import { type Grant, placeOf } from "./grant.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { boundaryName } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
@@ -171,9 +171,8 @@ function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Ste
 /** The user's entries by place: a database, and the tables if the entry is for some alone. */
 function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
   const places = entriesIn(grantsOf(snapshot, username)).map((grant): [string, Grant] => {
-    const { database, tables, expires } = grant;
-    const place = tables === undefined ? database : `${database}.${tables.join()}`;
-    return [expires === undefined ? place : `${place} for a time`, grant];
+    const place = placeOf(grant);
+    return [grant.expires === undefined ? place : `${place} for a time`, grant];
   });
   return new Map(places);
 }

@@ -81,6 +81,7 @@ const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
 const quoted = /^(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")$/;
 /** In quotes, or one word: `a == b`, or `a = b AND c = d`, is none, whatever it was meant for. */
 const value = `'(?:[^']|'')*'|"(?:[^"]|"")*"|[^\\s,'"=<>!()]+`;
+const eachValue = new RegExp(value, "g");
 const valueForm = new RegExp(`^(?:${value})$`);
 const listForm = new RegExp(`^\\((?:\\s*(?:${value})\\s*(?:,|(?=\\)$)))*\\)$`);
 const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
@@ -108,11 +109,8 @@ export function readCondition(text: string): object | undefined {
   const cmp = operator.toUpperCase();
   if (valueForm.test(written)) return { column, cmp, value: readValue(written) };
   if (cmp !== "IN" || !listForm.test(written)) return undefined;
-  return {
-    column,
-    cmp,
-    value: [...written.matchAll(new RegExp(value, "g"))].map(([one]) => readValue(one)),
-  };
+  const values = written.match(eachValue) ?? [];
+  return { column, cmp, value: values.map(readValue) };
 }
 
 function writeValue(value: Literal): string {

@@ -105,3 +105,8 @@ export function isNarrowing(grant: Grant): boolean {
     grant.requireApproval !== undefined
   );
 }
+
+/** Where an entry is: `main`, `main.tickets`, `*.a,b_*`. */
+export function placeOf({ database, tables }: Pick<Grant, "database" | "tables">): string {
+  return tables === undefined ? database : `${database}.${tables.join(",")}`;
+}

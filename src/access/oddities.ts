@@ -3,7 +3,7 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { attributeReference } from "./conditions.ts";
 import { otherSpellingOf } from "./deciding-entry.ts";
-import type { Boundary, Grant, Limits, RowCondition } from "./grant.ts";
+import { type Boundary, type Grant, type Limits, placeOf, type RowCondition } from "./grant.ts";
 import { isExternalUsername } from "./identifiers.ts";
 import { boundaryName } from "./rights.ts";
 import { roleAllows } from "./roles.ts";
@@ -101,10 +101,6 @@ function* boundaryOddities(snapshot: Snapshot, boundary: Boundary) {
     yield "never binds: OAuth clients come by mcp alone";
   }
   yield* approvalOddities(snapshot, boundary, username);
-}
-
-function placeOf({ database, tables }: Grant): string {
-  return tables === undefined ? database : `${database}.${tables.join(",")}`;
 }
 
 /** Finds what is odd about an entry, in sentences that name it. @param now epoch milliseconds */

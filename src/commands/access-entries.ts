@@ -3,7 +3,7 @@ import { InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planGrant, planRevoke } from "../access/administration.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
-import type { Grant } from "../access/grant.ts";
+import { type Grant, placeOf } from "../access/grant.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
 import { entryKeys, entryRoles, tablePattern } from "../access/limit-fields.ts";
 import { entryOddities } from "../access/oddities.ts";
@@ -132,8 +132,8 @@ export async function grantAccess(
 
 /** The entries of a user, as `main:ReadOnly main.tickets:ReadWrite`. */
 export function entriesInWords(snapshot: Snapshot, username: string): string {
-  const entries = entriesIn(grantsOf(snapshot, username)).map(({ database, tables, role }) =>
-    tables === undefined ? `${database}:${role}` : `${database}.${tables.join(",")}:${role}`,
+  const entries = entriesIn(grantsOf(snapshot, username)).map(
+    (grant) => `${placeOf(grant)}:${grant.role}`,
   );
   return [...entries].join(" ") || "-";
 }
