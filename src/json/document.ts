@@ -81,15 +81,13 @@ export class ObjectKeys {
  */
 export function skipUniqueKeys(reader: JsonReader): Rest {
   const kind = reader.kind();
-  if (kind === "an object") return skipObject(reader, skipMemberValue);
+  if (kind === "an object") return skipObject(reader, skipUniqueKeys);
   if (kind === "an array") return skipArray(reader, skipUniqueKeys);
   return reader.skipValue();
 }
 
 /** Reads the value of a member, whose key is given. */
 export type ReadMember = (reader: JsonReader, key: ByteText) => Rest;
-
-const skipMemberValue: ReadMember = (reader) => skipUniqueKeys(reader);
 
 /** Reads an object as `skipUniqueKeys` does, the value of each member by `read`. @throws JsonFault */
 export function skipObject(reader: JsonReader, read: ReadMember): Rest {

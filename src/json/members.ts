@@ -18,7 +18,6 @@ const BYTES_PER_STEP = 32 * 1024;
 /** Takes the members of an object, one after the other; what it throws ends the reading. */
 export type VisitMember = (key: string, value: Buffer) => void;
 
-const skipUnique: ReadMember = (reader) => skipUniqueKeys(reader);
 const skipJudged: ReadMember = (reader) => reader.skipValue();
 
 /** @param keys those of the object; undefined if they were judged already */
@@ -58,7 +57,7 @@ function readerOf(bytes: Buffer): JsonReader {
 export function* visitMembers(
   bytes: Buffer,
   visit: VisitMember,
-  read: ReadMember = skipUnique,
+  read: ReadMember = skipUniqueKeys,
 ): Steps<void> {
   requireUtf8(bytes);
   const reader = readerOf(bytes);

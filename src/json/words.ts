@@ -40,7 +40,7 @@ export function lowestByte(marks: number): number {
  *
  * @param last offset of the last word, behind which nothing is known
  */
-export function numberEnd(words: DataView, start: number, last: number): number {
+export function plainNumberEnd(words: DataView, start: number, last: number): number {
   const whole = words.getUint8(start) === MINUS ? start + 1 : start;
   let end = digitsEnd(words, whole, last);
   if (end === whole || end > last) return 0;

@@ -5,7 +5,7 @@ import { ByteText } from "../json/bytes.ts";
 import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import { lowestByte, numberEnd, otherThanDigitsIn, specialIn } from "../json/words.ts";
+import { lowestByte, otherThanDigitsIn, plainNumberEnd, specialIn } from "../json/words.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";
@@ -139,7 +139,7 @@ export class RowReader {
         const byte = words.getUint8(end);
         const isWhole = first > ZERO && first <= NINE;
         if (!isWhole || byte === POINT || (byte | 0x20) === LETTER_E) {
-          end = numberEnd(words, value, last);
+          end = plainNumberEnd(words, value, last);
         }
       }
       if (end === 0 || end > last) break;
