@@ -15,7 +15,7 @@ import { keysDirectoryOf } from "../identity/key-file.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
-import { print } from "./output.ts";
+import { print, reportFailure } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
 /** Checks that the store can be read, and all that it holds. */
@@ -27,22 +27,18 @@ async function checkStore(loaded: LoadedConfiguration): Promise<void> {
   await checkAccess(loaded);
 }
 
-/** Checks what the service directory holds. */
-async function checkFiles(loaded: LoadedConfiguration): Promise<void> {
-  const { auth } = loaded.configuration;
-  const hasKeys = await checkKeys(loaded);
-  if (hasKeys || existsSync(auth.access_control_file)) await checkAccess(loaded);
-  else print(`access file    --  ${auth.access_control_file} is made by the first start`);
-  await checkRevocations(loaded);
-}
-
-/** True if there are signing keys. */
-async function checkKeys(loaded: LoadedConfiguration): Promise<boolean> {
+async function checkKeys(loaded: LoadedConfiguration): Promise<void> {
   const keys = keysDirectoryOf(loaded.serviceDirectory);
-  if (!existsSync(keys)) return false;
+  if (!existsSync(keys)) return;
   const found = await (await keysOf(loaded)).read();
   print(`signing keys   ok  ${keys} (${found.length})`);
-  return true;
+}
+
+async function checkAccessFile(loaded: LoadedConfiguration): Promise<void> {
+  const file = loaded.configuration.auth.access_control_file;
+  const isFirstStart = ![file, keysDirectoryOf(loaded.serviceDirectory)].some(existsSync);
+  if (isFirstStart) print(`access file    --  ${file} is made by the first start`);
+  else await checkAccess(loaded);
 }
 
 async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
@@ -100,6 +96,11 @@ async function checkCertificate({ configuration: { server, auth } }: LoadedConfi
   if (expires.getTime() <= Date.now()) process.stderr.write("warning: it has expired\n");
 }
 
+function checkWrites(loaded: LoadedConfiguration): void {
+  const problems = writeProblems(loaded);
+  if (problems.length > 0) throw new Error(problems.join("\n"));
+}
+
 async function check(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
@@ -107,11 +108,16 @@ async function check(options: CommonOptions): Promise<void> {
     const where = about.host === undefined ? "" : `server.host ${about.host}: `;
     process.stderr.write(`warning: ${where}${sentence}\n`);
   }
-  await checkCertificate(loaded);
   const isShared = loaded.configuration.store.url !== undefined;
-  await (isShared ? checkStore(loaded) : checkFiles(loaded));
-  const problems = writeProblems(loaded);
-  if (problems.length > 0) throw new Error(problems.join("\n"));
+  const held = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];
+  for (const part of [checkCertificate, ...held, checkWrites]) {
+    try {
+      await part(loaded);
+    } catch (error) {
+      // The others are checked all the same, so that one run tells all that is to be mended.
+      reportFailure(error);
+    }
+  }
 }
 
 /** `gatehouse config`: the files that the gateway reads. */

@@ -140,14 +140,13 @@ t.test("config check says in plain words why certificate or key cannot be read",
   );
 });
 
-t.test("config check says which line of the access file is wrong", async (t) => {
-  const gatehouse = install(
-    t,
-    `${people}[[acl]]\nusername = "alice"\ndatabase = "x"\nrole = "No"\n`,
-  );
+t.test("config check says what is wrong in every file, and on which line", async (t) => {
+  const gatehouse = install(t, `${people}${grant("alice", "x", "No")}`);
+  writeFileSync(path.join(gatehouse.home, "revocations"), "nonsense\n", { mode: 0o600 });
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 1);
   t.match(stderr, /access_control\.toml:\d+: `role` must be one of Owner, /);
+  t.match(stderr, /\n.*revocations:1: is neither/);
 });
 
 t.test("config check says how to mend permissions that are too wide", async (t) => {
