@@ -104,11 +104,13 @@ export interface UserPatch {
   /** Null takes it out. */
   readonly email?: string | null | undefined;
   readonly disabled?: boolean | undefined;
+  /** All of them; an empty map takes them out. */
+  readonly attributes?: User["attributes"] | undefined;
 }
 
 /**
- * Changes a user's email (its own, or an administrator anybody's), or disables and enables it (an
- * administrator).
+ * Changes a user's email (its own, or an administrator anybody's), or disables and enables it or
+ * sets its attributes (an administrator).
  *
  * @throws Refusal `user_not_found` or a 403 code
  */
@@ -116,14 +118,15 @@ export function planPatchUser(
   snapshot: Snapshot,
   actor: Actor,
   username: string,
-  { email, disabled }: UserPatch,
+  { email, disabled, attributes }: UserPatch,
 ): Change[] {
   requireSelfOrAdministrator(snapshot, actor, username);
-  if (disabled !== undefined) requireAdministrator(snapshot, actor);
+  if (disabled !== undefined || attributes !== undefined) requireAdministrator(snapshot, actor);
   requireUser(snapshot, username);
   const update = {
     ...(email === undefined ? {} : { email: email ?? undefined }),
     ...(disabled === undefined ? {} : { disabled }),
+    ...(attributes === undefined ? {} : { attributes }),
   };
   return [{ kind: "update-user", username, update }];
 }

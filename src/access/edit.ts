@@ -4,35 +4,14 @@ import { decodeSteps } from "../files/guarded.ts";
 import type { Writable } from "../toml/values.ts";
 import { writtenEntry } from "./limit-fields.ts";
 import { MAX_ACCESS_FILE_BYTES, type ParsedAccess, parseSteps } from "./parse.ts";
-import { applyChanges, type Change, type UserUpdate } from "./record-change.ts";
+import { applyChanges, type Change } from "./record-change.ts";
+import type { TableName } from "./record-tables.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
 import { outlinedBlocks, plainBlocks } from "./table-blocks.ts";
 import { TextEditor, UneditableError } from "./text-editor.ts";
 import { isSamePlace } from "./user-grants.ts";
-
-/** The keys of the file for the fields of a user. */
-const userKeys = {
-  email: "email",
-  passwordHash: "password_hash",
-  disabled: "disabled",
-  tokensValidAfter: "tokens_valid_after",
-} as const satisfies Record<keyof UserUpdate, string>;
-const userFieldNames = Object.keys(userKeys) as (keyof UserUpdate)[];
-
-/** The value as the file holds it; a default is left out. */
-function written(value: Writable | undefined): Writable | undefined {
-  return value === false || value === 0 ? undefined : value;
-}
-
-function userFields(user: User): Record<string, Writable> {
-  const fields: Record<string, Writable> = { username: user.username };
-  for (const field of userFieldNames) {
-    const value = written(user[field]);
-    if (value !== undefined) fields[userKeys[field]] = value;
-  }
-  return fields;
-}
+import { type UserUpdate, updatedUser, writtenUser } from "./user-record.ts";
 
 /** The place of a record among others; it is there, since a change is judged by what it is made to. */
 function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean): number {
@@ -41,22 +20,31 @@ function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => bool
   return index;
 }
 
-function editUser(editor: TextEditor, users: readonly User[], name: string, update: UserUpdate) {
-  const index = placeOf(users, ({ username }) => username === name);
-  for (const field of userFieldNames) {
-    if (field in update) editor.set("users", index, userKeys[field], written(update[field]));
+/** Sets the keys of a record that are to differ from what they are. */
+function editKeys(
+  editor: TextEditor,
+  table: TableName,
+  index: number,
+  { old, wanted }: Record<"old" | "wanted", Record<string, Writable>>,
+): void {
+  for (const key of new Set([...Object.keys(old), ...Object.keys(wanted)])) {
+    if (!isDeepStrictEqual(old[key], wanted[key])) editor.set(table, index, key, wanted[key]);
   }
 }
 
-/** Sets the keys of an entry that are to differ from what they are. */
+function editUser(editor: TextEditor, users: readonly User[], name: string, update: UserUpdate) {
+  const index = placeOf(users, ({ username }) => username === name);
+  const before = users[index];
+  if (before === undefined) return;
+  const wanted = writtenUser(updatedUser(before, update));
+  editKeys(editor, "users", index, { old: writtenUser(before), wanted });
+}
+
 function editGrant(editor: TextEditor, grants: readonly Grant[], grant: Grant): void {
   const index = placeOf(grants, (known) => isSamePlace(known, grant));
   const before = grants[index];
   if (before === undefined) return;
-  const [old, fields] = [writtenEntry(before), writtenEntry(grant)];
-  for (const key of new Set([...Object.keys(old), ...Object.keys(fields)])) {
-    if (!isDeepStrictEqual(old[key], fields[key])) editor.set("acl", index, key, fields[key]);
-  }
+  editKeys(editor, "acl", index, { old: writtenEntry(before), wanted: writtenEntry(grant) });
 }
 
 function removeUser(editor: TextEditor, { users, grants }: AccessRecords, name: string): void {
@@ -71,7 +59,7 @@ function removeUser(editor: TextEditor, { users, grants }: AccessRecords, name: 
 function edit(editor: TextEditor, records: AccessRecords, change: Change): void {
   switch (change.kind) {
     case "add-user":
-      editor.append("users", userFields(change.user));
+      editor.append("users", writtenUser(change.user));
       break;
     case "update-user":
       editUser(editor, records.users, change.username, change.update);

@@ -1,7 +1,7 @@
 import { counted } from "../counted.ts";
 import { Refusal } from "../refusal.ts";
-import { attributeReference } from "./conditions.ts";
-import type { Grant, Literal, RowCondition } from "./grant.ts";
+import { attributeReference, readAttributes } from "./conditions.ts";
+import type { AttributeValue, Grant, Literal, RowCondition } from "./grant.ts";
 import { entryRoles, writtenEntry } from "./limit-fields.ts";
 import { readGrant } from "./records.ts";
 import type { EntryRole } from "./roles.ts";
@@ -86,16 +86,45 @@ const valueForm = new RegExp(`^(?:${value})$`);
 const listForm = new RegExp(`^\\((?:\\s*(?:${value})\\s*(?:,|(?=\\)$)))*\\)$`);
 const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
 
-/** A value: a whole number, true, false, or text, which quotes keep from being anything else. */
-function readValue(text: string): Literal {
+/** What stands between quotes; undefined for text without. */
+function unquoted(text: string): string | undefined {
   const [, single, double] = quoted.exec(text) ?? [];
-  const inQuotes = single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"');
-  if (inQuotes !== undefined) return inQuotes.startsWith("@") ? `@${inQuotes}` : inQuotes;
+  return single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"');
+}
+
+/** A value: a whole number, true, false, or text, which quotes keep from being anything else. */
+function readLiteral(text: string): Literal {
+  const inQuotes = unquoted(text);
+  if (inQuotes !== undefined) return inQuotes;
   if (/^-?\d+$/.test(text)) {
     const number = Number(text);
     return Number.isSafeInteger(number) ? number : BigInt(text);
   }
   return text === "true" || text === "false" ? text === "true" : text;
+}
+
+/** A value of a condition, in which `@` begins the name of an attribute unless it is in quotes. */
+function readValue(text: string): Literal {
+  return unquoted(text)?.startsWith("@") ? `@${unquoted(text)}` : readLiteral(text);
+}
+
+/** Reads values as `eu` or `(eu, us)`; undefined if there are none. */
+function readValues(
+  text: string,
+  read: (text: string) => Literal,
+): Literal | Literal[] | undefined {
+  if (valueForm.test(text)) return read(text);
+  return listForm.test(text) ? (text.match(eachValue) ?? []).map(read) : undefined;
+}
+
+/**
+ * Reads an attribute such as `tenant=acme`, `level=3` or `regions=(eu, us)`; undefined if it is
+ * none.
+ */
+export function readAttribute(text: string): [string, AttributeValue] | undefined {
+  const [, name = "", written = ""] = /^\s*([^=]*?)\s*=\s*(.*?)\s*$/s.exec(text) ?? [];
+  const value = readValues(written, readLiteral);
+  return [...(readAttributes({ [name]: value }) ?? [])][0];
 }
 
 /**
@@ -107,10 +136,9 @@ export function readCondition(text: string): object | undefined {
   const [, column, operator = "", written = ""] = conditionForm.exec(text) ?? [];
   if (column === undefined) return undefined;
   const cmp = operator.toUpperCase();
-  if (valueForm.test(written)) return { column, cmp, value: readValue(written) };
-  if (cmp !== "IN" || !listForm.test(written)) return undefined;
-  const values = written.match(eachValue) ?? [];
-  return { column, cmp, value: values.map(readValue) };
+  const value = readValues(written, readValue);
+  const isTaken = value !== undefined && (typeof value !== "object" || cmp === "IN");
+  return isTaken ? { column, cmp, value } : undefined;
 }
 
 function writeValue(value: Literal): string {

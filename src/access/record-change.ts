@@ -4,9 +4,7 @@ import type { AccessRecords } from "./records.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 import { isSamePlace, type UserGrants, withGrant } from "./user-grants.ts";
-
-/** What a machine may change in a user's record; `undefined` takes the key out. */
-export type UserUpdate = Partial<Omit<User, "username" | "attributes">>;
+import { type UserUpdate, updatedUser } from "./user-record.ts";
 
 /** One change to the access file, in the terms of its records. */
 export type Change =
@@ -28,7 +26,7 @@ function changedUser(user: User, changes: readonly Change[]): User | undefined {
   let changed = user;
   for (const change of changes) {
     if (change.kind === "remove-user") return undefined;
-    if (change.kind === "update-user") changed = { ...changed, ...change.update };
+    if (change.kind === "update-user") changed = updatedUser(changed, change.update);
   }
   return changed;
 }
@@ -107,7 +105,7 @@ export class Draft {
         break;
       case "update-user": {
         const user = this.snapshot.users.get(change.username);
-        if (user !== undefined) this.#users.set(change.username, { ...user, ...change.update });
+        if (user !== undefined) this.#users.set(change.username, updatedUser(user, change.update));
         break;
       }
       case "add-grant":

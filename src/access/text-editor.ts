@@ -99,11 +99,18 @@ export class TextEditor {
     this.#splices.push({ start: at, end: at, text: gap + lines + (blank ?? "") });
   }
 
-  /** Sets a key of a table, or takes it out if `value` is undefined. */
+  /**
+   * Sets a key of a table, or takes it out if `value` is undefined.
+   *
+   * @throws UneditableError if what it has is written as a table of its own
+   */
   set(table: TableName, index: number, key: string, value: Writable | undefined): void {
-    const { header, keys } = this.#table(table, index);
+    const { header, keys, statements } = this.#table(table, index);
     const statement = keys.find(({ path }) => path.length === 2 && path[1] === key);
     if (statement === undefined) {
+      if (statements.some(({ path }) => path[1] === key)) {
+        throw new UneditableError(`${key} is a table of its own there; change it by hand`);
+      }
       if (value !== undefined) this.#insert(keys.at(-1) ?? header, `${key} = ${render(value)}`);
     } else if (value === undefined) {
       this.#remove(statement);

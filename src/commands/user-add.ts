@@ -3,8 +3,10 @@ import { mkdir } from "node:fs/promises";
 import * as z from "zod";
 import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
+import type { Attributes } from "../access/grant.ts";
 import { isEmail, isExternalUsername, isUsername } from "../access/identifiers.ts";
 import { emptySnapshot, type Snapshot, type User } from "../access/snapshot.ts";
+import { updatedUser } from "../access/user-record.ts";
 import { createAccessFile } from "../access/write.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -74,6 +76,7 @@ async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): 
 /** What `user add` is given. */
 interface AddOptions extends CommonOptions {
   readonly email?: string;
+  readonly attribute?: Attributes;
   readonly admin?: true;
   readonly passwordStdin?: true;
   /** False for `--no-password`. */
@@ -135,8 +138,9 @@ export async function addUser(username: string, options: AddOptions): Promise<vo
     : undefined;
   // Tokens without a password behind them are told from those of an earlier user by their time.
   const tokensValidAfter = options.password ? 0 : epochSeconds();
-  const { email } = options;
-  const user = { username, email, passwordHash, disabled: false, tokensValidAfter };
+  const { email, attribute: attributes = new Map() } = options;
+  const plain = { username, email, passwordHash, disabled: false, tokensValidAfter };
+  const user = updatedUser(plain, { attributes });
   await addToFile(loaded, user, options.admin ?? false);
   print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
   if (options.admin) return;

@@ -1,13 +1,18 @@
-import { type Command, Option } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
-import { viewUser } from "../access/snapshot.ts";
+import { readAttribute } from "../access/entry-view.ts";
+import type { Attributes } from "../access/grant.ts";
+import { isEmail } from "../access/identifiers.ts";
+import { type User, viewUser } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { entriesInWords } from "./access-entries.ts";
+import { Refusal } from "../refusal.ts";
+import { renderValue } from "../toml/values.ts";
+import { entriesInWords, readNames } from "./access-entries.ts";
 import { loadFor } from "./load.ts";
 import { activityOf, changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
-import { momentOrNull, plainly, print, printList } from "./output.ts";
+import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";
 import { addUser } from "./user-add.ts";
 
@@ -58,6 +63,56 @@ async function remove(username: string, options: CommonOptions & { force?: true 
   print(`Removed ${username} and all its grants.`);
 }
 
+/** Reads an attribute, and puts it behind those that were given before. */
+function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
+  const attribute = readAttribute(text);
+  if (attribute !== undefined) return new Map([...earlier, attribute]);
+  throw new InvalidArgumentError(
+    "allowed: <name>=<value>, such as tenant=acme, level=3 or 'regions=(eu, us)'; text that is not one word stands in quotes",
+  );
+}
+
+const attributeOption = [
+  "--attribute <name=value>",
+  "what row filters refer to, such as tenant=acme or 'regions=(eu, us)'; may be repeated",
+  readAttributeOption,
+] as const;
+
+interface SetOptions extends CommonOptions {
+  /** False for `--no-email`. */
+  readonly email?: string | boolean;
+  readonly attribute?: Attributes;
+  readonly removeAttribute?: readonly string[];
+}
+
+/** Reads what is to be changed of a user. @throws UsageError if it is nothing */
+function readPatch({ email, attribute, removeAttribute = [] }: SetOptions) {
+  const changed = typeof email === "string" ? email : email === false ? null : undefined;
+  if (typeof changed === "string" && !isEmail(changed)) throw new Refusal("invalid_email");
+  const areChanged = attribute !== undefined || removeAttribute.length > 0;
+  if (changed === undefined && !areChanged) {
+    throw new UsageError(
+      "nothing to set: give --email, --no-email, --attribute or --remove-attribute",
+    );
+  }
+  const attributesOf = (user: User | undefined) => {
+    const attributes = new Map([...(user?.attributes ?? []), ...(attribute ?? [])]);
+    for (const name of removeAttribute) attributes.delete(name);
+    return areChanged ? attributes : undefined;
+  };
+  return (user: User | undefined) => ({ email: changed, attributes: attributesOf(user) });
+}
+
+async function set(username: string, options: SetOptions): Promise<void> {
+  const patchOf = readPatch(options);
+  const plan: Plan = (current) =>
+    planPatchUser(current, "operator", username, patchOf(current.users.get(username)));
+  const { users } = await changeAccess(loadFor(options), { username }, plan);
+  const { email, attributes } = users.get(username) ?? {};
+  const known = attributes && `attributes ${renderValue(Object.fromEntries(attributes))}`;
+  print(`${username} has ${email ?? "no email"} and ${known ?? "no attributes"}.`);
+}
+
 async function setDisabled(
   username: string,
   disabled: boolean,
@@ -81,6 +136,7 @@ export function userCommand(): Command {
       "1 to 64 of letters, digits, . _ - @; an external user is <prefix>:<username>",
     )
     .option("--email <email>", "its email address")
+    .option(...attributeOption)
     .option("--admin", "make it an administrator: Owner of every database")
     .option("--password-stdin", "read the password from standard input")
     .addOption(
@@ -96,6 +152,13 @@ export function userCommand(): Command {
     .argument("<username>", "the user")
     .option("--password-stdin", "read the password from standard input")
     .action(setPassword);
+  subcommand(user, "set", "set a user's email, and the attributes that row filters refer to")
+    .argument("<username>", "the user")
+    .option("--email <email>", "its email address")
+    .option("--no-email", "take the email address out")
+    .option(...attributeOption)
+    .option("--remove-attribute <names>", "take attributes out, such as tenant,level", readNames)
+    .action(set);
   subcommand(user, "remove", "remove a user with all its grants")
     .argument("<username>", "the user")
     .option("--force", "also the last administrator or the last Owner of a database")

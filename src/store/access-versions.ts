@@ -5,12 +5,12 @@ import { isExternalUsername } from "../access/identifiers.ts";
 import type { AccessRecords, TomlTable } from "../access/records.ts";
 import { indexOf, replaceRecords } from "../access/replacement.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
+import { updatedUser, writtenAttributes } from "../access/user-record.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
 import type { ReplacementPlan } from "./access-store.ts";
 import type { Query } from "./database.ts";
 import { authorShape, entryColumns, parseEntry, parseReplacement } from "./log.ts";
-import { writtenAttributes } from "./records.ts";
 import type { SharedState } from "./state.ts";
 import { allRecords, replacementBy } from "./transfer.ts";
 
@@ -98,30 +98,21 @@ export async function accessAt(
 }
 
 /** What an export that is to be edited tells of a user: what `planApply` changes. */
-export function editableUser({ username, attributes }: User): TomlTable {
-  return {
-    username,
-    ...(attributes === undefined ? {} : { attributes: writtenAttributes(attributes) }),
-  };
-}
-
-/** A user's record with other attributes, or none. */
-function withAttributes(user: User, attributes: User["attributes"]): User {
-  const { attributes: _, ...rest } = user;
-  return attributes === undefined ? rest : { ...rest, attributes };
+export function editableUser(user: User): TomlTable {
+  return { username: user.username, ...writtenAttributes(user) };
 }
 
 /** A user of an authorization server of whom nothing but attributes is known. */
 function newRecord({ username, attributes }: User): User {
   const none = { email: undefined, passwordHash: undefined, disabled: false, tokensValidAfter: 0 };
-  return withAttributes({ username, ...none }, attributes);
+  return updatedUser({ username, ...none }, { attributes });
 }
 
 /** Grants, boundaries and attributes as wanted; all else of the users as it is. */
 function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords): AccessRecords {
   const wanted = new Map(users.map((user) => [user.username, user]));
   const kept = Array.from(current.users.values(), (user) =>
-    withAttributes(user, wanted.get(user.username)?.attributes),
+    updatedUser(user, { attributes: wanted.get(user.username)?.attributes }),
   );
   const added = users.filter(({ username }) => !current.users.has(username)).map(newRecord);
   return { users: [...kept, ...added], grants, boundaries };

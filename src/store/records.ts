@@ -1,5 +1,5 @@
 /** Users, entries and boundaries as the store holds them: by the keys of the access file. */
-import type { AttributeValue, Boundary } from "../access/grant.ts";
+import type { Boundary } from "../access/grant.ts";
 import { boundaryKeys, writeRateLimit, writtenEntry } from "../access/limit-fields.ts";
 import {
   type RecordProblem,
@@ -9,31 +9,13 @@ import {
   type TomlTable,
 } from "../access/records.ts";
 import type { UserRecords } from "../access/replacement.ts";
-import type { User } from "../access/snapshot.ts";
+import { writtenUser } from "../access/user-record.ts";
 
 /** What lies in the store is not what this version can read. */
 export class StoreContentError extends Error {}
 
 function fail({ table, key, reason }: RecordProblem): never {
   throw new StoreContentError(`a record of ${table} in the store: ${key ?? ""}: ${reason}`);
-}
-
-/** A user's record by the keys of the access file; what is as by default is left out. */
-export function writtenUser(user: User): TomlTable {
-  const { username, email, passwordHash, disabled, tokensValidAfter, attributes } = user;
-  return {
-    username,
-    ...(email === undefined ? {} : { email }),
-    ...(passwordHash === undefined ? {} : { password_hash: passwordHash }),
-    ...(disabled ? { disabled } : {}),
-    ...(tokensValidAfter === 0 ? {} : { tokens_valid_after: tokensValidAfter }),
-    ...(attributes === undefined ? {} : { attributes: writtenAttributes(attributes) }),
-  };
-}
-
-/** Attributes as a table. */
-export function writtenAttributes(attributes: ReadonlyMap<string, AttributeValue>): TomlTable {
-  return Object.fromEntries(attributes);
 }
 
 /** A boundary by the keys of the access file. */

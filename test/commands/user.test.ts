@@ -5,7 +5,7 @@ import { grantOn } from "../../src/access/snapshot.ts";
 import { verifyPassword } from "../../src/identity/password.ts";
 import { freePort } from "../kit/free-port.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { done, install, installNothing, program } from "./kit.ts";
+import { done, install, installNothing, people, program } from "./kit.ts";
 
 const PASSWORD = "correct horse battery";
 
@@ -162,4 +162,60 @@ t.test("the hint after user add names a database that is there", async (t) => {
   t.equal(upstream.take()[0]?.url, "/schema");
   const down = `[upstream]\nurl = "http://127.0.0.1:${await freePort()}"\n`;
   t.equal(await hinted("u4", down), "main", "as the access file says");
+});
+
+t.test(
+  "user add and user set write attributes, and user set keeps those it does not name",
+  async (t) => {
+    const gatehouse = install(t);
+    await gatehouse.run("user add okta:rita --no-password --attribute tenant=acme");
+    const rita = () => gatehouse.snapshot.users.get("okta:rita")?.attributes;
+    t.strictSame(rita(), new Map([["tenant", "acme"]]));
+    const flags = ["--attribute", "regions=(eu, 'O''Hara')", "--attribute", "level=3"];
+    t.strictSame(
+      await gatehouse.run("user set okta:rita --email rita@example.com", "", ...flags),
+      done(
+        `okta:rita has rita@example.com and attributes { tenant = "acme", regions = ["eu", "O'Hara"], level = 3 }.`,
+      ),
+    );
+    t.match(
+      gatehouse.text,
+      '\nattributes = { tenant = "acme", regions = ["eu", "O\'Hara"], level = 3 }\n',
+    );
+    const left = await gatehouse.run(
+      "user set okta:rita --no-email --remove-attribute regions,level",
+    );
+    t.strictSame(left, done('okta:rita has no email and attributes { tenant = "acme" }.'));
+    await gatehouse.run("user set okta:rita --remove-attribute tenant");
+    t.notOk(rita());
+    t.notMatch(gatehouse.text, "attributes");
+  },
+);
+
+t.test("user set refuses what it cannot write, and changes nothing", async (t) => {
+  const gatehouse = install(
+    t,
+    `${people}\n[[users]]\nusername = "ute"\n[users.attributes]\na = 1\n`,
+  );
+  const before = gatehouse.text;
+  const results = await gatehouse.runAll([
+    "user set alice",
+    "user set alice --attribute tenant",
+    "user set alice --attribute username=bob",
+    `user set alice --email ${"x".repeat(255)}`,
+    "user set nobody --attribute tenant=acme",
+    "user set ute --attribute tenant=acme",
+  ]);
+  t.strictSame(
+    results.map(({ code }) => code),
+    [2, 2, 2, 1, 1, 1],
+  );
+  t.match(
+    results[0]?.stderr,
+    "nothing to set: give --email, --no-email, --attribute or --remove-attribute",
+  );
+  t.match(results[1]?.stderr, "such as tenant=acme, level=3 or 'regions=(eu, us)'");
+  t.match(results[4]?.stderr, "User not found: nobody");
+  t.match(results[5]?.stderr, "attributes is a table of its own there; change it by hand");
+  t.equal(gatehouse.text, before);
 });
