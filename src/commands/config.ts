@@ -104,7 +104,7 @@ function checkWrites(loaded: LoadedConfiguration): void {
 async function check(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
-  for (const { about, sentence } of exposureWarnings(loaded.configuration)) {
+  for (const { about, sentence } of exposureWarnings(loaded)) {
     const where = about.host === undefined ? "" : `server.host ${about.host}: `;
     process.stderr.write(`warning: ${where}${sentence}\n`);
   }

@@ -32,8 +32,8 @@ function takeChosenPassword(): string | undefined {
   return password || undefined;
 }
 
-function warn({ configuration }: LoadedConfiguration, log: Log): void {
-  for (const { about, sentence } of exposureWarnings(configuration)) log.warn(about, sentence);
+function warn(loaded: LoadedConfiguration, log: Log): void {
+  for (const { about, sentence } of exposureWarnings(loaded)) log.warn(about, sentence);
 }
 
 function logStart(

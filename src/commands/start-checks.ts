@@ -3,6 +3,7 @@ import path from "node:path";
 import { isLoopback, isUnspecified } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
+import { directoryProblem } from "../files/permissions.ts";
 import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
@@ -14,9 +15,10 @@ export interface ExposureWarning {
   readonly sentence: string;
 }
 
-/** What a start warns of that is written in the configuration alone. */
-export function exposureWarnings({ auth, server, mcp, store }: Configuration): ExposureWarning[] {
-  const warnings: ExposureWarning[] = [];
+/** What a start warns of that the configuration says, or the directories of what it decides by. */
+export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[] {
+  const { auth, server, mcp, store } = loaded.configuration;
+  const warnings = directoryWarnings(loaded);
   const about = { host: server.host };
   if (!isLoopback(server.host) && server.tls.certificate === undefined) {
     const sentence =
@@ -38,6 +40,19 @@ export function exposureWarnings({ auth, server, mcp, store }: Configuration): E
     warnings.push({ about: {}, sentence });
   }
   return warnings;
+}
+
+/** Directories in which somebody else may put another file in the place of keys or of the access file. */
+function directoryWarnings({ configuration, serviceDirectory }: LoadedConfiguration) {
+  const directories = new Set([
+    serviceDirectory,
+    keysDirectoryOf(serviceDirectory),
+    path.dirname(configuration.auth.access_control_file),
+  ]);
+  return [...directories].flatMap((directory): ExposureWarning[] => {
+    const problem = existsSync(directory) ? directoryProblem(directory) : undefined;
+    return problem === undefined ? [] : [{ about: {}, sentence: `${directory}: ${problem}` }];
+  });
 }
 
 /** What a start writes. */

@@ -4,7 +4,9 @@ import path from "node:path";
 /** Who besides its owner may read or write a file. */
 
 const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
+const WRITABLE_BY_OTHERS = 0o002;
 const READABLE_BY_OTHERS = 0o004;
+const SETGID = 0o2000;
 
 /** A reason not to trust a file, and the command that mends it. */
 interface PermissionProblem {
@@ -47,6 +49,20 @@ export function permissionProblem(
   const isReadable = (stats.mode & READABLE_BY_OTHERS) !== 0;
   if (!isReadable || !checkReaders || isOnReadOnlyMount(file)) return undefined;
   return { reason: "others may read it", remedy };
+}
+
+/**
+ * Says who else may put another file into a directory that holds guarded ones, and what mends that; undefined if nobody
+ * may. One that hands its group on (setgid) is meant for that group, as a volume with `fsGroup` is in Kubernetes.
+ */
+export function directoryProblem(directory: string): string | undefined {
+  const { mode } = statSync(directory);
+  const isShared = (mode & SETGID) !== 0;
+  if ((mode & (isShared ? WRITABLE_BY_OTHERS : WRITABLE_BY_GROUP_OR_OTHERS)) === 0)
+    return undefined;
+  if (isOnReadOnlyMount(directory)) return undefined;
+  const who = isShared ? "others" : "its group or others";
+  return `${who} may put another file there; mend it with: chmod go-w ${shellQuoted(directory)}`;
 }
 
 /** `text` as one word of a POSIX shell. */
