@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { CountRequests } from "../../access/rate-limits.ts";
-import { allowAnyOrigin, OAuthProblem, sendJson, tooMany } from "./http.ts";
+import { allowAnyOrigin, OAuthProblem, sendJson, tooMany, withWholeBody } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { completeRequest } from "./policy.ts";
 import { endpoints, metadataPaths, serverMetadata } from "./protocol.ts";
@@ -73,13 +73,15 @@ export function endpointRoutes(all: Endpoints): EndpointRoutes {
     request.url = completeRequest(request.url ?? "");
     await all.protocol(request, response);
   };
+  const token: Endpoint = async (request, response) =>
+    all.protocol(await withWholeBody(request), response);
   const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
     ...metadataPaths.map((path): (typeof routes)[number] => [path, readsAnywhere, metadata]),
     [endpoints.authorization, reads, page(authorization)],
     [`${endpoints.authorization}${below}`, reads, page(all.protocol)],
     [`${endpoints.interaction}${below}`, forms, page(all.interaction)],
     [endpoints.applications, forms, page(all.applications)],
-    [endpoints.token, posts, all.protocol],
+    [endpoints.token, posts, token],
     [endpoints.jwks, readsAnywhere, all.protocol],
     [endpoints.registration, posts, open(all.registration)],
     [endpoints.revocation, posts, open(all.revocation)],

@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import { IncomingMessage, type ServerResponse } from "node:http";
 import { requireOneReading } from "../../json/document.ts";
 import { JsonFault } from "../../json/fault.ts";
 
@@ -102,6 +102,26 @@ async function readBytes(request: IncomingMessage): Promise<Buffer> {
   request.once("end", () => resolve(Buffer.concat(chunks)));
   request.once("error", reject);
   return promise;
+}
+
+/**
+ * The request with its whole body at hand, for a reader with bounds of its own.
+ *
+ * @throws OAuthProblem if that is too large
+ */
+export async function withWholeBody(request: IncomingMessage): Promise<IncomingMessage> {
+  const body = await readBytes(request);
+  const { method = "", url = "", headers, httpVersion } = request;
+  const whole = Object.assign(new IncomingMessage(request.socket), {
+    method,
+    url,
+    headers,
+    httpVersion,
+    complete: true,
+  });
+  whole.push(body);
+  whole.push(null);
+  return whole;
 }
 
 async function readTyped(request: IncomingMessage, type: string): Promise<Buffer> {
