@@ -11,6 +11,7 @@ import {
 import type { AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { Release } from "./http1/read-buffer.ts";
+import { writeTogether } from "./http1/write-together.ts";
 
 /** What is counted of attempts: the times of whole answers, in seconds, and answers that were cut. */
 interface AttemptMetrics {
@@ -157,9 +158,10 @@ export class ForwardAttempt implements AnswerReceiver {
   onEnd(last: Buffer | undefined): void {
     this.#release();
     if (this.#heldHead !== undefined) this.#start(this.#heldHead);
-    if (last === undefined) this.#response.end();
+    const response = this.#response;
     // As text it goes out together with the head, byte for byte the same.
-    else this.#response.end(last.toString("latin1"), "latin1");
+    const text = last?.toString("latin1") ?? "";
+    writeTogether(() => response.end(text, "latin1"));
     this.#settle(undefined, this.#hasReceived);
   }
 

@@ -3,6 +3,7 @@ import { ConnectionError } from "../failure.ts";
 import { BrokenAnswerError } from "./answer-head.ts";
 import { type AnswerEnd, AnswerReader, type AnswerReceiver } from "./answer-reader.ts";
 import type { Lease, ReadBuffer } from "./read-buffer.ts";
+import { writeTogether } from "./write-together.ts";
 
 /** Bytes up to which head and body of a request are put together and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
@@ -37,8 +38,10 @@ export class Connection {
   readonly #onIdle: (connection: Connection, keepSeconds: number | undefined) => void;
   /** Of the answer that is waited for. */
   #reader: AnswerReader | undefined;
-  /** What is sent as soon as the connection stands; undefined from then on. */
-  #unsent: { head: string; body: Buffer }[] | undefined = [];
+  /** True once it stands. */
+  #isReady = false;
+  /** The request that is still to be written. */
+  #unsent: { readonly head: string; readonly body: Buffer } | undefined;
   #isPaused = false;
   /** True if the rest of an answer may come as slowly as it likes. */
   #isPatient = false;
@@ -69,23 +72,25 @@ export class Connection {
    */
   send(head: string, body: Buffer, receiver: AnswerReceiver): void {
     this.#reader = new AnswerReader(receiver);
-    if (this.#unsent === undefined) this.#write(head, body);
-    else this.#unsent.push({ head, body });
+    this.#unsent = { head, body };
+    if (this.#isReady) writeTogether(this.#write);
   }
 
-  /** True as long as the connection does not stand, so that no byte of a request has gone out. */
+  /** True as long as no byte of the request has gone out. */
   get isUnsent(): boolean {
     return this.#unsent !== undefined;
   }
 
   #onReady(): void {
-    const unsent = this.#unsent ?? [];
-    this.#unsent = undefined;
+    this.#isReady = true;
     this.#socket.setTimeout(this.#timeouts.response);
-    for (const { head, body } of unsent) this.#write(head, body);
+    this.#write();
   }
 
-  #write(head: string, body: Buffer): void {
+  readonly #write = (): void => {
+    if (this.isOver || this.#unsent === undefined) return;
+    const { head, body } = this.#unsent;
+    this.#unsent = undefined;
     this.#sentAt = performance.now();
     if (head.length + body.length <= SENT_AT_ONCE) {
       const bytes = Buffer.allocUnsafe(head.length + body.length);
@@ -98,7 +103,7 @@ export class Connection {
     this.#socket.write(head, "latin1");
     this.#socket.write(body);
     this.#socket.uncork();
-  }
+  };
 
   pause(): void {
     this.#isPaused = true;
@@ -140,9 +145,7 @@ export class Connection {
 
   #onTimeout(): void {
     if (this.#isPaused) return;
-    this.#fail(
-      new ConnectionError(this.#unsent === undefined ? "response-timeout" : "connect-timeout"),
-    );
+    this.#fail(new ConnectionError(this.#isReady ? "response-timeout" : "connect-timeout"));
   }
 
   #onSocketEnd(): void {
@@ -154,8 +157,8 @@ export class Connection {
 
   #onBytes(bytes: Buffer, lease: Lease): void {
     const reader = this.#reader;
-    if (reader === undefined) {
-      this.destroy();
+    if (reader === undefined || this.#unsent !== undefined) {
+      this.#fail(new BrokenAnswerError("an answer that nobody has asked for"));
       return;
     }
     try {

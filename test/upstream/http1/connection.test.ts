@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { setTimeout as wait } from "node:timers/promises";
 import * as fc from "fast-check";
 import t from "tap";
 import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
@@ -85,6 +86,21 @@ t.test("what comes on an idle connection ends it", async (t) => {
   await eventually("it is closed", () => first?.closed === true);
   t.match(await ask(pool), { body: "mine 2" });
   t.equal(upstream.connections, 2);
+});
+
+t.test("what has come before a request is written is no answer to it", async (t) => {
+  const sockets: Socket[] = [];
+  const { upstream, pool } = await connected(t, (socket, _request, connection) => {
+    socket.write(wireAnswer(`mine ${connection}`));
+    sockets.push(socket);
+  });
+  t.match(await ask(pool), { body: "mine 1" });
+  // From a timer on, what has arrived is read before anything is written.
+  await wait(1);
+  sockets[0]?.write(wireAnswer("stray"));
+  t.match(await ask(pool), { error: { name: "BrokenAnswerError" } });
+  t.match(await ask(pool), { body: "mine 2" });
+  t.equal(upstream.requests.length, 2, "the one in between was never sent");
 });
 
 t.test("a connection is not used up to the moment at which the upstream ends it", async (t) => {
