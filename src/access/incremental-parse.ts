@@ -3,16 +3,16 @@ import { decodeSteps } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import type { Boundary, Grant } from "./grant.ts";
 import { type AccessRecord, isBoundary, isUser, tableOf } from "./record-tables.ts";
-import { type AccessRecords, type RecordProblem, RecordsError, readers } from "./records.ts";
+import {
+  type AccessRecords,
+  isTable,
+  type RecordProblem,
+  RecordsError,
+  readers,
+} from "./records.ts";
 import type { User } from "./snapshot.ts";
 import type { RecordChanges } from "./snapshot-index.ts";
-import {
-  type Block,
-  blocksBetween,
-  hasLongStrings,
-  isBlankUntil,
-  nextBracket,
-} from "./table-blocks.ts";
+import { blocksFrom, hasLongStrings, isBlankUntil, nextBracket } from "./table-blocks.ts";
 
 /** Tables of a plainly written file, read: how many bytes each has, so that it can move, and its record. */
 interface ReadBlocks {
@@ -126,48 +126,66 @@ function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reu
   return { first, last: partOf(earlier.blocks, lengths.length - lasts), from, to };
 }
 
-/**
- * The same value with texts of its own, each there once. Those of the parser are parts of the file's text, all of which
- * they would keep in memory.
- */
+/** Characters of a text that may well be there again: a name, but no hash. */
+const REPEATED = 64;
+
+/** Puts texts of their own, each there once, in the place of the parser's, which keep the text that they are parts of. */
 function detach(value: unknown, known: Map<string, string>): unknown {
   if (typeof value === "string") {
     let own = known.get(value);
     if (own === undefined) {
       own = Buffer.from(value).toString();
-      known.set(own, own);
+      if (own.length <= REPEATED) known.set(own, own);
     }
     return own;
   }
   if (Array.isArray(value)) return value.map((each) => detach(each, known));
-  if (typeof value !== "object" || value === null || value instanceof Date) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, detach(each, known)]));
+  if (!isTable(value)) return value;
+  for (const key of Object.keys(value)) value[key] = detach(value[key], known);
+  return value;
 }
 
-/** @throws RecordsError for blocks that are right as TOML, with all that is wrong in them */
-function* readBlocks(
-  text: string,
-  blocks: readonly Block[],
-  before: ReadBlocks,
-): Steps<ReadBlocks> {
-  const lengths: number[] = [];
-  const records: AccessRecord[] = [];
-  const known = new Map<string, string>();
-  const problems: RecordProblem[] = [];
-  const ordinals = { users: 0, acl: 0, boundaries: 0 };
-  for (const record of before.records) ordinals[tableOf(record)]++;
-  yield* visitEach(blocks, ({ table, start, end }) => {
-    const written = text.slice(start, end);
-    const { [table]: array } = parseToml(written, "").values;
-    const [value] = Array.isArray(array) ? array : [];
-    const report = (problem: RecordProblem) => problems.push(problem);
-    const record = readers[table](detach(value, known), ordinals[table]++, report);
-    if (record === undefined) return;
-    lengths.push(Buffer.byteLength(written));
-    records.push(record);
-  });
-  if (problems.length > 0) throw new RecordsError(problems);
-  return { lengths, records };
+/** Bytes that are made text at a time, so that it is gone before V8 takes it for long-lived. */
+const PIECE = 1 << 16;
+
+/** The bytes in pieces, each of which but the first begins with a bracket at the beginning of a line. */
+function* piecesOf(bytes: Buffer): Generator<Buffer, undefined> {
+  for (let start = 0; start < bytes.length; ) {
+    const before = bytes.indexOf("\n[", start + PIECE);
+    const end = before === -1 ? bytes.length : before + 1;
+    yield bytes.subarray(start, end);
+    start = end;
+  }
+}
+
+/** Gathers the tables that stand between those before and those behind. */
+class TableReader {
+  readonly lengths: number[] = [];
+  readonly records: AccessRecord[] = [];
+  readonly problems: RecordProblem[] = [];
+  readonly #known = new Map<string, string>();
+  readonly #ordinals = { users: 0, acl: 0, boundaries: 0 };
+
+  constructor(before: ReadBlocks) {
+    for (const record of before.records) this.#ordinals[tableOf(record)]++;
+  }
+
+  /** Reads the tables of a text; false if it takes a parser to tell where they are. */
+  *read(text: string): Steps<boolean> {
+    const blocks = hasLongStrings(text) ? undefined : yield* blocksFrom(text, 0);
+    if (blocks === undefined) return false;
+    const report = (problem: RecordProblem) => this.problems.push(problem);
+    yield* visitEach(blocks, ({ table, start, end }) => {
+      const written = text.slice(start, end);
+      const { [table]: array } = parseToml(written, "").values;
+      const [value] = Array.isArray(array) ? array : [];
+      const record = readers[table](detach(value, this.#known), this.#ordinals[table]++, report);
+      if (record === undefined) return;
+      this.lengths.push(Buffer.byteLength(written));
+      this.records.push(record);
+    });
+    return true;
+  }
 }
 
 function* sortRecords({ records }: ReadBlocks): Steps<AccessRecords> {
@@ -188,26 +206,25 @@ function* readParts(
   earlier: PlainFile | undefined,
 ): Steps<PlainFile | undefined> {
   const { first, last, from, to } = yield* findReusable(bytes, earlier);
-  const text = yield* decodeSteps(file, bytes.subarray(from, to));
-  const isWhole = first.records.length === 0;
-  const start = isWhole ? nextBracket(text, 0) : 0;
-  const before = text.slice(0, start);
-  if (!isBlankUntil(text, start) || hasLongStrings(isWhole ? text.slice(start) : text)) {
-    return undefined;
+  const read = new TableReader(first);
+  let preamble = from === 0 ? undefined : earlier?.preamble;
+  for (const piece of piecesOf(bytes.subarray(from, to))) {
+    const text = yield* decodeSteps(file, piece);
+    const start = preamble === undefined ? nextBracket(text, 0) : 0;
+    if (!isBlankUntil(text, start)) return undefined;
+    // Comments too have characters that may not stand in them.
+    const { text: before } = parseToml(text.slice(0, start), "");
+    preamble ??= Buffer.byteLength(before);
+    if (!(yield* read.read(text.slice(start)))) return undefined;
   }
-  // Comments too have characters that may not stand in them.
-  if (isWhole) parseToml(before, "");
-  const middle = yield* blocksBetween(text, start, text.length);
-  if (middle === undefined) return undefined;
-  const read = yield* readBlocks(text, middle, first);
+  if (read.problems.length > 0) throw new RecordsError(read.problems);
   const blocks = joined(first, read, last);
-  const preamble = isWhole ? Buffer.byteLength(before) : (earlier?.preamble ?? 0);
   const replaced = earlier?.blocks.records.slice(
     first.records.length,
     earlier.blocks.records.length - last.records.length,
   );
   const changes = replaced && { removed: replaced, added: read.records };
-  return { bytes, preamble, blocks, records: yield* sortRecords(blocks), changes };
+  return { bytes, preamble: preamble ?? 0, blocks, records: yield* sortRecords(blocks), changes };
 }
 
 /**

@@ -48,7 +48,8 @@ export type Report = (problem: RecordProblem) => void;
 /** A TOML table that has not been looked into. */
 export type TomlTable = Record<string, unknown>;
 
-function isTable(value: unknown): value is TomlTable {
+/** True for a TOML table. */
+export function isTable(value: unknown): value is TomlTable {
   return (
     typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date)
   );

@@ -42,15 +42,15 @@ export function nextBracket(text: string, from: number): number {
 }
 
 /**
- * Splits the text between two brackets at the beginning of a line, far quicker than a parser
+ * Splits the text from a bracket at the beginning of a line on, far quicker than a parser
  * could. Undefined if it holds anything in which a line that looks like a header might be none:
  * then it takes a parser. A table that spans a bracket of its own is cut in two, and neither half
  * parses.
  */
-export function* blocksBetween(text: string, from: number, to: number): Steps<Block[] | undefined> {
+export function* blocksFrom(text: string, from: number): Steps<Block[] | undefined> {
   const blocks: Block[] = [];
   let start = from;
-  while (start < to) {
+  while (start < text.length) {
     header.lastIndex = start;
     const table = header.exec(text)?.[1];
     if (!isTableName(table)) return undefined;
@@ -71,7 +71,7 @@ export function hasLongStrings(text: string): boolean {
 export function* plainBlocks(text: string): Steps<Block[] | undefined> {
   const start = nextBracket(text, 0);
   if (hasLongStrings(text) || !isBlankUntil(text, start)) return undefined;
-  return yield* blocksBetween(text, start, text.length);
+  return yield* blocksFrom(text, start);
 }
 
 /**

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { getHeapSpaceStatistics } from "node:v8";
 import fc from "fast-check";
 import t from "tap";
 import { AccessFileError, type ParsedAccess, parseSteps } from "../../src/access/parse.ts";
@@ -67,6 +68,8 @@ const pieces = fc.oneof(
     "\uFEFF",
     "\0",
     '\n[[users]]\nusername = "x"\n',
+    // What stands behind it is read as a piece of its own.
+    `${"\n#".padEnd(1 << 16, "x")}\n`,
   ),
 );
 
@@ -144,6 +147,25 @@ t.test("what was read earlier changes nothing in what a file says", (t) => {
     { numRuns: 3000 },
   );
   t.ok(accepted > 100, "enough of them were good");
+  t.end();
+});
+
+t.test("the text of a large file is never in memory as a whole", (t) => {
+  const comment = `#${"x".repeat(1 << 14)}\n`;
+  const tables = Array.from({ length: 1000 }, (_, at) => Buffer.from(user(`u${at}`) + comment));
+  const bytes = Buffer.concat(tables);
+  // Where V8 keeps texts of more than some 100 KB.
+  const largeObjects = () =>
+    getHeapSpaceStatistics()
+      .filter(({ space_name: name }) => name.endsWith("large_object_space"))
+      .reduce((sum, { space_used_size: size }) => sum + size, process.memoryUsage().external);
+  const before = largeObjects();
+  let most = 0;
+  const steps = parseSteps(bytes, "access.toml");
+  let step = steps.next();
+  for (; !step.done; step = steps.next()) most = Math.max(most, largeObjects() - before);
+  t.equal(step.value.snapshot.users.size, 1000);
+  t.ok(most < bytes.length / 2, `${most} bytes more in large objects, of ${bytes.length}`);
   t.end();
 });
 
