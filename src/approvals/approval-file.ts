@@ -24,12 +24,12 @@ const dueSql = `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
 /** An SQLite file (0600) that several processes may have open. */
 class ApprovalFile implements ApprovalDatabase {
   readonly #database: DatabaseSync;
-  readonly #cipher: BodyCipher;
+  readonly #key: Buffer;
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(database: DatabaseSync, cipher: BodyCipher) {
+  constructor(database: DatabaseSync, key: Buffer) {
     this.#database = database;
-    this.#cipher = cipher;
+    this.#key = key;
     database.exec(tablesSql);
   }
 
@@ -63,11 +63,11 @@ class ApprovalFile implements ApprovalDatabase {
   }
 
   encrypt(id: string, body: Buffer): Buffer {
-    return this.#cipher.encrypt(id, body);
+    return seal(this.#key, body, id);
   }
 
   decrypt(id: string, sealed: Uint8Array): Buffer {
-    return this.#cipher.decrypt(id, sealed);
+    return unseal(this.#key, sealed, id);
   }
 
   async close(): Promise<void> {
@@ -82,10 +82,10 @@ class ApprovalFile implements ApprovalDatabase {
  * @throws the error of SQLite or the file system, or UnsafeFileError for a key that others may read
  */
 export async function openApprovalsIn(serviceDirectory: string): Promise<ApprovalStore> {
-  const cipher = await openBodyCipher(path.join(serviceDirectory, "approvals.key"));
+  const key = await openBodyKey(path.join(serviceDirectory, "approvals.key"));
   const database = openWalDatabase(approvalFileOf(serviceDirectory), BUSY_TIMEOUT_MS);
   try {
-    return new ApprovalTables(new ApprovalFile(database, cipher));
+    return new ApprovalTables(new ApprovalFile(database, key));
   } catch (error) {
     database.close();
     throw error;
@@ -98,24 +98,6 @@ export async function findApprovalsIn(
 ): Promise<ApprovalStore | undefined> {
   const isThere = existsSync(approvalFileOf(serviceDirectory));
   return isThere ? openApprovalsIn(serviceDirectory) : undefined;
-}
-
-/** Encrypts the bytes of queries that wait, each bound to its approval's id. */
-class BodyCipher {
-  readonly #key: Buffer;
-
-  constructor(key: Buffer) {
-    this.#key = key;
-  }
-
-  encrypt(id: string, body: Buffer): Buffer {
-    return seal(this.#key, body, id);
-  }
-
-  /** @throws Error if it was encrypted by another key, for another id, or changed */
-  decrypt(id: string, sealed: Uint8Array): Buffer {
-    return unseal(this.#key, sealed, id);
-  }
 }
 
 function isCode(error: unknown, code: string): boolean {
@@ -148,17 +130,18 @@ async function makeKey(file: string): Promise<void> {
 }
 
 /**
- * Reads the key (0600), or makes it if there is none.
+ * Reads the key (0600) by which the bytes of queries that wait are encrypted, or makes it if there is
+ * none.
  *
  * @throws UnsafeFileError if others may read it, or an error that names the file
  */
-export async function openBodyCipher(file: string): Promise<BodyCipher> {
+export async function openBodyKey(file: string): Promise<Buffer> {
   try {
-    return new BodyCipher(await readKey(file));
+    return await readKey(file);
   } catch (error) {
     if (!isCode(error, "ENOENT")) throw error;
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     await makeKey(file);
-    return new BodyCipher(await readKey(file));
+    return readKey(file);
   }
 }

@@ -2,9 +2,10 @@
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { openBodyCipher } from "../../src/approvals/approval-file.ts";
+import { openBodyKey } from "../../src/approvals/approval-file.ts";
 import { mayApprove } from "../../src/approvals/approvers.ts";
 import { takeApproval } from "../../src/mcp/tools/approval-argument.ts";
+import { seal, unseal } from "../../src/sealed-bytes.ts";
 import { snapshotOf } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 
@@ -12,20 +13,20 @@ t.test("one key is made, whoever is first, and opens what it has closed for one 
   const directory = path.join(temporaryHome(t), "made");
   mkdirSync(directory);
   const file = path.join(directory, "approvals.key");
-  const [one, other] = await Promise.all([openBodyCipher(file), openBodyCipher(file)]);
+  const [one, other] = await Promise.all([openBodyKey(file), openBodyKey(file)]);
   t.equal(statSync(file).mode & 0o777, 0o600);
   const body = Buffer.from('{"Delete":{}}');
-  const sealed = one.encrypt("a", body);
-  t.strictSame(other.decrypt("a", sealed), body);
-  t.not(one.encrypt("a", body).toString("hex"), sealed.toString("hex"));
-  t.throws(() => other.decrypt("b", sealed), "for another id");
+  const sealed = seal(one, body, "a");
+  t.strictSame(unseal(other, sealed, "a"), body);
+  t.not(seal(one, body, "a").toString("hex"), sealed.toString("hex"));
+  t.throws(() => unseal(other, sealed, "b"), "for another id");
   for (const at of [0, 13, sealed.length - 1]) {
     const changed = Buffer.from(sealed);
     changed[at] = (changed[at] ?? 0) ^ 1;
-    t.throws(() => other.decrypt("a", changed), `byte ${at}`);
+    t.throws(() => unseal(other, changed, "a"), `byte ${at}`);
   }
-  const strange = await openBodyCipher(path.join(directory, "other.key"));
-  t.throws(() => strange.decrypt("a", sealed), "by another key");
+  const strange = await openBodyKey(path.join(directory, "other.key"));
+  t.throws(() => unseal(strange, sealed, "a"), "by another key");
 });
 
 const snapshot = snapshotOf(
