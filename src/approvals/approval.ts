@@ -1,13 +1,12 @@
 import path from "node:path";
 import type { ApprovalRule } from "../access/decision.ts";
 import type { EntryPoint } from "../access/grant.ts";
+import { operationsInWords } from "../observe/audit-lines.ts";
 
 /** Approvals as data, and what is asked of whatever holds them. */
 
 /** What can become of an approval. `void`: a right that it rests on was lost. */
-export const approvalStates = [
-  ...(["pending", "approved", "denied", "expired", "used", "void"] as const),
-] as const;
+export const approvalStates = ["pending", "approved", "denied", "expired", "used", "void"] as const;
 export type ApprovalState = (typeof approvalStates)[number];
 
 /** Who decides: the operator at the command line, or a user of the console. */
@@ -128,12 +127,7 @@ export function summaryOf({
   operations,
   operationCount,
 }: Pick<Approval, "operations" | "operationCount">): string {
-  const [first] = operations;
-  if (first === undefined) return "-";
-  const { operation, database, tables } = first;
-  const place = tables.length === 0 ? database : tables.map((one) => `${database}.${one}`).join();
-  const others = operationCount - 1;
-  return `${operation} ${place}${others === 0 ? "" : ` and ${others} more`}`;
+  return operationsInWords(operations, operationCount) ?? "-";
 }
 
 /** Who decides by a rule. */
