@@ -1,5 +1,6 @@
 /** The rows of a Preview, as an approver is shown them. */
 import { z } from "zod";
+import { keepSpelling } from "../json/exact-numbers.ts";
 import type { NoPreview } from "./preview.ts";
 
 /** Rows as a Preview tells them, each as its JSON text. */
@@ -9,11 +10,6 @@ export interface ShownRows {
   readonly after: readonly string[];
   /** The digest of all of them. */
   readonly digest: string;
-}
-
-/** For `JSON.parse`: numbers stay as they were written. */
-export function keepNumbers(_key: string, value: unknown, context?: { readonly source?: string }) {
-  return typeof value === "number" ? JSON.rawJSON(context?.source ?? String(value)) : value;
 }
 
 const rows = z.array(z.unknown().transform((row) => JSON.stringify(row)));
@@ -27,7 +23,7 @@ const refusedShape = z.object({ message: z.string() });
 
 /** Reads what the engine has answered to a Preview. @throws Error for what is no such answer */
 export function readShownRows(status: number, text: string): ShownRows | NoPreview {
-  const answer: unknown = JSON.parse(text, keepNumbers);
+  const answer: unknown = JSON.parse(text, keepSpelling);
   if (status === 200) return shownShape.parse(answer);
   return { reason: `the database refuses it: ${refusedShape.parse(answer).message}` };
 }

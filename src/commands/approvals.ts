@@ -9,9 +9,10 @@ import {
 } from "../approvals/approval.ts";
 import { findApprovalsIn } from "../approvals/approval-file.ts";
 import type { NoPreview } from "../approvals/preview.ts";
-import { keepNumbers, type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
+import { type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { counted } from "../counted.ts";
+import { keepSpelling } from "../json/exact-numbers.ts";
 import { readPreview } from "./approval-preview.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
@@ -137,7 +138,7 @@ async function show(id: string, options: CommonOptions): Promise<void> {
     }
     const query = body?.toString("utf8");
     if (options.json) {
-      const read = (row: string): unknown => JSON.parse(row, keepNumbers);
+      const read = (row: string): unknown => JSON.parse(row, keepSpelling);
       const rows = preview && "digest" in preview ? preview : undefined;
       const shown = rows && {
         ...{ affected: rows.affected, digest: rows.digest },

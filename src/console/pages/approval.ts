@@ -1,7 +1,8 @@
 import type { ApprovalRule } from "../../access/decision.ts";
 import { type Approval, approversOf, summaryOf } from "../../approvals/approval.ts";
 import type { NoPreview } from "../../approvals/preview.ts";
-import { keepNumbers, type ShownRows, visibleJson } from "../../approvals/shown-rows.ts";
+import { type ShownRows, visibleJson } from "../../approvals/shown-rows.ts";
+import { keepSpelling } from "../../json/exact-numbers.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 import type { Failure } from "../changes.ts";
 import { momentOf, outcomeMark, timeLeft, wayOf } from "./approvals.ts";
@@ -123,7 +124,7 @@ ${isPending && rows !== undefined ? decision(view) : nothing}`,
 type Row = ReadonlyMap<string, string>;
 
 function readRow(text: string): Row {
-  const row: unknown = JSON.parse(text, keepNumbers);
+  const row: unknown = JSON.parse(text, keepSpelling);
   const entries = typeof row === "object" && row !== null ? Object.entries(row) : [];
   return new Map(entries.map(([name, value]) => [name, JSON.stringify(value)]));
 }
