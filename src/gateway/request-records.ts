@@ -1,5 +1,5 @@
 import type { EntryPoint } from "../access/grant.ts";
-import type { AuditRecord } from "../observe/audit.ts";
+import type { AuditRecord } from "../observe/audit-line.ts";
 import type { RequestTrace } from "../observe/request-trace.ts";
 import { traceIdOf } from "../observe/trace-parent.ts";
 import type { Tracing } from "../observe/tracing.ts";
@@ -121,7 +121,8 @@ const nothing: Omit<
 > = {
   ...{ traceId: undefined, path: undefined, user: undefined, tokenId: undefined },
   ...{ via: undefined, client: undefined, narrowed: undefined, affected: undefined },
-  ...{ rows: undefined, author: undefined, changes: undefined },
+  ...{ rows: undefined, author: undefined, changes: undefined, approval: undefined },
+  rates: undefined,
   ...{ method: "", operations: [], operationCount: 0, ms: 0 },
   decision: "deny",
 };

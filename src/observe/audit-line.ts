@@ -38,6 +38,7 @@ export const auditedChange = z.strictObject({
 
 const changes = z
   .array(auditedChange)
+  .readonly()
   .describe(
     "What was changed, the first 100: `change` such as `grant added`, `grant lowered`, `user changed`, `token issued`, `tokens revoked`, `application ended`, `key added`, `key revoked`, and as far as it applies `user`, `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
   );
@@ -45,10 +46,11 @@ const changes = z
 const operation = z.strictObject({
   operation: z.string(),
   database: z.string(),
-  tables: z.array(z.string()),
+  tables: z.array(z.string()).readonly(),
   role: z.string().optional(),
   entry: z.string().optional(),
   boundary: z.string().optional(),
+  /** What it says of columns, without a value. */
   shape: z.string().optional(),
 });
 
@@ -83,6 +85,7 @@ const requestLine = z
     client: z.string().optional().describe("The OAuth client whose token it was."),
     operations: z
       .array(operation)
+      .readonly()
       .describe(
         "The first 16 operations in their order: `operation` and `database` and `tables`; `role` and `entry` of the access file that decided; the permission `boundary` that denied; the `shape`, see below.",
       ),
@@ -93,6 +96,7 @@ const requestLine = z
     approval: z.string().optional().describe("The approval that it asked for, or was run by."),
     rates: z
       .array(rate)
+      .readonly()
       .optional()
       .describe(
         "The rate limits in which it was counted, whether it passed or not: the `boundary`, its `limit` such as `60/min`, and how much is `counted` in the window by then.",
@@ -230,6 +234,10 @@ export const auditLine = z.discriminatedUnion("msg", [
   consoleLine,
 ]);
 
+/** What the audit says of one request, when it is over, besides what its line says of itself. */
+export type AuditRecord = Required<Omit<z.infer<typeof requestLine>, "level" | "time" | "msg">>;
+/** One operation of a query, and the entry that decided on it. */
+export type AuditedOperation = z.infer<typeof operation>;
 /** One of the changes of a line. */
 export type AuditedChange = z.infer<typeof auditedChange>;
 export type Author = z.infer<typeof author>;

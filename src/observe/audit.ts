@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import { pino } from "pino";
 import { isoTime } from "../clock.ts";
 import { memoize } from "../memoize.ts";
-import type { AuditedChange, AuditedRate, Author } from "./audit-line.ts";
+import type { AuditedOperation, AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 const MODE = 0o600;
@@ -65,55 +65,6 @@ function openAuditFile(file: string, log: Log) {
       else stream.flushNow();
     },
   };
-}
-
-/** What the audit says of one request, when it is over; `audit-line.ts` says what each field means. */
-export interface AuditRecord {
-  readonly requestId: string;
-  /** The trace that the request is part of: 32 hexadecimal digits. */
-  readonly traceId: string | undefined;
-  readonly address: string;
-  readonly method: string;
-  /** The path without its query string; undefined if it is none of the gateway's. */
-  readonly path: string | undefined;
-  readonly user: string | undefined;
-  readonly tokenId: string | undefined;
-  readonly via: "query" | "mcp" | undefined;
-  readonly client: string | undefined;
-  /** The operations asked for, in order; for a long Batch the first few. */
-  readonly operations: readonly AuditedOperation[];
-  readonly operationCount: number;
-  readonly decision: "allow" | "deny" | undefined;
-  /** Why, as a stable code. */
-  readonly reason: string | undefined;
-  readonly narrowed: "rows" | undefined;
-  /** The approval that it asked for, or was run by. */
-  readonly approval?: string | undefined;
-  /** The rate limits in which it was counted. */
-  readonly rates?: readonly AuditedRate[] | undefined;
-  readonly affected: number | undefined;
-  readonly rows: number | undefined;
-  readonly author: Author | undefined;
-  readonly changes: readonly AuditedChange[] | undefined;
-  readonly accessVersion: string;
-  readonly status: number;
-  /** Milliseconds from the first byte read to the last one written. */
-  readonly ms: number;
-  /** Bytes of the answer as they went out, head and body. */
-  readonly bytes: number;
-}
-
-/** One operation of a query, and the entry that decided on it. */
-export interface AuditedOperation {
-  readonly operation: string;
-  readonly database: string;
-  readonly tables: readonly string[];
-  readonly role: string | undefined;
-  readonly entry: string | undefined;
-  /** The permission boundary that denies it, if one does. */
-  readonly boundary?: string | undefined;
-  /** What it says of columns, without a value. */
-  readonly shape?: string | undefined;
 }
 
 /** Writes one line for each decision, login, administration change and reload. */
