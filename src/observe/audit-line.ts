@@ -214,7 +214,10 @@ const consoleLine = z
   })
   .describe("Somebody has signed in to the console, has tried to, or has signed out.");
 
-/** Each kind of line, by what its section in docs/audit.md is called. */
+/**
+ * Each kind of line, by what its section in docs/audit.md is called. In the log, a line has
+ * `"audit": true` besides.
+ */
 export const auditLines = {
   request: requestLine,
   change: changeLine,
@@ -223,16 +226,6 @@ export const auditLines = {
   "approval_*": approvalLine,
   "console_*": consoleLine,
 } as const;
-
-/** Any line of an audit file. In the log, it has `"audit": true` besides. */
-export const auditLine = z.discriminatedUnion("msg", [
-  requestLine,
-  changeLine,
-  refusedLine,
-  oauthLine,
-  approvalLine,
-  consoleLine,
-]);
 
 /** What the audit says of one request, when it is over, besides what its line says of itself. */
 export type AuditRecord = Required<Omit<z.infer<typeof requestLine>, "level" | "time" | "msg">>;
