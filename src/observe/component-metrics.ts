@@ -16,6 +16,7 @@ export function leastGauge(register: Registry, name: string, help: string): Gaug
   return new Gauge({ name, help, aggregator: "min", registers: [register] });
 }
 
+/** Shows the certificate of TLS from now on, as what it returns is told. */
 export function registerCertificate(register: Registry): CertificateMetrics {
   const prefix = "gatehouse_tls_certificate";
   const until = "When the TLS certificate in force expires, in seconds since 1970";
@@ -117,31 +118,41 @@ export function counter<Label extends string>(
   });
 }
 
-/** A gauge that looks when it is read. */
-export function gauge(register: Registry, name: string, help: string, read: () => number): void {
+/**
+ * A gauge that looks when it is read.
+ *
+ * @param aggregator what the numbers of several processes come to
+ */
+export function gauge(
+  register: Registry,
+  name: string,
+  help: string,
+  read: () => number | Promise<number>,
+  aggregator: "sum" | "min" | "max" = "sum",
+): void {
   new Gauge({
-    name,
-    help,
-    registers: [register],
-    collect() {
-      this.set(read());
+    ...{ name, help, aggregator, registers: [register] },
+    async collect() {
+      this.set(await read());
     },
   });
 }
 
-/** @param isUp finds out whether the upstream, or the database behind the engine, answers */
+/**
+ * Shows the way to the upstream.
+ *
+ * @param isUp finds out whether the upstream, or the database behind the engine, answers
+ */
 export function registerUpstream(
   register: Registry,
   metrics: UpstreamMetrics,
   isUp: () => Promise<boolean>,
 ): void {
   const prefix = "gatehouse_upstream";
-  gauge(register, `${prefix}_connections_busy`, "Connections to the upstream in use", () => {
-    return metrics.busy;
-  });
-  gauge(register, `${prefix}_queries_waiting`, "Queries that wait for a connection", () => {
-    return metrics.waiting;
-  });
+  const busy = "Connections to the upstream in use";
+  gauge(register, `${prefix}_connections_busy`, busy, () => metrics.busy);
+  const waiting = "Queries that wait for a connection";
+  gauge(register, `${prefix}_queries_waiting`, waiting, () => metrics.waiting);
   const waits = "Time that queries waited for a connection, of those that had to";
   new TimesHistogram(register, `${prefix}_wait_seconds`, waits, metrics.waits);
   const answers = "Time from sending a query up to the head of its answer";
@@ -151,24 +162,15 @@ export function registerUpstream(
     total.reset();
     total.inc(metrics.cut);
   });
-  new Gauge({
-    name: `${prefix}_up`,
-    help: "1 if the database answers, else 0",
-    aggregator: "min",
-    registers: [register],
-    async collect() {
-      this.set(Number(await isUp()));
-    },
-  });
+  const up = "1 if the database answers, else 0";
+  gauge(register, `${prefix}_up`, up, async () => Number(await isUp()), "min");
 }
 
 export function registerHashing(register: Registry, metrics: HashMetrics): void {
-  gauge(register, "gatehouse_hashes_running", "Logins that are being hashed for", () => {
-    return metrics.running;
-  });
-  gauge(register, "gatehouse_hashes_waiting", "Logins that wait for their turn to hash", () => {
-    return metrics.waiting;
-  });
+  const running = "Logins that are being hashed for";
+  gauge(register, "gatehouse_hashes_running", running, () => metrics.running);
+  const waiting = "Logins that wait for their turn to hash";
+  gauge(register, "gatehouse_hashes_waiting", waiting, () => metrics.waiting);
   const took = "Time that one password hash took";
   new TimesHistogram(register, "gatehouse_hash_seconds", took, metrics.times);
 }
@@ -197,23 +199,14 @@ export interface StoreMetrics {
 
 /** Shows how well a replica knows what it shares; of several processes the worst counts. */
 export function registerStore(register: Registry, metrics: StoreMetrics): void {
-  const show = (name: string, help: string, aggregator: "min" | "max", value: () => number) =>
-    new Gauge({
-      name: `gatehouse_store_${name}`,
-      help,
-      aggregator,
-      registers: [register],
-      collect() {
-        this.set(value());
-      },
-    });
+  const prefix = "gatehouse_store";
   const age =
     "Seconds since the replica sent its last good poll; it decides nothing past store.max_staleness";
-  show("lease_age_seconds", age, "max", () => metrics.leaseAge / 1000);
+  gauge(register, `${prefix}_lease_age_seconds`, age, () => metrics.leaseAge / 1000, "max");
   const applied = "Version of the store that the replica has applied";
-  show("applied_version", applied, "min", () => metrics.appliedVersion);
+  gauge(register, `${prefix}_applied_version`, applied, () => metrics.appliedVersion, "min");
   const lag = "Versions that the store was ahead of the replica at its last poll";
-  show("lag_versions", lag, "max", () => metrics.lag);
+  gauge(register, `${prefix}_lag_versions`, lag, () => metrics.lag, "max");
   const reached = "1 if the last poll of the store was a good one, else 0";
-  show("reached", reached, "min", () => Number(metrics.isReached));
+  gauge(register, `${prefix}_reached`, reached, () => Number(metrics.isReached), "min");
 }

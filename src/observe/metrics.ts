@@ -3,7 +3,7 @@ import type { Server } from "node:http";
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from "prom-client";
 import { http } from "../node-http.ts";
 import {
-  type CertificateMetrics,
+  gauge,
   type HashMetrics,
   leastGauge,
   registerCertificate,
@@ -21,37 +21,6 @@ import { type CountedRequest, RequestMetrics } from "./request-metrics.ts";
 
 /** The metrics of one process at one moment. */
 export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
-
-/** The gateway's metrics, as Prometheus reads them. */
-export interface Metrics {
-  /** A request is served; to be followed by `end`. */
-  begin(): void;
-  end(): void;
-  /** Counts a request that was answered. */
-  request(request: CountedRequest): void;
-  /** Counts a 5xx of the upstream that the answer to a tool's call tells of. */
-  upstreamError(): void;
-  reloaded(version: string): void;
-  reloadFailed(): void;
-  /** Shows the certificate of TLS from now on, as what it returns is told. */
-  showCertificate(): CertificateMetrics;
-  /** Notes whether the signing keys on disk are those in force. */
-  keysReloaded(isGood: boolean): void;
-  /** Shows what these tell from now on. @param isUp finds out whether the upstream is there */
-  showUpstream(metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void;
-  /** Shows each of several targets. */
-  showTargets(targets: readonly TargetMetrics[]): void;
-  showHashing(metrics: HashMetrics): void;
-  showTokens(metrics: TokenMetrics): void;
-  /** Shows how well this replica knows what it shares with others. */
-  showStore(metrics: StoreMetrics): void;
-  /** Shows how many approvals there are. */
-  showApprovals(count: () => Promise<ApprovalMetrics | undefined>): void;
-  /** Serves the metrics on `host:port`. */
-  listen(address: string): Promise<Server>;
-  /** The metrics as they are now, to be added to those of other processes. */
-  values(): Promise<MetricValues>;
-}
 
 /** Splits `host:port`, the host perhaps in brackets. */
 function splitAddress(address: string): { host: string; port: number } {
@@ -84,7 +53,7 @@ export async function serveMetrics(
 }
 
 /** Notes what became of the access file. */
-function registerReloads(register: Registry): Pick<Metrics, "reloaded" | "reloadFailed"> {
+function registerReloads(register: Registry) {
   const help = "1 if the access file on disk is the one in force, 0 if the last good one is kept";
   const isGood = leastGauge(register, "gatehouse_access_file_last_reload_successful", help);
   const inForce = new Gauge({
@@ -95,45 +64,54 @@ function registerReloads(register: Registry): Pick<Metrics, "reloaded" | "reload
     registers: [register],
   });
   return {
-    reloaded(version) {
+    reloaded(version: string): void {
       inForce.reset();
       inForce.set({ version }, 1);
       isGood.set(1);
     },
-    reloadFailed: () => isGood.set(0),
+    reloadFailed: (): void => isGood.set(0),
   };
 }
 
-/** Notes what became of the signing keys. */
-function registerKeys(register: Registry): Pick<Metrics, "keysReloaded"> {
+/** Notes whether the signing keys on disk are those in force. */
+function registerKeys(register: Registry) {
   const help = "1 if the signing keys on disk are those in force, 0 if the last good ones are kept";
   const isGood = leastGauge(register, "gatehouse_signing_keys_last_reload_successful", help);
-  return { keysReloaded: (value) => isGood.set(value ? 1 : 0) };
+  return { keysReloaded: (value: boolean): void => isGood.set(value ? 1 : 0) };
 }
 
 /** Makes the metrics; they cost next to nothing while nobody reads them. */
-export function createMetrics(): Metrics {
+export function createMetrics() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   const requests = new RequestMetrics(registry);
   return {
     ...registerReloads(registry),
     ...registerKeys(registry),
-    begin: () => requests.begin(),
-    end: () => requests.end(),
-    request: (request) => requests.count(request),
-    upstreamError: () => requests.upstreamError(),
+    /** A request is served; to be followed by `end`. */
+    begin: (): void => requests.begin(),
+    end: (): void => requests.end(),
+    /** Counts a request that was answered. */
+    request: (request: CountedRequest): void => requests.count(request),
+    /** Counts a 5xx of the upstream that the answer to a tool's call tells of. */
+    upstreamError: (): void => requests.upstreamError(),
     showCertificate: () => registerCertificate(registry),
-    showUpstream: (metrics, isUp) => registerUpstream(registry, metrics, isUp),
-    showTargets: (targets) => registerTargets(registry, targets),
-    showHashing: (metrics) => registerHashing(registry, metrics),
-    showTokens: (metrics) => registerTokens(registry, metrics),
-    showStore: (metrics) => registerStore(registry, metrics),
-    showApprovals: (count) => registerApprovals(registry, count),
-    listen: (address) => serveMetrics(address, () => registry.metrics()),
-    values: () => registry.getMetricsAsJSON(),
+    showUpstream: (metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void =>
+      registerUpstream(registry, metrics, isUp),
+    showTargets: (targets: readonly TargetMetrics[]): void => registerTargets(registry, targets),
+    showHashing: (metrics: HashMetrics): void => registerHashing(registry, metrics),
+    showTokens: (metrics: TokenMetrics): void => registerTokens(registry, metrics),
+    showStore: (metrics: StoreMetrics): void => registerStore(registry, metrics),
+    showApprovals: (count: CountApprovals): void => registerApprovals(registry, count),
+    /** Serves the metrics on `host:port`. */
+    listen: (address: string): Promise<Server> => serveMetrics(address, () => registry.metrics()),
+    /** The metrics as they are now, to be added to those of other processes. */
+    values: (): Promise<MetricValues> => registry.getMetricsAsJSON(),
   };
 }
+
+/** The gateway's metrics, as Prometheus reads them. */
+export type Metrics = ReturnType<typeof createMetrics>;
 
 /** The metrics of a process that answers no request, but hashes for those that do. */
 export function createHashMetrics(metrics: HashMetrics): Pick<Metrics, "values"> {
@@ -180,36 +158,22 @@ export class MetricsAggregation {
   }
 }
 
+const noApprovals = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
+
 /** How many approvals there are; of those that are over, all that there ever were. */
-interface ApprovalMetrics {
-  readonly pending: number;
-  readonly approved: number;
-  readonly denied: number;
-  readonly expired: number;
-  readonly used: number;
-  readonly void: number;
-}
+type CountApprovals = () => Promise<Readonly<typeof noApprovals> | undefined>;
 
 /** All processes know the same numbers, so that of several the highest counts. */
-function registerApprovals(
-  register: Registry,
-  count: () => Promise<ApprovalMetrics | undefined>,
-): void {
-  let last: ApprovalMetrics = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
+function registerApprovals(register: Registry, count: CountApprovals): void {
+  let last: Readonly<typeof noApprovals> = noApprovals;
   // Those that cannot be read must not take all other metrics away, or start anew at 0.
   const read = async () => {
     last = (await count().catch(() => undefined)) ?? last;
     return last;
   };
-  new Gauge({
-    name: "gatehouse_approvals_pending",
-    help: "Approvals that wait to be decided",
-    aggregator: "max",
-    registers: [register],
-    async collect() {
-      this.set((await read()).pending);
-    },
-  });
+  const pending = "Approvals that wait to be decided";
+  const readPending = async () => (await read()).pending;
+  gauge(register, "gatehouse_approvals_pending", pending, readPending, "max");
   new Counter({
     name: "gatehouse_approvals_total",
     help: "Approvals by what became of them",
