@@ -50,12 +50,17 @@ export async function auditFilesOf(file: string, since: number): Promise<string[
     .map(({ place }) => place);
 }
 
+/** The time that the first of some lines tells, as it is written there. */
+export function timeIn(lines: string): string | undefined {
+  return /"time":"([\dT:.Z-]{20,30})"/.exec(lines)?.[1];
+}
+
 /** Epoch milliseconds of the first whole line behind an offset; undefined if there is none near. */
 async function timeBehind(handle: FileHandle, offset: number): Promise<number | undefined> {
   const buffer = Buffer.alloc(64 * 1024);
   const { bytesRead } = await handle.read(buffer, 0, buffer.length, offset);
   const text = buffer.toString("latin1", buffer.indexOf(NEWLINE) + 1, bytesRead);
-  const time = Date.parse(/"time":"([\dT:.Z-]{20,30})"/.exec(text)?.[1] ?? "");
+  const time = Date.parse(timeIn(text) ?? "");
   return Number.isNaN(time) ? undefined : time;
 }
 

@@ -6,6 +6,7 @@ import {
   DISORDER_MS,
   isCompressed,
   offsetsOf,
+  timeIn,
   unpacked,
 } from "./audit-files.ts";
 import {
@@ -153,7 +154,7 @@ class Search {
 
   /** Notes how far it has come. @returns true if all that is older is too old */
   #isPast({ lines }: Piece): boolean {
-    const [, time] = /"time":"([\dT:.Z-]{20,30})"/.exec(lines.toString("latin1", 0, 4096)) ?? [];
+    const time = timeIn(lines.toString("latin1", 0, 4096));
     this.#reached = time ?? this.#reached;
     return Date.parse(time ?? "") < this.#question.filter.since - DISORDER_MS;
   }
