@@ -4,7 +4,7 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/sections/auth.ts";
-import { credentialOf } from "../identity/authenticate.ts";
+import { credentialOf, earliestIssue } from "../identity/authenticate.ts";
 import { loadKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
 import { createTokenAuthority, tokenRole } from "../identity/token.ts";
@@ -70,7 +70,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
     role,
     credential: credentialOf(user),
     lifetime: expires,
-    notBefore: Math.max(user.tokensValidAfter + 1, revocations.earliestIssue(username)),
+    notBefore: earliestIssue(revocations, user),
   });
   await noteMachineToken(keys, ring.signer.kid, claims.expiresAt);
   const issued = { change: "token issued", user: username, token: claims.tokenId };

@@ -1,7 +1,7 @@
 import { createHash, randomBytes, randomUUID } from "node:crypto";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
-import { credentialOf, identify } from "../identity/authenticate.ts";
+import { credentialOf, earliestIssue, identify } from "../identity/authenticate.ts";
 import type { Revocations } from "../identity/revocations.ts";
 import { Refusal } from "../refusal.ts";
 
@@ -121,7 +121,6 @@ export class Sessions {
   async open(user: User, { address, userAgent }: BrowserPlace): Promise<string> {
     const secret = randomBytes(32).toString("base64url");
     const now = this.#now();
-    const earliest = this.#context.revocations.earliestIssue(user.username);
     await this.#held.add(digest(secret), {
       address,
       userAgent,
@@ -129,7 +128,7 @@ export class Sessions {
       username: user.username,
       credential: credentialOf(user),
       // As for tokens: what was revoked up to some second leaves what comes after it alone.
-      issuedAt: Math.max(epochSeconds(), user.tokensValidAfter + 1, earliest),
+      issuedAt: Math.max(epochSeconds(), earliestIssue(this.#context.revocations, user)),
       startedAt: now,
       usedAt: now,
     });

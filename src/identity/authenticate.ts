@@ -32,6 +32,14 @@ export function credentialOf(user: User): string {
   return credential;
 }
 
+/** The least time of issue, in epoch seconds, of what still counts for this user. */
+export function earliestIssue(
+  revocations: Pick<Revocations, "earliestIssue">,
+  { username, tokensValidAfter }: User,
+): number {
+  return Math.max(tokensValidAfter + 1, revocations.earliestIssue(username));
+}
+
 const SCHEME = "Bearer ";
 
 /** What of a token is held against the files. */

@@ -3,7 +3,7 @@ import type { HashCosts } from "../access/password-hash.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
-import { credentialOf } from "./authenticate.ts";
+import { credentialOf, earliestIssue } from "./authenticate.ts";
 import { costsOnFile } from "./hash.ts";
 import type { HashClient } from "./hash-queue.ts";
 import type { Hashing } from "./hashing.ts";
@@ -127,10 +127,7 @@ export async function logIn(
     role,
     credential: credentialOf(user),
     lifetime: context.tokenLifetime,
-    notBefore: Math.max(
-      user.tokensValidAfter + 1,
-      context.revocations.earliestIssue(user.username),
-    ),
+    notBefore: earliestIssue(context.revocations, user),
   });
   return { token, expiresIn: context.tokenLifetime };
 }

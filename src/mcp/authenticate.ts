@@ -6,38 +6,24 @@ import type { Revocations } from "../identity/revocations.ts";
 import type { TokenAuthority, TokenClaims } from "../identity/token.ts";
 import { memoize } from "../memoize.ts";
 import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.ts";
+import type { AccessToken, AuthorizationServer } from "../oauth/server/options.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import type { Principal } from "./principal.ts";
 
-/** What an access token of the embedded authorization server says, held to be true. */
-export interface AccessToken
-  extends Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt" | "expiresAt"> {
-  /** The only database it opens, or `*`. */
-  readonly database: string;
-  readonly readOnly: boolean;
-  readonly scopes: ReadonlySet<string>;
-  /** The OAuth client that it was issued to; absent for login tokens. */
-  readonly clientId?: string;
-  /** @throws Refusal `token_revoked` once its authorization server has revoked it */
-  requireStillGranted(): void;
-  /** Notes a tool that was called, where the user is to see what an app does. */
-  noteCall?(tool: string): void;
-}
-
-/** The embedded authorization server, as far as its tokens are concerned. */
-export interface AccessTokenVerifier {
-  readonly issuer: string;
-  /** @throws Refusal `token_invalid` or `token_expired` */
-  verify(token: string): Promise<AccessToken>;
-}
+/** A token of this gateway's own users: a login token was issued to no client. */
+type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> &
+  Partial<Pick<AccessToken, "clientId" | "noteCall">>;
 
 /** Everything by which a token that is shown at `/mcp` can be judged. */
 export interface PrincipalSources {
   readonly tokens: TokenAuthority;
   /** The `iss` of login tokens. */
   readonly loginIssuer: string;
-  readonly authorizationServer: AccessTokenVerifier | undefined;
+  /** The embedded authorization server, as far as its tokens are concerned. */
+  readonly authorizationServer:
+    | (Pick<AuthorizationServer, "verify"> & { readonly issuer: string })
+    | undefined;
   /** Undefined if tokens are the embedded server's. */
   readonly externalIssuers: ExternalIssuers | undefined;
   readonly snapshot: () => Snapshot;
@@ -58,46 +44,28 @@ const claimedIssuer = memoize((token: string): string => {
   }
 }, MEMOIZED_TOKENS);
 
-function knownScopes(scopes: ReadonlySet<string>): ReadonlySet<McpScope> {
-  return new Set(mcpScopes.filter((scope) => scopes.has(scope)));
-}
-
 function requireUnexpired({ expiresAt }: { expiresAt: number }): void {
   if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
 }
 
 /** A login token opens all that its user may, for as long as it is not revoked on file. */
-function asAccessToken(claims: TokenClaims): AccessToken {
+function ofLogin(claims: TokenClaims): OwnToken {
   return { ...claims, readOnly: false, scopes: allScopes, requireStillGranted() {} };
 }
 
 /** A principal of this gateway's own users, by a login token or an access token. */
-function ownPrincipal(
-  sources: PrincipalSources,
-  token: AccessToken,
-  scopes: ReadonlySet<McpScope>,
-): Principal {
+function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
   const requireStillGood = () => {
     requireUnexpired(token);
     token.requireStillGranted();
     identify(sources.snapshot(), sources.revocations, token);
   };
   requireStillGood();
-  const {
-    username,
-    database: tokenDatabase,
-    readOnly: tokenReadOnly,
-    tokenId,
-    expiresAt,
-    clientId,
-  } = token;
+  const { username, database: tokenDatabase, readOnly: tokenReadOnly } = token;
+  const { scopes, tokenId, clientId, expiresAt } = token;
   return {
     subject: { username, tokenDatabase, tokenReadOnly },
-    scopes,
-    tokenId,
-    clientId,
-    expiresAt,
-    requireStillGood,
+    ...{ scopes, tokenId, clientId, expiresAt, requireStillGood },
     noteCall: (tool) => token.noteCall?.(tool),
   };
 }
@@ -109,16 +77,12 @@ function ownPrincipal(
  * @throws Refusal `user_gone` or `token_revoked`
  */
 function requireExternalUser(sources: PrincipalSources, token: ExternalToken): void {
-  const { username, tokenId, issuedAt } = token;
+  const { username, issuedAt } = token;
   const snapshot = sources.snapshot();
   const user = snapshot.users.get(username);
   if (user === undefined && grantsOf(snapshot, username).size === 0) throw new Refusal("user_gone");
-  const earliest = Math.max(
-    sources.revocations.earliestIssue(username),
-    (user?.tokensValidAfter ?? -1) + 1,
-  );
-  const isRevoked = sources.revocations.isRevoked({ username, tokenId, issuedAt });
-  if (user?.disabled === true || issuedAt < earliest || isRevoked) {
+  const isTooOld = user !== undefined && issuedAt < user.tokensValidAfter + 1;
+  if (user?.disabled === true || isTooOld || sources.revocations.isRevoked(token)) {
     throw new Refusal("token_revoked");
   }
 }
@@ -131,7 +95,7 @@ function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Pri
   requireStillGood();
   return {
     subject: { username: token.username, tokenDatabase: "*" },
-    scopes: knownScopes(token.scopes),
+    scopes: new Set(mcpScopes.filter((scope) => token.scopes.has(scope))),
     tokenId: token.tokenId,
     clientId: token.clientId,
     expiresAt: token.expiresAt,
@@ -153,12 +117,10 @@ export async function authenticatePrincipal(
   const issuer = claimedIssuer(token);
   const { authorizationServer, externalIssuers } = sources;
   if (issuer === sources.loginIssuer) {
-    const claims = sources.tokens.verify(token);
-    return ownPrincipal(sources, asAccessToken(claims), allScopes);
+    return ownPrincipal(sources, ofLogin(sources.tokens.verify(token)));
   }
   if (issuer === authorizationServer?.issuer) {
-    const claims = await authorizationServer.verify(token);
-    return ownPrincipal(sources, claims, knownScopes(claims.scopes));
+    return ownPrincipal(sources, await authorizationServer.verify(token));
   }
   if (externalIssuers?.knows(issuer)) {
     return externalPrincipal(sources, await externalIssuers.verify(issuer, token));

@@ -52,8 +52,3 @@ export function findUser(
   const isDead = issued.issuedAt <= user.tokensValidAfter;
   return isDead || revocations.isRevoked({ username, ...issued }) ? undefined : user;
 }
-
-/** The least time of issue, in epoch seconds, that counts for this user. */
-export function earliestIssue({ revocations }: AccountContext, user: User): number {
-  return Math.max(user.tokensValidAfter + 1, revocations.earliestIssue(user.username));
-}

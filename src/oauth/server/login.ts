@@ -2,11 +2,11 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
-import { credentialOf } from "../../identity/authenticate.ts";
+import { credentialOf, earliestIssue } from "../../identity/authenticate.ts";
 import { explainLogin } from "../../pages/forms.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 import { Refusal } from "../../refusal.ts";
-import { accountIdOf, earliestIssue } from "./accounts.ts";
+import { accountIdOf } from "./accounts.ts";
 import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";
 import { type ClientView, clientDetails } from "./pages/client.ts";
 import { renderPage } from "./pages/page.ts";
@@ -50,10 +50,10 @@ export function showLogin(
  * very second waits for the next one, so that what comes of it is not taken for older.
  */
 async function waitUntilItCounts(
-  options: InteractionContext["options"],
+  { revocations }: InteractionContext["options"],
   user: User,
 ): Promise<void> {
-  const seconds = earliestIssue(options, user) - epochSeconds();
+  const seconds = earliestIssue(revocations, user) - epochSeconds();
   if (seconds > LONGEST_WAIT_SECONDS) throw new Refusal("credentials_invalid");
   if (seconds > 0) await delay(seconds * 1000);
 }

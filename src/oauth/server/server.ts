@@ -54,8 +54,6 @@ function observeProvider(
   });
 }
 
-export type { AccessToken, AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
-
 /** Makes the library see the gateway's public address, whatever the request says of it. */
 function setPublicAddress({ headers }: IncomingMessage, { host, protocol }: URL): void {
   headers["x-forwarded-host"] = host;
