@@ -2,6 +2,7 @@ import { runAtOnce, runCooperatively, type Steps } from "../cooperative-scheduli
 import { JsonFault } from "../json/fault.ts";
 import { beginsWith, readText, visitJudgedMembers, visitMembers } from "../json/members.ts";
 import { memoize } from "../memoize.ts";
+import { isPlainName } from "../query/names.ts";
 import { McpRefused, type MessageId } from "./json-rpc.ts";
 
 /** Where a request of 2026-07-28 and later names its protocol version, in `params._meta`. */
@@ -131,6 +132,15 @@ function readString(
   const text = readText(value);
   if (text !== undefined) return text;
   throw new McpRefused("invalidParams", `Invalid params: ${key} is not a string`, { id });
+}
+
+/** Bytes of a plain name in JSON, however it is escaped. */
+const LONGEST_NAME = 6 * 63 + 2;
+
+/** The name of a database or a table that a JSON value is; undefined if it is none. */
+export function plainNameIn(value: Buffer | undefined): string | undefined {
+  const name = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
+  return name !== undefined && isPlainName(name) ? name : undefined;
 }
 
 type Params = Pick<McpMessage, "name" | "protocolVersion" | "arguments">;

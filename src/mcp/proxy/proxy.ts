@@ -17,7 +17,7 @@ import { receive } from "./reception.ts";
 import { type SessionRegister, Sessions, usualLimits } from "./sessions.ts";
 import { isSubscription, OpenStreams, type StreamRegister } from "./streams.ts";
 import { TaskNotes, taskKey } from "./task-notes.ts";
-import { createToolPolicy, type Rights, type ToolRule } from "./tool-policy.ts";
+import { type Rights, ToolPolicy, type ToolRule } from "./tool-policy.ts";
 
 /** A session that begins becomes the caller's. @throws Error if it is another one's already */
 async function beginSession(
@@ -120,7 +120,7 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const url = new URL(options.target);
   const { authorization } = options;
   const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
-  const policy = createToolPolicy(options.policy);
+  const policy = new ToolPolicy(options.policy);
   const proxy = new PooledProxy({ url, connectTimeout, responseTimeout });
 
   return {

@@ -1,11 +1,9 @@
 import type { Decision } from "../../access/decision.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
-import { readText } from "../../json/members.ts";
 import { memoizeLast } from "../../memoize.ts";
-import { isPlainName } from "../../query/names.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import { McpRefused } from "../json-rpc.ts";
-import { type McpMessage, readKnownMembers } from "../message.ts";
+import { type McpMessage, plainNameIn, readKnownMembers } from "../message.ts";
 
 /** What a caller of a foreign server's tool must be allowed to do, and on which database. */
 export interface ToolRule {
@@ -36,24 +34,6 @@ export interface CallDecision {
   readonly argument: string | undefined;
 }
 
-/** The rules for the tools of a foreign server. A tool without a rule may not be called. */
-export interface ToolPolicy {
-  /**
-   * Judges a `tools/call`.
-   *
-   * @throws McpRefused `denied`, or `invalidParams` if the call does not name its database
-   */
-  judge(rights: Rights, message: McpMessage): Promise<CallDecision>;
-  /**
-   * Judges a request about tasks, which are work that tools do: whoever may call no tool has none.
-   *
-   * @throws McpRefused `denied`
-   */
-  judgeTask(rights: Rights, message: McpMessage): void;
-  /** True if the caller may call the tool, at least on some database. */
-  mayCall(rights: Rights, name: string): boolean;
-}
-
 /** A denial in words for the model, and as a code for programs. */
 function denied(message: McpMessage, code: string): McpRefused {
   const text = `Denied: this tool may not be called (${code})`;
@@ -61,44 +41,64 @@ function denied(message: McpMessage, code: string): McpRefused {
   return new McpRefused("denied", text, options);
 }
 
-/** Bytes of a plain name in JSON, however it is escaped. */
-const LONGEST_NAME = 6 * 63 + 2;
-
 /** The database that a call is about. @throws McpRefused `invalidParams` */
 async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> {
   if (rule.database !== undefined) return rule.database;
   const { database_argument: key = "" } = rule;
   const args = message.arguments ?? Buffer.from("{}");
-  const value = (await runCooperatively(readKnownMembers(args, [key], message.id))).get(key);
-  const database = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
-  if (database !== undefined && isPlainName(database)) return database;
+  const members = await runCooperatively(readKnownMembers(args, [key], message.id));
+  const database = plainNameIn(members.get(key));
+  if (database !== undefined) return database;
   const problem = `Invalid params: the argument ${key} names no database`;
   throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
 }
 
-/** Makes the policy of a list of rules. @param rulesNow another list once the rules have changed */
-export function createToolPolicy(rulesNow: () => readonly ToolRule[]): ToolPolicy {
-  const byName = memoizeLast(
+/** The rules for the tools of a foreign server. A tool without a rule may not be called. */
+export class ToolPolicy {
+  readonly #rules: () => readonly ToolRule[];
+  readonly #byName = memoizeLast(
     (rules: readonly ToolRule[]) => new Map(rules.map((rule) => [rule.name, rule])),
   );
-  const ruleOf = (name: string) => byName(rulesNow()).get(name);
-  const mayUse = (rights: Rights, { permission, database }: ToolRule): boolean =>
-    rights.mayUse(permission, database);
-  return {
-    async judge(rights, message) {
-      const rule = ruleOf(message.name ?? "");
-      if (rule === undefined) throw denied(message, "tool_without_policy");
-      const database = await databaseOf(rule, message);
-      const decision = rights.decide(rule, database);
-      if (!decision.allowed) throw denied(message, decision.reason);
-      return { decision, database, argument: rule.database_argument };
-    },
-    judgeTask(rights, message) {
-      if (!rulesNow().some((rule) => mayUse(rights, rule))) throw denied(message, "no_grant");
-    },
-    mayCall(rights, name) {
-      const rule = ruleOf(name);
-      return rule !== undefined && mayUse(rights, rule);
-    },
-  };
+
+  /** @param rules the rules in force: another list once they have changed */
+  constructor(rules: () => readonly ToolRule[]) {
+    this.#rules = rules;
+  }
+
+  /**
+   * Judges a `tools/call`.
+   *
+   * @throws McpRefused `denied`, or `invalidParams` if the call does not name its database
+   */
+  async judge(rights: Rights, message: McpMessage): Promise<CallDecision> {
+    const rule = this.#ruleOf(message.name ?? "");
+    if (rule === undefined) throw denied(message, "tool_without_policy");
+    const database = await databaseOf(rule, message);
+    const decision = rights.decide(rule, database);
+    if (!decision.allowed) throw denied(message, decision.reason);
+    return { decision, database, argument: rule.database_argument };
+  }
+
+  /**
+   * Judges a request about tasks, which are work that tools do: whoever may call no tool has none.
+   *
+   * @throws McpRefused `denied`
+   */
+  judgeTask(rights: Rights, message: McpMessage): void {
+    if (!this.#rules().some((rule) => mayUse(rights, rule))) throw denied(message, "no_grant");
+  }
+
+  /** True if the caller may call the tool, at least on some database. */
+  mayCall(rights: Rights, name: string): boolean {
+    const rule = this.#ruleOf(name);
+    return rule !== undefined && mayUse(rights, rule);
+  }
+
+  #ruleOf(name: string): ToolRule | undefined {
+    return this.#byName(this.#rules()).get(name);
+  }
+}
+
+function mayUse(rights: Rights, { permission, database }: ToolRule): boolean {
+  return rights.mayUse(permission, database);
 }

@@ -1,9 +1,8 @@
 /** The tools that ask queries. */
 import { z } from "zod";
-import { readText } from "../../json/members.ts";
 import { batchKey, type Grammar } from "../../query/grammar.ts";
-import { isPlainName } from "../../query/names.ts";
 import { definitions, type OperationName } from "../../query/operations.ts";
+import { plainNameIn } from "../message.ts";
 import { batchResult, changeOf, countResult, rowsOf } from "./answers.ts";
 import { takeApproval } from "./approval-argument.ts";
 import {
@@ -25,14 +24,6 @@ import {
 } from "./definitions.ts";
 import type { Tool, ToolContext } from "./tool.ts";
 
-/** Bytes of a plain name in JSON, however it is escaped. */
-const LONGEST_NAME = 6 * 63 + 2;
-
-function nameIn(value: Buffer | undefined): string | undefined {
-  const name = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
-  return name !== undefined && isPlainName(name) ? name : undefined;
-}
-
 /** Judges the right that a call needs by what its arguments name, before they are looked at further. */
 function judge<Caller>(
   { requireRight }: ToolContext<Caller>,
@@ -43,12 +34,12 @@ function judge<Caller>(
   const { permissions, effect } = definitions[operation];
   // A Preview names its database further in: it is judged with the query that it is.
   if (effect === "previews") return;
-  const table = nameIn(found.get("from") ?? found.get("table"));
+  const table = plainNameIn(found.get("from") ?? found.get("table"));
   const tables = table === undefined ? [] : [table];
   requireRight(principal, {
     operation,
     permissions,
-    database: nameIn(found.get("database")),
+    database: plainNameIn(found.get("database")),
     tables,
   });
 }
@@ -64,7 +55,7 @@ const LONGEST_JOIN = 8 * 1024;
 
 /** The tables that a select reads, as far as its arguments are well-formed. */
 function readTables(found: ReadonlyMap<string, Buffer>): string[] {
-  const from = nameIn(found.get("from"));
+  const from = plainNameIn(found.get("from"));
   const join = found.get("join");
   const isShort = join !== undefined && join.length <= LONGEST_JOIN;
   const others = joins.safeParse(isShort ? JSON.parse(join.toString("utf8")) : []);
@@ -76,7 +67,6 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
   const { operation, reads } = definition;
   return {
     definition,
-    isOfSchema: false,
     async perform({ principal, arguments: args, signal, approval }) {
       const found = await argumentsNamed(args, reads ? readNames : placeNames);
       judge(context, principal, operation, found);
@@ -90,7 +80,7 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
       }
       const allowed = context.mostRows(
         principal,
-        nameIn(found.get("database")) ?? "",
+        plainNameIn(found.get("database")) ?? "",
         readTables(found),
       );
       const limited = withRowLimit(args, found.get("limit"), rowLimit, allowed);
@@ -108,7 +98,6 @@ const counting = `"aggregate":[{"fn":"count","as":"${countName}"}]`;
 function counter<Caller>(context: ToolContext<Caller>, definition: ToolDefinition): Tool<Caller> {
   return {
     definition,
-    isOfSchema: false,
     async perform({ principal, arguments: args, signal, approval }) {
       const found = await argumentsNamed(args, placeNames);
       judge(context, principal, "Select", found);
@@ -124,7 +113,6 @@ function counter<Caller>(context: ToolContext<Caller>, definition: ToolDefinitio
 function batcher<Caller>(context: ToolContext<Caller>, definition: ToolDefinition): Tool<Caller> {
   return {
     definition,
-    isOfSchema: false,
     async perform({ principal, arguments: args, signal, approval }) {
       const found = await requireFields(args, [batchField], [batchField]);
       const query = queryOf(batchKey, found.get(batchField) ?? noOperations);

@@ -14,7 +14,7 @@ export function tellingTools<Caller>(context: ToolContext<Caller>): readonly Too
     const rows = elements.map((element) => Buffer.from(JSON.stringify(element)));
     return listResult(key, { rows, isCut: false }, { most: rows.length, bytes });
   };
-  const tools: Omit<Tool<Caller>, "isOfSchema">[] = [
+  const tools: Tool<Caller>[] = [
     {
       definition: schemaTools.listDatabases,
       async perform({ principal, arguments: args, signal }) {
@@ -51,7 +51,6 @@ function writeDigits(_key: string, value: unknown): unknown {
 export function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
   return {
     definition: whoAmITool,
-    isOfSchema: false,
     async perform({ principal, arguments: args }) {
       readAsked(args, askedShapes.everything);
       return resultOf({ ...context.whoIs(principal) }, writeDigits);

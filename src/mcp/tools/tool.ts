@@ -69,7 +69,7 @@ export interface ToolCall<Caller> {
 export interface Tool<Caller> {
   readonly definition: ToolDefinition;
   /** True if it tells what there is. */
-  readonly isOfSchema: boolean;
+  readonly isOfSchema?: boolean;
   /** True if its call may have to be approved. */
   readonly takesApproval?: boolean;
   readonly perform: (call: ToolCall<Caller>) => Promise<ToolResult>;
