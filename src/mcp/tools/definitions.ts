@@ -12,8 +12,7 @@ import {
 } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 import { exampleOf } from "./examples.ts";
-import { countSchema, rowsSchema } from "./output-schemas.ts";
-import { inputSchema, toolNameOf } from "./schemas.ts";
+import { countSchema, inputSchema, rowsSchema, toolNameOf } from "./schemas.ts";
 
 /** What a tool is, apart from how it is carried out. */
 export interface ToolDefinition {
