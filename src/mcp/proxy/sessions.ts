@@ -131,7 +131,6 @@ export class Sessions implements SessionRegister {
     return this.#sessions.size;
   }
 
-  /** Remembers a new session as the user's; false if it is another user's already. */
   open(id: string, username: string): boolean {
     this.#forgetIdle();
     const key = keyOf(id);
@@ -144,7 +143,6 @@ export class Sessions implements SessionRegister {
     return true;
   }
 
-  /** True if the session is the user's; it counts as used then. */
   use(id: string, username: string): boolean {
     this.#forgetIdle();
     const key = keyOf(id);
@@ -156,7 +154,6 @@ export class Sessions implements SessionRegister {
     return true;
   }
 
-  /** Forgets a session. */
   end(id: string): void {
     this.#forget(keyOf(id));
   }

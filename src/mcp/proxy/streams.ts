@@ -43,11 +43,6 @@ export class OpenStreams implements StreamRegister {
     return this.#counts.size;
   }
 
-  /**
-   * Counts a stream as the user's until its answer is over.
-   *
-   * @throws McpRefused `tooManyStreams`
-   */
   open(username: string, response: ServerResponse, id: McpRefused["id"]): void {
     if (!this.take(username)) throw tooManyStreams(id, this.#most);
     response.once("close", () => this.release(username));
