@@ -14,16 +14,16 @@ import { hashPassword } from "../identity/password.ts";
 import { Refusal } from "../refusal.ts";
 import {
   type AskedChange,
+  changingForm,
   type Failure,
   failureOf,
   makeChange,
   requireManageable,
-  seenOf,
 } from "./changes.ts";
 import { type Action, actions, actPage, newUserPage } from "./pages/access-account.ts";
 import type { Fields } from "./pages/forms.ts";
 import { pathOf } from "./pages/frame.ts";
-import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 function actionOf(text: string | undefined): Action {
   const action = actions.find((known) => known === text);
@@ -32,40 +32,35 @@ function actionOf(text: string | undefined): Action {
 }
 
 function showForm(
-  console: Console,
   c: ConsoleRequest,
-  { username, action, failure }: { username: string; action: Action; failure?: Failure },
+  username: string,
+  action: Action,
+  failure?: Failure,
 ): Response {
-  const visitor = visitorOf(console, c);
-  const { snapshot, actor, csrf } = visitor;
-  requireAdministrator(snapshot, actor);
-  requireManageable(snapshot, actor, username);
-  const seen = seenOf(snapshot, actor, username);
-  const view = { fields: new Map(), seen, csrf, failure };
-  return sendPage(c, visitor, actPage(view, username, action), failure?.status);
+  const visitor = visitorOf(c);
+  requireAdministrator(visitor.snapshot, visitor.actor);
+  requireManageable(visitor.snapshot, visitor.actor, username);
+  const form = changingForm(visitor, new Map([["user", username]]), failure);
+  return sendPage(c, visitor, actPage(form, username, action), failure?.status);
 }
 
 /** `GET /access/act`: asks once, and for the password, before something happens to an account. */
-export function showAct(console: Console, c: ConsoleRequest): Response {
+export function showAct(c: ConsoleRequest): Response {
   const action = actionOf(c.req.query("action"));
-  return showForm(console, c, { username: c.req.query("user") ?? "", action });
+  return showForm(c, c.req.query("user") ?? "", action);
 }
 
 /** A hash of the password that a form brings. @throws Refusal why it is no good one */
-async function newHash({ options }: Console, c: ConsoleRequest): Promise<string> {
-  const password = c.var.form.get("new_password") ?? "";
+async function newHash(c: ConsoleRequest): Promise<string> {
+  const { options, form } = c.var;
+  const password = form.get("new_password") ?? "";
   options.passwordRule(password);
   const { hashing, costs } = options.login;
   const client = hashClientOf(options.originOf(c.env.incoming), c.var.session?.username);
   return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
 }
 
-async function changeOf(
-  console: Console,
-  c: ConsoleRequest,
-  action: Action,
-  username: string,
-): Promise<AskedChange> {
+async function changeOf(c: ConsoleRequest, action: Action, username: string): Promise<AskedChange> {
   if (action === "remove") {
     return {
       username,
@@ -80,10 +75,10 @@ async function changeOf(
       plan: (current, actor) => planPatchUser(current, actor, username, { disabled }),
     };
   }
-  const { snapshot, actor } = visitorOf(console, c);
+  const { snapshot, actor } = visitorOf(c);
   // Judged once before the hash, so that nobody without the right buys its work.
   requireAdministrator(snapshot, actor);
-  const hash = await newHash(console, c);
+  const hash = await newHash(c);
   const plan = (current: Snapshot, subject: Subject) => {
     requireAdministrator(current, subject);
     return planSetPassword(current, username, hash);
@@ -92,36 +87,29 @@ async function changeOf(
 }
 
 /** `POST /access/act`: does it. */
-export async function act(console: Console, c: ConsoleRequest): Promise<Response> {
+export async function act(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const action = actionOf(form.get("action"));
   const username = form.get("user") ?? "";
   try {
-    await makeChange(console, c, await changeOf(console, c, action, username));
+    await makeChange(c, await changeOf(c, action, username));
   } catch (error) {
-    return showForm(console, c, { username, action, failure: failureOf(error) });
+    return showForm(c, username, action, failureOf(error));
   }
   const next = action === "remove" ? "/access" : pathOf("/access/user", { user: username });
   return c.redirect(next, 303);
 }
 
-function showNewForm(
-  console: Console,
-  c: ConsoleRequest,
-  fields: Fields,
-  failure?: Failure,
-): Response {
-  const visitor = visitorOf(console, c);
+function showNewForm(c: ConsoleRequest, fields: Fields, failure?: Failure): Response {
+  const visitor = visitorOf(c);
   if (!visitor.isManager) throw new Refusal("role_insufficient");
-  const { snapshot, actor, csrf } = visitor;
-  const seen = seenOf(snapshot, actor, fields.get("user") ?? "");
-  const page = newUserPage({ fields, csrf, seen, failure });
+  const page = newUserPage(changingForm(visitor, fields, failure));
   return sendPage(c, visitor, page, failure?.status);
 }
 
 /** `GET /access/new`: the form for a new user. */
-export function showNew(console: Console, c: ConsoleRequest): Response {
-  return showNewForm(console, c, new Map([["role", "ReadOnly"]]));
+export function showNew(c: ConsoleRequest): Response {
+  return showNewForm(c, new Map([["role", "ReadOnly"]]));
 }
 
 /** What the form for a new user says. @throws Refusal that says what is wrong */
@@ -143,21 +131,21 @@ function newUserOf(form: Fields) {
 }
 
 /** `POST /access/new`: a new user with a first grant. */
-export async function addUser(console: Console, c: ConsoleRequest): Promise<Response> {
+export async function addUser(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   try {
     const { record, grant } = newUserOf(form);
     const { username } = record;
-    const { snapshot, actor } = visitorOf(console, c);
+    const { snapshot, actor } = visitorOf(c);
     // Judged once before the hash, so that nobody without the right buys its work.
     planAddUser(snapshot, actor, record, grant);
-    const user = { ...record, passwordHash: await newHash(console, c) };
-    await makeChange(console, c, {
+    const user = { ...record, passwordHash: await newHash(c) };
+    await makeChange(c, {
       username,
       plan: (current, subject) => planAddUser(current, subject, user, grant),
     });
     return c.redirect(pathOf("/access/user", { user: username }), 303);
   } catch (error) {
-    return showNewForm(console, c, form, failureOf(error));
+    return showNewForm(c, form, failureOf(error));
   }
 }

@@ -6,11 +6,11 @@ import { tablePattern } from "../access/limit-fields.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesAt } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
-import { type Failure, failureOf, makeChange, seenOf } from "./changes.ts";
+import { changingForm, type Failure, failureOf, makeChange } from "./changes.ts";
 import { endPage, entryPage } from "./pages/access-entry.ts";
 import type { Fields } from "./pages/forms.ts";
 import { pathOf } from "./pages/frame.ts";
-import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** The keys of an entry that are lists of names. */
 const lists = ["columns", "writable_columns", "require_where", "require_approval", "approvers"];
@@ -92,21 +92,18 @@ function heldAt(snapshot: Snapshot, place: Fields): readonly Grant[] {
 }
 
 function show(
-  console: Console,
   c: ConsoleRequest,
   page: typeof entryPage,
   fields: Fields,
   failure?: Failure,
 ): Response {
-  const visitor = visitorOf(console, c);
-  const { snapshot, actor, csrf } = visitor;
-  const seen = seenOf(snapshot, actor, fields.get("user") ?? "");
-  return sendPage(c, visitor, page({ fields, csrf, seen, failure }), failure?.status);
+  const visitor = visitorOf(c);
+  return sendPage(c, visitor, page(changingForm(visitor, fields, failure)), failure?.status);
 }
 
 /** `GET /access/entry`: the form for an entry, new or as it is held. */
-export function showEntry(console: Console, c: ConsoleRequest): Response {
-  const { snapshot, actor } = visitorOf(console, c);
+export function showEntry(c: ConsoleRequest): Response {
+  const { snapshot, actor } = visitorOf(c);
   const place = placeIn(c);
   const { isVisible } = manageableBy(snapshot, actor);
   const isTemporary = c.req.query("temporary") !== undefined;
@@ -114,41 +111,43 @@ export function showEntry(console: Console, c: ConsoleRequest): Response {
   // Beside an entry for good there may be one for a time.
   const meant = held.find(({ expires }) => (expires !== undefined) === isTemporary) ?? held[0];
   if (held.length > 1) place.set("beside", "yes");
-  return show(console, c, entryPage, fieldsOf(place, meant));
+  return show(c, entryPage, fieldsOf(place, meant));
 }
 
 /** `POST /access/entry`: gives the entry, in the place of what is held there. */
-export async function putEntry(console: Console, c: ConsoleRequest): Promise<Response> {
+export async function putEntry(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const username = form.get("user") ?? "";
   try {
     const grant = entryOf(form);
-    const plan = (current: Snapshot, actor: { username: string; tokenDatabase: string }) =>
-      planGrant(current, actor, grant, { isWhole: true, isBeside: form.get("beside") === "yes" });
-    await makeChange(console, c, { username, plan });
+    const options = { isWhole: true, isBeside: form.get("beside") === "yes" };
+    await makeChange(c, {
+      username,
+      plan: (current, actor) => planGrant(current, actor, grant, options),
+    });
   } catch (error) {
-    return show(console, c, entryPage, form, failureOf(error));
+    return show(c, entryPage, form, failureOf(error));
   }
   return c.redirect(pathOf("/access/user", { user: username }), 303);
 }
 
 /** `GET /access/end`: asks once whether an entry shall end. */
-export function showEnd(console: Console, c: ConsoleRequest): Response {
-  return show(console, c, endPage, placeIn(c));
+export function showEnd(c: ConsoleRequest): Response {
+  return show(c, endPage, placeIn(c));
 }
 
 /** `POST /access/end`: takes away what is held at a place. */
-export async function endEntry(console: Console, c: ConsoleRequest): Promise<Response> {
+export async function endEntry(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const [username = "", database = ""] = [form.get("user"), form.get("database")];
   const table = form.get("table") || undefined;
   try {
-    await makeChange(console, c, {
+    await makeChange(c, {
       username,
       plan: (current, actor) => planRevoke(current, actor, username, database, table),
     });
   } catch (error) {
-    return show(console, c, endPage, form, failureOf(error));
+    return show(c, endPage, form, failureOf(error));
   }
   return c.redirect(pathOf("/access/user", { user: username }), 303);
 }

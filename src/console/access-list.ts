@@ -9,7 +9,7 @@ import { type Failure, failureOf, requireManageable, visibleEntries } from "./ch
 import type { Explanation } from "./options.ts";
 import { accessPage, checkPage, userPage } from "./pages/access.ts";
 import type { Fields } from "./pages/forms.ts";
-import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Users on one page. */
 const PAGE = 50;
@@ -64,8 +64,8 @@ async function namesOf(visitor: Visitor, asked: Asked): Promise<string[]> {
 }
 
 /** `GET /access`: users, and by which entry each may do what. */
-export async function showAccess(console: Console, c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(console, c);
+export async function showAccess(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
   const { snapshot } = visitor;
   const [user, place] = ["user", "place"].map((name) => (c.req.query(name) ?? "").trim());
   const [database = "", ...rest] = (place ?? "").split(".");
@@ -90,8 +90,8 @@ export async function showAccess(console: Console, c: ConsoleRequest): Promise<R
 }
 
 /** `GET /access/user`: one user, with everything that can be changed of it. */
-export function showUser(console: Console, c: ConsoleRequest): Response {
-  const visitor = visitorOf(console, c);
+export function showUser(c: ConsoleRequest): Response {
+  const visitor = visitorOf(c);
   const { snapshot, actor, isAdministrator } = visitor;
   const username = c.req.query("user") ?? "";
   requireManageable(snapshot, actor, username);
@@ -106,35 +106,35 @@ export function showUser(console: Console, c: ConsoleRequest): Response {
 }
 
 function show(
-  console: Console,
   c: ConsoleRequest,
   fields: Fields,
   result: { explanation?: Explanation; failure?: Failure },
 ): Response {
-  const visitor = visitorOf(console, c);
+  const visitor = visitorOf(c);
   manageableBy(visitor.snapshot, visitor.actor);
   const page = checkPage({ fields, csrf: visitor.csrf, ...result });
   return sendPage(c, visitor, page, result.failure?.status);
 }
 
 /** `GET /access/check`: the form for a question. */
-export function showCheck(console: Console, c: ConsoleRequest): Response {
-  return show(console, c, new Map([["user", c.req.query("user") ?? ""]]), {});
+export function showCheck(c: ConsoleRequest): Response {
+  return show(c, new Map([["user", c.req.query("user") ?? ""]]), {});
 }
 
 /** `POST /access/check`: would this query pass, for whom, by which entry, and as which bytes. */
-export function check(console: Console, c: ConsoleRequest): Response {
+export function check(c: ConsoleRequest): Response {
   const { form } = c.var;
   try {
-    return show(console, c, form, { explanation: explain(console, c, form) });
+    return show(c, form, { explanation: explain(c) });
   } catch (error) {
-    return show(console, c, form, { failure: failureOf(error) });
+    return show(c, form, { failure: failureOf(error) });
   }
 }
 
 /** @throws Refusal for a user or a database that is beyond what the visitor may see */
-function explain({ options, ...rest }: Console, c: ConsoleRequest, form: Fields): Explanation {
-  const { snapshot, actor } = visitorOf({ options, ...rest }, c);
+function explain(c: ConsoleRequest): Explanation {
+  const { options, form } = c.var;
+  const { snapshot, actor } = visitorOf(c);
   const username = form.get("user") ?? "";
   requireManageable(snapshot, actor, username);
   const via = form.get("via") === "mcp" ? "mcp" : "query";

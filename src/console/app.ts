@@ -11,7 +11,6 @@ import { act, addUser, showAct, showNew } from "./access-account.ts";
 import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
 import { AccessHistory } from "./access-history.ts";
 import { check, showAccess, showCheck, showUser } from "./access-list.ts";
-
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import * as guards from "./guards.ts";
@@ -55,56 +54,62 @@ function refusalOf(error: unknown): Refusal {
 }
 
 /** Who is signed in, as far as that is known: before the guards are passed nobody is anybody. */
-function readerOf(console: Console, c: ConsoleRequest): Visitor | undefined {
-  if (c.get("session") === undefined) return undefined;
+function readerOf(c: ConsoleRequest): Visitor | undefined {
   try {
-    return visitorOf(console, c);
+    return visitorOf(c);
   } catch (error) {
-    // A store that is out of reach says nothing of users.
+    // Nobody is, or a store that is out of reach says nothing of users.
     if (error instanceof Refusal) return undefined;
     throw error;
   }
 }
 
 /** Says why not, in the frame of the console for whoever is signed in. */
-function showError(console: Console, error: unknown, c: ConsoleRequest): Response {
+function showError(error: unknown, c: ConsoleRequest): Response {
   const refusal = refusalOf(error);
-  const { status, message } = refusal;
+  const { status, message, retryAfter } = refusal;
   if (status === 500) {
     const reason = error instanceof Error ? error.message : "unknown";
-    console.options.log.error({ path: c.req.path, reason }, "a page of the console failed");
+    c.var.options.log.error({ path: c.req.path, reason }, "a page of the console failed");
   }
   const page = errorPage(
     status === 404 ? "There is no such page" : "That did not work",
     `${message}.`,
   );
-  const reader = readerOf(console, c);
-  const wait =
-    refusal.retryAfter === undefined ? [] : [["Retry-After", String(refusal.retryAfter)]];
-  const headers = Object.fromEntries([["Content-Type", "text/html; charset=UTF-8"], ...wait]);
-  return new Response(renderConsolePage(page, reader), { status, headers });
+  const headers = {
+    "Content-Type": "text/html; charset=UTF-8",
+    ...(retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) }),
+  };
+  return new Response(renderConsolePage(page, readerOf(c)), { status, headers });
 }
 
 /** The console's pages. @param port the listener's, once it is known */
 function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
-  app.use(guards.headers, guards.uncached, guards.knownHost(console, port), guards.ownPages);
-  app.onError((error, c) => showError(console, error, c));
-  app.notFound((c) => showError(console, new Refusal("not_found"), c));
+  app.use((c, next) => {
+    c.set("options", console.options);
+    c.set("sessions", console.sessions);
+    c.set("guard", console.guard);
+    c.set("history", console.history);
+    return next();
+  });
+  app.use(guards.headers, guards.uncached, guards.knownHost(port), guards.ownPages);
+  app.onError(showError);
+  app.notFound((c) => showError(new Refusal("not_found"), c));
   app.get("/style.css", (c) =>
     c.body(consoleStyle, 200, { "Content-Type": "text/css; charset=utf-8" }),
   );
   app.get("/icon.svg", (c) => c.body(icon, 200, { "Content-Type": "image/svg+xml" }));
 
   app.use(async (c, next) => {
-    c.set("session", await sessionOf(console, c));
+    c.set("session", await sessionOf(c));
     await next();
   });
   app.post("*", guards.ownForms, guards.smallForms, async (c, next) => {
     const form = await guards.readForm(c);
     // Who was signed in when the page was made is so no more.
     if (c.var.session === undefined && c.req.path !== "/sign-in") return toSignIn(c);
-    if (!console.guard.isRight(expectedForm(c), form.get("csrf"))) {
+    if (!c.var.guard.isRight(expectedForm(c), form.get("csrf"))) {
       throw new Refusal("origin_not_allowed", {
         message: "This form is out of date: go back, load the page again and send it once more",
       });
@@ -112,32 +117,32 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
     c.set("form", form);
     return next();
   });
-  app.get("/sign-in", (c) => getSignIn(console, c));
-  app.post("/sign-in", (c) => postSignIn(console, c));
+  app.get("/sign-in", getSignIn);
+  app.post("/sign-in", postSignIn);
   app.use(async (c, next) => (c.var.session === undefined ? toSignIn(c) : next()));
-  app.post("/sign-out", (c) => postSignOut(console, c));
-  app.get("/", (c) => c.redirect(visitorOf(console, c).isManager ? "/access" : "/sessions", 303));
-  app.get("/state", (c) => showState(console, c));
-  app.get("/access", (c) => showAccess(console, c));
-  app.get("/access/user", (c) => showUser(console, c));
-  app.get("/access/entry", (c) => showEntry(console, c));
-  app.post("/access/entry", (c) => putEntry(console, c));
-  app.get("/access/end", (c) => showEnd(console, c));
-  app.post("/access/end", (c) => endEntry(console, c));
-  app.get("/access/act", (c) => showAct(console, c));
-  app.post("/access/act", (c) => act(console, c));
-  app.get("/access/new", (c) => showNew(console, c));
-  app.post("/access/new", (c) => addUser(console, c));
-  app.get("/access/check", (c) => showCheck(console, c));
-  app.post("/access/check", (c) => check(console, c));
-  app.get("/approvals", (c) => showApprovals(console, c));
-  app.get("/approvals/:id", (c) => showApproval(console, c));
-  app.post("/approvals/:id", (c) => decideApproval(console, c));
-  app.get("/audit", (c) => showAudit(console, c));
-  app.get("/sessions", (c) => showSessions(console, c));
-  app.post("/sessions/end", (c) => endSession(console, c));
-  app.post("/sessions/disconnect", (c) => endApplication(console, c));
-  app.post("/sessions/end-all", (c) => endAll(console, c));
+  app.post("/sign-out", postSignOut);
+  app.get("/", (c) => c.redirect(visitorOf(c).isManager ? "/access" : "/sessions", 303));
+  app.get("/state", showState);
+  app.get("/access", showAccess);
+  app.get("/access/user", showUser);
+  app.get("/access/entry", showEntry);
+  app.post("/access/entry", putEntry);
+  app.get("/access/end", showEnd);
+  app.post("/access/end", endEntry);
+  app.get("/access/act", showAct);
+  app.post("/access/act", act);
+  app.get("/access/new", showNew);
+  app.post("/access/new", addUser);
+  app.get("/access/check", showCheck);
+  app.post("/access/check", check);
+  app.get("/approvals", showApprovals);
+  app.get("/approvals/:id", (c) => showApproval(c));
+  app.post("/approvals/:id", decideApproval);
+  app.get("/audit", showAudit);
+  app.get("/sessions", showSessions);
+  app.post("/sessions/end", endSession);
+  app.post("/sessions/disconnect", endApplication);
+  app.post("/sessions/end-all", endAll);
   return app;
 }
 

@@ -6,7 +6,7 @@ import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, requirePassword } from "./changes.ts";
 import { type ApprovalView, approvalPage, type Standing } from "./pages/approval.ts";
 import { approvalsPage, outcomeOf } from "./pages/approvals.ts";
-import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Approvals of one kind on a page. */
 const SHOWN = 100;
@@ -27,9 +27,9 @@ function standingOf(visitor: Visitor, approval: Approval): Standing | undefined 
 }
 
 /** `GET /approvals`: what waits for somebody's decision, and what was decided lately. */
-export async function showApprovals(console: Console, c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(console, c);
-  const all = (await console.options.approvals.use((store) => store.list())) ?? [];
+export async function showApprovals(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  const all = (await c.var.options.approvals.use((store) => store.list())) ?? [];
   const known = all.flatMap((approval) => {
     const standing = standingOf(visitor, approval);
     return standing === undefined ? [] : [{ approval, standing }];
@@ -54,11 +54,11 @@ export async function showApprovals(console: Console, c: ConsoleRequest): Promis
 
 /** The approval that a page is about. @throws Refusal `not_found`, also if the visitor may not see it */
 async function find(
-  { options }: Console,
+  c: ConsoleRequest,
   visitor: Visitor,
   id: string,
 ): Promise<{ approval: Approval; body: Buffer | undefined; standing: Standing }> {
-  const found = await options.approvals.use(async (store) => {
+  const found = await c.var.options.approvals.use(async (store) => {
     const approval = await store.find(id);
     return approval && { approval, body: await store.readBody(id) };
   });
@@ -67,24 +67,20 @@ async function find(
   return { ...found, standing };
 }
 
-async function show(console: Console, c: ConsoleRequest, failure?: Failure): Promise<Response> {
-  const visitor = visitorOf(console, c);
-  const { approval, body, standing } = await find(console, visitor, c.req.param("id") ?? "");
+/** `GET /approvals/<id>`: what is asked for, and what it would do. */
+export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { approval, body, standing } = await find(c, visitor, c.req.param("id") ?? "");
   const isAsked = standing === "approver" && body !== undefined;
   const view: ApprovalView = {
     ...{ approval, standing, failure, csrf: visitor.csrf, now: Date.now() },
     query: body?.toString("utf8"),
     rows: isAsked
-      ? await console.options.approvals.rowsFor(visitor.actor.username, approval, body)
+      ? await c.var.options.approvals.rowsFor(visitor.actor.username, approval, body)
       : undefined,
     shownBefore: failure && c.var.form.get("touched"),
   };
   return sendPage(c, visitor, approvalPage(view), failure?.status);
-}
-
-/** `GET /approvals/<id>`: what is asked for, and what it would do. */
-export function showApproval(console: Console, c: ConsoleRequest): Promise<Response> {
-  return show(console, c);
 }
 
 /** What a form decides. @throws Refusal `bad_request` */
@@ -106,9 +102,9 @@ function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
 }
 
 /** @throws Refusal `role_insufficient` unless whoever is signed in may decide on it now */
-function requireApprover(console: Console, c: ConsoleRequest, approval: Approval): Author {
-  const visitor = visitorOf(console, c);
-  identify(visitor.snapshot, console.options.revocations, visitor.session);
+function requireApprover(c: ConsoleRequest, approval: Approval): Author {
+  const visitor = visitorOf(c);
+  identify(visitor.snapshot, c.var.options.revocations, visitor.session);
   if (standingOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
   return authorOf(visitor);
 }
@@ -124,25 +120,25 @@ function tooLate(approval: Approval): Failure {
 }
 
 /** `POST /approvals/<id>`: approves it, for which the password is asked again, or denies it. */
-export async function decideApproval(console: Console, c: ConsoleRequest): Promise<Response> {
+export async function decideApproval(c: ConsoleRequest): Promise<Response> {
   const id = c.req.param("id") ?? "";
-  const { approvals } = console.options;
-  const { approval } = await find(console, visitorOf(console, c), id);
-  requireApprover(console, c, approval);
+  const { approvals } = c.var.options;
+  const { approval } = await find(c, visitorOf(c), id);
+  requireApprover(c, approval);
   const state = decisionOf(c.var);
   try {
     const reason = reasonOf(c.var);
-    if (state === "approved") await requirePassword(console, c);
-    const author = requireApprover(console, c, approval);
+    if (state === "approved") await requirePassword(c);
+    const author = requireApprover(c, approval);
     const touched = c.var.form.get("touched") ?? "";
     const late = await approvals.use(async (store) => {
       if (state === "approved" && touched !== "") await store.noteShown(id, author, touched);
       const isDone = await store.decide(id, { state, author, reason, wait: approvals.wait });
       return isDone ? undefined : ((await store.find(id)) ?? approval);
     });
-    if (late !== undefined) return await show(console, c, tooLate(late));
+    if (late !== undefined) return await showApproval(c, tooLate(late));
   } catch (error) {
-    return show(console, c, failureOf(error));
+    return showApproval(c, failureOf(error));
   }
   return c.redirect(`/approvals/${id}`, 303);
 }

@@ -13,8 +13,8 @@ import type {
 import { Refusal } from "../refusal.ts";
 import { draftGrant } from "./audit-draft.ts";
 import { type Failure, failureOf } from "./changes.ts";
-import { type AuditView, auditPage } from "./pages/audit.ts";
-import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { auditPage } from "./pages/audit.ts";
+import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Lines of one page. */
 const PAGE = 50;
@@ -70,7 +70,6 @@ function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDatabases 
 }
 
 async function ask(
-  { options }: Console,
   c: ConsoleRequest,
   visitor: Visitor,
   file: string,
@@ -86,31 +85,31 @@ async function ask(
   } catch (error) {
     if (error instanceof Refusal) throw error;
     const reason = error instanceof Error ? error.message : "unknown";
-    options.log.warn({ file, reason }, "the audit cannot be read");
+    c.var.options.log.warn({ file, reason }, "the audit cannot be read");
     throw new Refusal("busy", { message: "The audit's files cannot be read just now" });
   }
 }
 
 /** `GET /audit`: what was asked and changed, the newest first. */
-export async function showAudit(console: Console, c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(console, c);
+export async function showAudit(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
   const { snapshot, actor } = visitor;
   manageableBy(snapshot, actor);
-  const { auditFile } = console.options;
+  const { auditFile } = c.var.options;
   const fields = fieldsOf(c);
-  const view: AuditView = {
-    ...{ fields, hasFile: auditFile !== undefined, isAdministrator: visitor.isAdministrator },
-    ...{ isLater: c.req.query("from") !== undefined, failure: undefined, answer: undefined },
-    draft: (line) => draftGrant(snapshot, line),
-  };
   let failure: Failure | undefined;
   let answer: AuditAnswer | undefined;
   try {
-    if (auditFile !== undefined) answer = await ask(console, c, visitor, auditFile, fields);
+    if (auditFile !== undefined) answer = await ask(c, visitor, auditFile, fields);
   } catch (error) {
     failure = failureOf(error);
   }
-  return sendPage(c, visitor, auditPage({ ...view, answer, failure }), failure?.status);
+  const page = auditPage({
+    ...{ fields, hasFile: auditFile !== undefined, isAdministrator: visitor.isAdministrator },
+    ...{ isLater: c.req.query("from") !== undefined, answer, failure },
+    draft: (line) => draftGrant(snapshot, line),
+  });
+  return sendPage(c, visitor, page, failure?.status);
 }
 
 /** Questions that are answered at one time. */

@@ -9,7 +9,7 @@ import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
 import { explainLogin } from "../pages/forms.ts";
 import { Refusal } from "../refusal.ts";
-import { type Console, type ConsoleRequest, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, type Visitor, visitorOf } from "./visit.ts";
 
 /** Where an entry is: `main`, `main.tickets`, `*.customer_*`; several tables with commas. */
 export function placeOf({ database, tables }: Grant): string {
@@ -65,8 +65,8 @@ function readLines(text: string | undefined): string[] {
 }
 
 /** @throws Refusal unless the form has the password of whoever is signed in */
-export async function requirePassword({ options }: Console, c: ConsoleRequest): Promise<void> {
-  const { session, form } = c.var;
+export async function requirePassword(c: ConsoleRequest): Promise<void> {
+  const { options, session, form } = c.var;
   const origin = options.originOf(c.env.incoming);
   try {
     await checkPassword(options.login, session?.username ?? "", form.get("password") ?? "", origin);
@@ -92,14 +92,13 @@ export interface AskedChange {
  * @throws ChangedMeanwhile, or Refusal why not
  */
 export async function makeChange(
-  console: Console,
   c: ConsoleRequest,
   { username, plan, endsTokens = false }: AskedChange,
 ): Promise<void> {
-  const { options } = console;
-  const { actor, session } = visitorOf(console, c);
-  await requirePassword(console, c);
-  const before = readLines(c.var.form.get("seen"));
+  const { options, form } = c.var;
+  const { actor, session } = visitorOf(c);
+  await requirePassword(c);
+  const before = readLines(form.get("seen"));
   const judged = (current: Snapshot) => {
     identify(current, options.revocations, session);
     const now = seenOf(current, actor, username);
@@ -107,6 +106,15 @@ export async function makeChange(
     return plan(current, actor);
   };
   await options.change(actor.username, judged, endsTokens ? username : undefined);
+}
+
+/** What a form that changes something of a user is made from. @param fields what was filled in */
+export function changingForm(
+  { snapshot, actor, csrf }: Visitor,
+  fields: ReadonlyMap<string, string>,
+  failure: Failure | undefined,
+) {
+  return { fields, csrf, seen: seenOf(snapshot, actor, fields.get("user") ?? ""), failure };
 }
 
 /** Why a change was not made, for the form that asked for it. */

@@ -4,7 +4,7 @@ import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { secureHeaders } from "hono/secure-headers";
 import { Refusal } from "../refusal.ts";
-import { arrivalOf, type Console, type ConsoleEnv, type ConsoleRequest } from "./visit.ts";
+import { arrivalOf, type ConsoleEnv, type ConsoleRequest } from "./visit.ts";
 
 /** What stands before every page, in this order. */
 
@@ -35,10 +35,10 @@ export const uncached: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
 };
 
 /** Lets requests by the console's own names in. @param port the listener's */
-export function knownHost({ options }: Console, port: () => number): MiddlewareHandler<ConsoleEnv> {
+export function knownHost(port: () => number): MiddlewareHandler<ConsoleEnv> {
   return async (c, next) => {
     const { headers, socket } = c.env.incoming;
-    const names = { publicUrl: options.publicUrl, port: port() };
+    const names = { publicUrl: c.var.options.publicUrl, port: port() };
     const arrival = arrivalOf(names, headers.host, socket.remoteAddress ?? "");
     if (arrival === undefined) throw new Refusal("host_not_allowed");
     c.set("arrival", arrival);

@@ -6,31 +6,29 @@ import { lifetimes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import { type ApplicationRow, type SessionRow, sessionsPage } from "./pages/sessions.ts";
 import type { Session } from "./sessions.ts";
-import { type Console, type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Sessions, or apps, that a page shows. */
 const SHOWN = 200;
 
 /** The apps that users, or one of them, have let in and that have access. */
-async function connectedTo(
-  { options }: Console,
-  username: string | undefined,
-): Promise<Connection[]> {
-  const { access, revocations, applications: store } = options;
+async function connectedTo(c: ConsoleRequest, username: string | undefined): Promise<Connection[]> {
+  const { access, revocations, applications: store } = c.var.options;
   if (store === undefined) return [];
   const context = { snapshot: () => access.snapshot, revocations };
   return (await connectionsOf(store, username)).filter((one) => isConnected(context, one));
 }
 
-function applicationRow({ options }: Console, one: Connection): ApplicationRow {
+function applicationRow(c: ConsoleRequest, one: Connection): ApplicationRow {
   return {
     ...one,
-    ...describeClient(options, one.clientId, one.appName),
+    ...describeClient(c.var.options, one.clientId, one.appName),
     endsAt: one.allowedAt + lifetimes.grant,
   };
 }
 
-function sessionRow({ sessions }: Console, session: Session, own: Session): SessionRow {
+function sessionRow(c: ConsoleRequest, session: Session, own: Session): SessionRow {
+  const { sessions } = c.var;
   const { startedAt, usedAt } = session;
   return {
     ...session,
@@ -48,63 +46,63 @@ function whose({ isAdministrator, actor }: Visitor, asked: string | undefined): 
 }
 
 /** `GET /sessions`: who is signed in, and which apps have access. */
-export async function showSessions(console: Console, c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(console, c);
+export async function showSessions(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
   const username = whose(visitor, c.req.query("user"));
-  const sessions = await console.sessions.list(username);
-  const connections = await connectedTo(console, username);
+  const sessions = await c.var.sessions.list(username);
+  const connections = await connectedTo(c, username);
   const page = sessionsPage({
     csrf: visitor.csrf,
     reader: visitor.actor.username,
     isAdministrator: visitor.isAdministrator,
     username,
-    sessions: sessions.slice(0, SHOWN).map((one) => sessionRow(console, one, visitor.session)),
-    applications: connections.slice(0, SHOWN).map((one) => applicationRow(console, one)),
+    sessions: sessions.slice(0, SHOWN).map((one) => sessionRow(c, one, visitor.session)),
+    applications: connections.slice(0, SHOWN).map((one) => applicationRow(c, one)),
     more: Math.max(0, sessions.length - SHOWN) + Math.max(0, connections.length - SHOWN),
-    hasApplications: console.options.applications !== undefined,
+    hasApplications: c.var.options.applications !== undefined,
   });
   return sendPage(c, visitor, page);
 }
 
 /** `POST /sessions/end`: one session of the console is over. */
-export async function endSession(console: Console, c: ConsoleRequest): Promise<Response> {
-  const { snapshot, actor } = visitorOf(console, c);
+export async function endSession(c: ConsoleRequest): Promise<Response> {
+  const { snapshot, actor } = visitorOf(c);
   const id = c.var.form.get("session");
-  const all = await console.sessions.list();
+  const all = await c.var.sessions.list();
   const session = all.find(({ tokenId }) => tokenId === id);
   if (session !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, session.username);
-    await console.sessions.end(session.tokenId);
+    await c.var.sessions.end(session.tokenId);
     const change = { change: "session ended", user: session.username };
-    console.options.noteChange(actor.username, change);
+    c.var.options.noteChange(actor.username, change);
   }
   return c.redirect("/sessions", 303);
 }
 
 /** `POST /sessions/disconnect`: an app has no access any more. */
-export async function endApplication(console: Console, c: ConsoleRequest): Promise<Response> {
-  const { snapshot, actor } = visitorOf(console, c);
+export async function endApplication(c: ConsoleRequest): Promise<Response> {
+  const { snapshot, actor } = visitorOf(c);
   const id = c.var.form.get("grant");
-  const all = await connectedTo(console, undefined);
+  const all = await connectedTo(c, undefined);
   const found = all.find(({ grantId }) => grantId === id);
   if (found !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, found.username);
-    await console.options.applications?.endGrant(found.grantId);
+    await c.var.options.applications?.endGrant(found.grantId);
     const { username: user, clientId: client } = found;
-    console.options.noteChange(actor.username, { change: "application ended", user, client });
+    c.var.options.noteChange(actor.username, { change: "application ended", user, client });
   }
   return c.redirect("/sessions", 303);
 }
 
 /** `POST /sessions/end-all`: every token, app and session that a user has by now is over. */
-export async function endAll(console: Console, c: ConsoleRequest): Promise<Response> {
-  const { snapshot, actor } = visitorOf(console, c);
+export async function endAll(c: ConsoleRequest): Promise<Response> {
+  const { snapshot, actor } = visitorOf(c);
   const username = c.var.form.get("user") ?? "";
   requireSelfOrAdministrator(snapshot, actor, username);
   const isKnown = snapshot.users.has(username) || isExternalUsername(username);
   if (!isKnown) throw new Refusal("user_not_found");
-  await console.options.revocations.revokeUser(username);
+  await c.var.options.revocations.revokeUser(username);
   const change = { change: "tokens revoked", user: username };
-  console.options.noteChange(actor.username, change);
+  c.var.options.noteChange(actor.username, change);
   return c.redirect("/sessions", 303);
 }

@@ -4,7 +4,7 @@ import { explainLogin } from "../pages/forms.ts";
 import { Refusal } from "../refusal.ts";
 import { browserName, dropSession, keepSession, nameBrowser, sessionSecret } from "./guards.ts";
 import { signInPage } from "./pages/sign-in.ts";
-import type { Console, ConsoleRequest } from "./visit.ts";
+import type { ConsoleRequest } from "./visit.ts";
 
 /** A page of this console, with its query; nothing that a browser could take for another site. */
 const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;
@@ -24,11 +24,8 @@ interface Attempt {
   readonly refusal?: Refusal;
 }
 
-function showSignIn(
-  { guard, options }: Console,
-  c: ConsoleRequest,
-  { username, next, refusal }: Attempt,
-): Response {
+function showSignIn(c: ConsoleRequest, { username, next, refusal }: Attempt): Response {
+  const { guard, options } = c.var;
   const browser = browserName(c) || randomBytes(32).toString("base64url");
   nameBrowser(c, browser);
   const page = signInPage({
@@ -44,16 +41,15 @@ function showSignIn(
 }
 
 /** `GET /sign-in`: the form; whoever is signed in goes on. */
-export function getSignIn(console: Console, c: ConsoleRequest): Response {
+export function getSignIn(c: ConsoleRequest): Response {
   const next = nextOf(c.req.query("next"));
   if (c.var.session !== undefined) return c.redirect(next, 303);
-  return showSignIn(console, c, { username: "", next });
+  return showSignIn(c, { username: "", next });
 }
 
 /** `POST /sign-in`: a new session in the place of the browser's old one, by the gateway's own login. */
-export async function postSignIn(console: Console, c: ConsoleRequest): Promise<Response> {
-  const { options, sessions } = console;
-  const { form, session: old } = c.var;
+export async function postSignIn(c: ConsoleRequest): Promise<Response> {
+  const { options, sessions, form, session: old } = c.var;
   const [username = "", password = ""] = [form.get("username"), form.get("password")];
   const next = nextOf(form.get("next"));
   const origin = options.originOf(c.env.incoming);
@@ -70,16 +66,13 @@ export async function postSignIn(console: Console, c: ConsoleRequest): Promise<R
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     options.onEvent("console_login", { ...event, outcome: error.code }, "warn");
-    return showSignIn(console, c, { username, next, refusal: error });
+    return showSignIn(c, { username, next, refusal: error });
   }
 }
 
 /** `POST /sign-out`: the session is over, whatever the browser still keeps. */
-export async function postSignOut(
-  { sessions, options }: Console,
-  c: ConsoleRequest,
-): Promise<Response> {
-  const { session } = c.var;
+export async function postSignOut(c: ConsoleRequest): Promise<Response> {
+  const { sessions, options, session } = c.var;
   if (session !== undefined) {
     await sessions.end(session.tokenId);
     const { address } = options.originOf(c.env.incoming);
@@ -90,7 +83,7 @@ export async function postSignOut(
 }
 
 /** The session that the browser shows, if it is one that has not ended. */
-export async function sessionOf({ sessions }: Console, c: ConsoleRequest) {
+export async function sessionOf(c: ConsoleRequest) {
   const secret = sessionSecret(c);
-  return secret === undefined ? undefined : sessions.use(secret);
+  return secret === undefined ? undefined : c.var.sessions.use(secret);
 }

@@ -1,15 +1,15 @@
 import { requireAdministrator } from "../access/administration-rights.ts";
 import { isAdministrator } from "../access/snapshot.ts";
 import { statePage } from "./pages/state.ts";
-import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Administrators that are named; there may be many. */
 const NAMED = 8;
 
 /** `GET /state`: what is in force by now, and what has changed; for administrators. */
-export async function showState(console: Console, c: ConsoleRequest): Promise<Response> {
-  const { options, history } = console;
-  const visitor = visitorOf(console, c);
+export async function showState(c: ConsoleRequest): Promise<Response> {
+  const { options, history } = c.var;
+  const visitor = visitorOf(c);
   requireAdministrator(visitor.snapshot, visitor.actor);
   const { access, revocations, gatewayUrl } = options;
   const { snapshot } = access;

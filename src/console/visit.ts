@@ -23,7 +23,7 @@ export interface Console {
 /** What is known of a request on its way to a page. */
 export interface ConsoleEnv {
   Bindings: HttpBindings;
-  Variables: {
+  Variables: Console & {
     arrival: Arrival;
     /** Undefined for a browser that nobody is signed in with. */
     session: Session | undefined;
@@ -53,8 +53,8 @@ export function formNameOf({ tokenId }: Session): string {
 }
 
 /** Who is signed in. @throws Refusal `unauthenticated` if nobody is, whom the way here keeps out */
-export function visitorOf({ options, guard }: Console, c: ConsoleRequest): Visitor {
-  const { session } = c.var;
+export function visitorOf(c: ConsoleRequest): Visitor {
+  const { options, guard, session } = c.var;
   if (session === undefined) throw new Refusal("unauthenticated");
   const { snapshot } = options.access;
   const actor: Subject = { username: session.username, tokenDatabase: EVERY_DATABASE };
