@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import type { Refusal } from "../refusal.ts";
+import { type Html, html, nothing } from "./html.ts";
 
 /** Makes and checks the token that a form carries. */
 export interface FormGuard {
@@ -33,4 +34,25 @@ export function explainLogin({ code, message, retryAfter = 0 }: Refusal): string
       : `${Math.max(retryAfter, 1)} seconds`;
   if (code === "too_many_attempts") return `Too many failed attempts. Try again in ${wait}.`;
   return `${message}.`;
+}
+
+/** Says above the fields of a login why the last try has failed. */
+export function loginError(error: string | undefined): Html {
+  if (error === undefined) return nothing;
+  return html`<div class="note error" role="alert" id="error"><p>${error}</p></div>`;
+}
+
+/** The fields of a login, with what was typed as the username the last time. */
+export function loginFields(username: string, error: string | undefined): Html {
+  const described = error === undefined ? nothing : html` aria-describedby="error"`;
+  const focus = html` autofocus`;
+  const isKnown = username !== "";
+  return html`<div class="field">
+<label for="username">Username</label>
+<input id="username" name="username" value="${username}" autocomplete="username" autocapitalize="none" spellcheck="false" required maxlength="64"${described}${isKnown ? nothing : focus}>
+</div>
+<div class="field">
+<label for="password">Password</label>
+<input id="password" name="password" type="password" autocomplete="current-password" required${described}${isKnown ? focus : nothing}>
+</div>`;
 }

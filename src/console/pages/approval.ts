@@ -2,11 +2,12 @@ import type { ApprovalRule } from "../../access/decision.ts";
 import { type Approval, approversOf, summaryOf } from "../../approvals/approval.ts";
 import type { NoPreview } from "../../approvals/preview.ts";
 import { type ShownRows, visibleJson } from "../../approvals/shown-rows.ts";
+import { counted } from "../../counted.ts";
 import { keepSpelling } from "../../json/exact-numbers.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 import type { Failure } from "../changes.ts";
 import { momentOf, outcomeMark, timeLeft, wayOf } from "./approvals.ts";
-import { failureNote } from "./forms.ts";
+import { failureNote, ownPassword } from "./forms.ts";
 import { type Column, type ConsolePage, heading, hidden, table } from "./frame.ts";
 
 /** What a reader has to do with an approval. */
@@ -70,8 +71,7 @@ function decision({ approval, csrf, rows }: ApprovalView): Html {
 ${hidden("csrf", csrf)}${hidden("decision", "approve")}${touched}
 <h3>Approve</h3>
 <p>Once, as it stands above. <bdi>${approval.username}</bdi> then sends it again.</p>
-<div class="field"><label for="own-password">Your own password, again</label>
-<input id="own-password" name="password" type="password" autocomplete="current-password" required></div>
+${ownPassword}
 <div class="actions"><button class="primary">Approve</button></div>
 </form>
 <form method="post" action="${action}" class="sheet">
@@ -184,9 +184,8 @@ function rowsSection(approval: Approval, shown: ShownRows | NoPreview): Html {
   const { affected, before, after } = shown;
   const operation = approval.operations[0]?.operation ?? "";
   const most = Math.max(before.length, after.length);
-  const count = `${affected} ${affected === 1 ? "row" : "rows"}`;
   return html`<h2>Rows</h2>
-<p><strong>${count} would be ${verbs[operation] ?? "changed"}.</strong>${affected > most ? ` The first ${most} are shown.` : ""}
+<p><strong>${counted(affected, "row")} would be ${verbs[operation] ?? "changed"}.</strong>${affected > most ? ` The first ${most} are shown.` : ""}
 Your approval is for these rows: if one of them is changed, goes or comes meanwhile, nothing is done.</p>
 ${rowTables(shown, operation === "Update")}
 <p class="quiet">Effects on other tables, by triggers and foreign keys, are not shown and not compared.</p>`;

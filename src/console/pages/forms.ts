@@ -64,6 +64,10 @@ export function newPassword(label: string): Html {
   });
 }
 
+/** The field for the password of whoever is signed in. */
+export const ownPassword: Html = html`<div class="field"><label for="own-password">Your own password, again</label>
+<input id="own-password" name="password" type="password" autocomplete="current-password" required></div>`;
+
 /** What went wrong the last time, and what somebody else has changed. */
 export function failureNote(failure: Failure | undefined): Html {
   if (failure === undefined) return nothing;
@@ -123,8 +127,7 @@ ${sentence === undefined ? nothing : html`<p>${sentence}</p>`}
 <form method="post" action="${action}" class="sheet narrow">
 ${hidden("csrf", csrf)}${hidden("seen", seen.join("\n"))}
 ${form}
-<div class="field"><label for="own-password">Your own password, again</label>
-<input id="own-password" name="password" type="password" autocomplete="current-password" required></div>
+${ownPassword}
 <div class="actions">${button} <a class="button" href="${back}">Cancel</a></div>
 </form>`,
   };

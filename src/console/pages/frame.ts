@@ -97,11 +97,6 @@ ${content}
 `);
 }
 
-/** A note that a reader should not miss. */
-export function alert(text: string | Html): Html {
-  return html`<div class="note error" role="alert" id="error"><p>${text}</p></div>`;
-}
-
 /** The heading of a page, with what can be done there beside it. */
 export function heading(title: string | Html, actions: Html = nothing): Html {
   const beside = actions === nothing ? nothing : html`<p class="actions">${actions}</p>`;

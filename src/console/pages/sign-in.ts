@@ -1,5 +1,6 @@
-import { html, nothing } from "../../pages/html.ts";
-import { alert, hidden, renderConsolePage } from "./frame.ts";
+import { loginError, loginFields } from "../../pages/forms.ts";
+import { html } from "../../pages/html.ts";
+import { hidden, renderConsolePage } from "./frame.ts";
 
 /** What the sign-in page shows. */
 export interface SignInView {
@@ -13,23 +14,14 @@ export interface SignInView {
 
 /** The sign-in page. */
 export function signInPage({ csrf, username, next, error, gatewayUrl }: SignInView): string {
-  const described = error === undefined ? nothing : html` aria-describedby="error"`;
-  const isKnown = username !== "";
   return renderConsolePage(
     {
       title: error === undefined ? "Sign in" : "Error: sign in",
       content: html`<h1>Sign in</h1>
-${error === undefined ? nothing : alert(error)}
+${loginError(error)}
 <form method="post" action="/sign-in">
 ${hidden("csrf", csrf)}${hidden("next", next)}
-<div class="field">
-<label for="username">Username</label>
-<input id="username" name="username" value="${username}" autocomplete="username" autocapitalize="none" spellcheck="false" required maxlength="64"${described}${isKnown ? nothing : html` autofocus`}>
-</div>
-<div class="field">
-<label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required${described}${isKnown ? html` autofocus` : nothing}>
-</div>
+${loginFields(username, error)}
 <div class="actions"><button class="primary">Sign in</button></div>
 </form>
 <p class="quiet after">This is the console of the gateway at <bdi>${gatewayUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>

@@ -1,4 +1,5 @@
 import { epochSeconds } from "../../clock.ts";
+import { counted } from "../../counted.ts";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import type { AccessEvent } from "../access-history.ts";
 import type { CertificateState, GatewayState, StoreState, UpstreamState } from "../options.ts";
@@ -39,8 +40,7 @@ function spanOf(seconds: number): string {
     [60, "minute"],
   ] as const;
   const [size, name] = units.find(([one]) => seconds >= one) ?? [1, "second"];
-  const count = Math.floor(seconds / size);
-  return `${count} ${name}${count === 1 ? "" : "s"}`;
+  return counted(Math.floor(seconds / size), name);
 }
 
 function upstreams(list: readonly UpstreamState[]): Html {

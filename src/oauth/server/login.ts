@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf, earliestIssue } from "../../identity/authenticate.ts";
-import { explainLogin } from "../../pages/forms.ts";
+import { explainLogin, loginError, loginFields } from "../../pages/forms.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf } from "./accounts.ts";
@@ -144,27 +144,13 @@ function nextSteps(client: ClientView): Html {
 
 /** The login page. */
 function loginPage({ client, csrf, username, error }: LoginView): string {
-  const note =
-    error === undefined
-      ? nothing
-      : html`<div class="note error" role="alert" id="error"><p>${error}</p></div>`;
-  const described = error === undefined ? nothing : html` aria-describedby="error"`;
-  const focusName = username === "" ? html` autofocus` : nothing;
-  const focusPassword = username === "" ? nothing : html` autofocus`;
   return renderPage({
     title: error === undefined ? "Log in" : "Error: log in",
     content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to go on to <bdi>${client.name}</bdi>`}</h1>
-${note}
+${loginError(error)}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">
-<div class="field">
-<label for="username">Username</label>
-<input id="username" name="username" value="${username}" autocomplete="username" autocapitalize="none" spellcheck="false" required maxlength="64"${described}${focusName}>
-</div>
-<div class="field">
-<label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required${described}${focusPassword}>
-</div>
+${loginFields(username, error)}
 <div class="actions">
 <button class="primary" name="action" value="login">Log in</button>
 ${client === undefined ? nothing : html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
