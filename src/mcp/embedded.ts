@@ -14,24 +14,6 @@ import { registerTool, type Taking, toolsOf } from "./tools/register.ts";
 import type { Tool, ToolContext } from "./tools/tool.ts";
 import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest, WebRequest } from "./web.ts";
 
-/** The MCP server of the gateway itself: the database's operations as tools. */
-export interface EmbeddedMcp<Caller extends Principal> {
-  /**
-   * Answers one request. Resolves when the answer has gone out or broken off.
-   *
-   * @param body the whole body; empty for GET and DELETE
-   * @throws Refusal `insufficient_scope`
-   */
-  handle(
-    request: IncomingMessage,
-    response: ServerResponse,
-    body: Buffer,
-    principal: Caller,
-    answering: Answering,
-  ): Promise<void>;
-  close(): Promise<void>;
-}
-
 export interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
   readonly serverVersion: string;
   /** Counts the call of a tool. @throws Refusal `rate_limited` */
@@ -174,12 +156,10 @@ function concernsSchema(
 }
 
 /**
- * Creates the embedded server. It keeps no sessions: every request of every revision is answered
+ * The MCP server of the gateway itself: the database's operations as tools. It keeps no sessions: every request of every revision is answered
  * by itself, and the caller's rights are those of that moment.
  */
-export function createEmbeddedMcp<Caller extends Principal>(
-  options: EmbeddedMcpOptions<Caller>,
-): EmbeddedMcp<Caller> {
+export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcpOptions<Caller>) {
   const toolsNow = toolsOf(options);
   const handler = createMcpHandler(({ requestInfo }) => {
     const server = requestInfo instanceof WebRequest ? requestInfo.createServer?.() : undefined;
@@ -204,7 +184,19 @@ export function createEmbeddedMcp<Caller extends Principal>(
   }
 
   return {
-    async handle(request, response, body, principal, answering) {
+    /**
+     * Answers one request. Resolves when the answer has gone out or broken off.
+     *
+     * @param body the whole body; empty for GET and DELETE
+     * @throws Refusal `insufficient_scope`
+     */
+    async handle(
+      request: IncomingMessage,
+      response: ServerResponse,
+      body: Buffer,
+      principal: Caller,
+      answering: Answering,
+    ): Promise<void> {
       const webRequest = toWebRequest(request, response);
       const slot = new ResultSlot();
       let sent: Sent | undefined;
@@ -225,7 +217,7 @@ export function createEmbeddedMcp<Caller extends Principal>(
       if (isWhole) await sendInPieces(answer, response, answering.answerHeaders, slot);
       else await sendWebResponse(answer, response, answering.answerHeaders);
     },
-    close: () => handler.close(),
+    close: (): Promise<void> => handler.close(),
   };
 }
 

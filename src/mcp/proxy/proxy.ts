@@ -74,26 +74,6 @@ export interface McpExchange extends Answering, Origin {
   goUp?(upward: UpwardRequest): void;
 }
 
-/** Stands in front of a foreign MCP server. */
-export interface McpProxy {
-  /**
-   * Judges one request and carries it to the server. Resolves when the answer has gone out or
-   * broken off.
-   *
-   * @param body the whole body of a POST; undefined for GET and DELETE
-   * @throws Refusal `insufficient_scope`, `upstream_unreachable`, `upstream_broken` or
-   *   `upstream_timeout`, as long as nothing of an answer has gone out
-   */
-  handle(
-    request: IncomingMessage,
-    response: ServerResponse,
-    body: Buffer | undefined,
-    principal: Principal,
-    exchange: McpExchange,
-  ): Promise<void>;
-  close(): void;
-}
-
 export interface McpProxyOptions {
   /** The server's URL, with its path. */
   readonly target: string;
@@ -113,8 +93,8 @@ export interface McpProxyOptions {
   readonly streams?: StreamRegister;
 }
 
-/** Creates the proxy; nothing is connected until it is needed. */
-export function createMcpProxy(options: McpProxyOptions): McpProxy {
+/** Stands in front of a foreign MCP server; nothing is connected until it is needed. */
+export function createMcpProxy(options: McpProxyOptions) {
   const { sessions = new Sessions(), streams = new OpenStreams() } = options;
   const { connectTimeout, responseTimeout, sessionTouch = usualLimits.idle / 4 } = options;
   const url = new URL(options.target);
@@ -124,7 +104,21 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
   const proxy = new PooledProxy({ url, connectTimeout, responseTimeout });
 
   return {
-    async handle(request, response, body, principal, exchange) {
+    /**
+     * Judges one request and carries it to the server. Resolves when the answer has gone out or
+     * broken off.
+     *
+     * @param body the whole body of a POST; undefined for GET and DELETE
+     * @throws Refusal `insufficient_scope`, `upstream_unreachable`, `upstream_broken` or
+     *   `upstream_timeout`, as long as nothing of an answer has gone out
+     */
+    async handle(
+      request: IncomingMessage,
+      response: ServerResponse,
+      body: Buffer | undefined,
+      principal: Principal,
+      exchange: McpExchange,
+    ): Promise<void> {
       const { rights } = exchange;
       let judged: Judged;
       try {
@@ -161,6 +155,6 @@ export function createMcpProxy(options: McpProxyOptions): McpProxy {
         },
       });
     },
-    close: () => proxy.close(),
+    close: (): void => proxy.close(),
   };
 }
