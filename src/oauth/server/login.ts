@@ -27,13 +27,10 @@ export function sendLogin(
   client?: ClientView,
   failure?: LoginFailure,
 ): void {
-  const { username = "", refusal } = failure ?? {};
-  const error = refusal === undefined ? undefined : explainLogin(refusal);
-  const page = loginPage({ client, csrf, username, error });
-  const { status, retryAfter } = refusal ?? {};
+  const { status, retryAfter } = failure?.refusal ?? {};
   // When the next try has a chance.
   const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
-  sendPage(response, page, client?.redirectUri, status, headers);
+  sendPage(response, loginPage(csrf, client, failure), client?.redirectUri, status, headers);
 }
 
 /** Shows the login page of an interaction. */
@@ -128,22 +125,18 @@ export async function logIn(
   });
 }
 
-/** What the login page shows. */
-interface LoginView {
-  /** The app to go on to; without one, the page of connected applications. */
-  readonly client: ClientView | undefined;
-  readonly csrf: string;
-  readonly username: string;
-  readonly error: string | undefined;
-}
-
 function nextSteps(client: ClientView): Html {
   return html`${clientDetails(client)}
 <p class="quiet">The app never sees your password. What it may do, you decide on the next page.</p>`;
 }
 
-/** The login page. */
-function loginPage({ client, csrf, username, error }: LoginView): string {
+/** The login page. @param client the app to go on to; without one, the page of connected applications */
+function loginPage(
+  csrf: string,
+  client: ClientView | undefined,
+  { username = "", refusal }: Partial<LoginFailure> = {},
+): string {
+  const error = refusal && explainLogin(refusal);
   return renderPage({
     title: error === undefined ? "Log in" : "Error: log in",
     content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to go on to <bdi>${client.name}</bdi>`}</h1>
