@@ -1,10 +1,12 @@
 import * as z from "zod";
 import { epochSeconds } from "../clock.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
-import type { NewRecord, StateStore } from "../oauth/server/state-store.ts";
+import type { StateCopy } from "../oauth/server/state-copy.ts";
+import type { AuthorizationState, NewRecord, StateStore } from "../oauth/server/state-store.ts";
 import type { StoreAccess } from "./access-store.ts";
 import { openRecord, recordColumns, recordValues } from "./authorization-records.ts";
 import type { Database, Query, Row } from "./database.ts";
+import { addKeys } from "./key-table.ts";
 import { keyOf, type Secrets } from "./secrets.ts";
 
 /** Milliseconds that somebody waits for a statement whose connection was cut without a word. */
@@ -55,13 +57,14 @@ const grantsSql = `select model, id, sealed,
       where c.grant_id = g.id and c.model = 'Call') as called
   from gatehouse.oauth g where model = 'Grant' and expires > clock_timestamp()`;
 
+const importConsumedSql = `update gatehouse.oauth set consumed = coalesce(consumed, to_timestamp($3))
+  where model = $1 and id = $2`;
+
 const foundShape = z.object({ age: z.number().nullable() });
 const countShape = z.object({ unused: z.int(), every: z.int() });
 const grantShape = z.object({ renewed: z.int().nullable(), called: z.array(z.string()) });
 const idShape = z.object({ jti: z.string() });
 const secretShape = z.object({ secret: z.base64url() });
-/** A hundred years, in seconds. */
-const FOREVER_SECONDS = 100 * 365 * 24 * 3600;
 
 /** By what the log names a grant that was ended: as a token, which no token is called. */
 function endedGrant(grantId: string): string {
@@ -183,7 +186,7 @@ export function stateInStore(
     isGrantEnded: (grantId) => isRevoked(endedGrant(grantId)),
     async secret(name, made) {
       const payload = JSON.stringify({ secret: Buffer.from(made).toString("base64url") });
-      const expires = epochSeconds() + FOREVER_SECONDS;
+      const expires = epochSeconds() + lifetimes.forever;
       const record = { payload, grantId: undefined, uid: undefined, expires };
       await put(`${insertSql} on conflict (model, id) do nothing`, "Secret", name, record);
       const kept = (await find("id", "Secret", name))?.payload ?? payload;
@@ -193,4 +196,24 @@ export function stateInStore(
       clearInterval(sweeper);
     },
   };
+}
+
+/** Keeps in the store what an authorization server has kept in files. */
+export async function importState(
+  { records, revoked, secrets, keys }: StateCopy,
+  { store, keys: held }: AuthorizationState,
+  { query }: Database,
+): Promise<void> {
+  for (const { model, id, consumed, ...record } of records) {
+    const { grantId, payload, expires } = record;
+    if (model === "Call") {
+      if (grantId !== undefined) await store.noteCall(grantId, payload, expires);
+      continue;
+    }
+    await store.put(model, id, record);
+    if (consumed !== undefined) await query(importConsumedSql, [model, keyOf(id), consumed]);
+  }
+  for (const { tokenId, until } of revoked) await store.revokeToken(tokenId, until);
+  for (const { name, value } of secrets) await store.secret(name, value);
+  await addKeys(held, keys);
 }

@@ -12,9 +12,6 @@ const credentials: ReadonlySet<string> = new Set(["AuthorizationCode", "RefreshT
 const reuse = new Map([["RefreshToken", lifetimes.refreshReuse]]);
 const NEVER = -1;
 
-/** Far enough away for a record that ends by being removed: a hundred years, in seconds. */
-const FOREVER_SECONDS = 100 * 365 * 24 * 3600;
-
 /** A clock that was set back since makes nothing good for longer. */
 function isWithin(seconds: number, moment: number): boolean {
   return Math.abs(epochSeconds() - moment) <= seconds;
@@ -61,7 +58,7 @@ class StoreAdapter implements Adapter {
     return createHash("sha256").update(id).digest("base64url");
   }
 
-  async upsert(id: string, payload: AdapterPayload, expiresIn = FOREVER_SECONDS): Promise<void> {
+  async upsert(id: string, payload: AdapterPayload, expiresIn = lifetimes.forever): Promise<void> {
     // A browser that nobody is logged in with has nothing to keep; it can be anybody's invention.
     if (this.#model === "Session" && payload.accountId === undefined) return;
     const { jti, consumed: _, ...rest } = payload;

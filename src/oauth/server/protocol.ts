@@ -30,6 +30,8 @@ export const lifetimes = {
   unusedClient: DAY,
   /** A registered client, after each token that it got. */
   usedClient: 90 * DAY,
+  /** What ends by being removed. */
+  forever: 36_500 * DAY,
 } as const;
 
 /** Where each endpoint lies, below the issuer. */
