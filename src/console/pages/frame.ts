@@ -3,26 +3,6 @@ import type { EntryRole } from "../../access/roles.ts";
 import type { Grant, User } from "../../access/snapshot.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 
-/** The places of the console, in the order in which they are offered. */
-const places = {
-  access: { path: "/access", name: "Access" },
-  approvals: { path: "/approvals", name: "Approvals" },
-  audit: { path: "/audit", name: "Audit" },
-  sessions: { path: "/sessions", name: "Sessions" },
-  state: { path: "/state", name: "State" },
-} as const;
-
-/** A place of the console. */
-type PlaceName = keyof typeof places;
-
-/** A page of the console: its title, where it belongs, and what stands in it. */
-export interface ConsolePage {
-  readonly title: string;
-  /** Undefined for a page that belongs nowhere, such as an error. */
-  readonly place?: PlaceName | undefined;
-  readonly content: Html;
-}
-
 /** For whom a page is. */
 interface Reader {
   readonly csrf: string;
@@ -32,30 +12,36 @@ interface Reader {
   readonly isManager: boolean;
 }
 
-/** The places that a reader is offered. */
-function offered({ isAdministrator, isManager }: Reader): PlaceName[] {
-  return [
-    ...(isManager ? (["access"] as const) : []),
-    "approvals",
-    ...(isManager ? (["audit"] as const) : []),
-    "sessions",
-    ...(isAdministrator ? (["state"] as const) : []),
-  ];
-}
+/** The places of the console, in the order in which they are offered, and to whom each is. */
+const places = [
+  ["access", "Access", ({ isManager }) => isManager],
+  ["approvals", "Approvals", () => true],
+  ["audit", "Audit", ({ isManager }) => isManager],
+  ["sessions", "Sessions", () => true],
+  ["state", "State", ({ isAdministrator }) => isAdministrator],
+] as const satisfies readonly [name: string, title: string, isFor: (reader: Reader) => boolean][];
 
-function link(name: PlaceName, current: PlaceName | undefined): Html {
-  const mark = name === current ? html` aria-current="page"` : nothing;
-  return html`<a href="${places[name].path}"${mark}>${places[name].name}</a>`;
+/** A page of the console: its title, where it belongs, and what stands in it. */
+export interface ConsolePage {
+  readonly title: string;
+  /** Undefined for a page that belongs nowhere, such as an error. */
+  readonly place?: (typeof places)[number][0];
+  readonly content: Html;
 }
 
 const brand = html`<span class="brand"><img src="/icon.svg" alt="" width="20" height="20">Gatehouse</span>`;
 
-function header(reader: Reader, place: PlaceName | undefined): Html {
+function header(reader: Reader, place: ConsolePage["place"]): Html {
+  const offered = places.filter(([, , isFor]) => isFor(reader));
+  const current = html` aria-current="page"`;
+  const links = offered.map(
+    ([name, title]) => html`<a href="/${name}"${name === place ? current : nothing}>${title}</a>`,
+  );
   return html`<header>
 <a class="skip" href="#content">Skip to the content</a>
 <div class="bar">
 ${brand}
-<nav aria-label="Console">${offered(reader).map((name) => link(name, place))}</nav>
+<nav aria-label="Console">${links}</nav>
 <form method="post" action="/sign-out" class="who">
 ${hidden("csrf", reader.csrf)}
 <bdi>${reader.session.username}</bdi>

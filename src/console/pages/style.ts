@@ -30,7 +30,6 @@ main:focus { outline: none; }
 .console .head .actions { margin: 0; }
 .path { margin-bottom: .25rem; font-size: .875rem; }
 .console h2 { margin: 2.25rem 0 .625rem; font-size: 1.0625rem; }
-.console h4 { margin: .75rem 0 .125rem; font-size: .9375rem; }
 .console h3 { margin: 1rem 0 .25rem; font-size: .9375rem; }
 .sheet {
   margin: .75rem 0; padding: 1.25rem 1.5rem; background: var(--sheet);
