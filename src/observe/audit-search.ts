@@ -200,16 +200,14 @@ class Search {
       await using handle = await open(one);
       const { ino, size } = await handle.stat();
       const inode = String(ino);
-      if (isBehind && from?.inode !== inode) continue;
-      const end = isBehind ? Math.min(from?.offset ?? size, size) : size;
+      const isFirst = from?.inode === inode;
+      if (isBehind && !isFirst) continue;
       isBehind = false;
-      if (end === 0) continue;
+      const end = isFirst ? from.offset : Number.POSITIVE_INFINITY;
+      if (end === 0 || size === 0) continue;
       const offset = isCompressed(one)
-        ? await this.#lookThrough(
-            one,
-            from?.inode === inode ? from.offset : Number.POSITIVE_INFINITY,
-          )
-        : await this.#lookBack(handle, end);
+        ? await this.#lookThrough(one, end)
+        : await this.#lookBack(handle, Math.min(end, size));
       if (offset === -1) break;
       if (offset !== undefined) {
         next = { inode, offset };
