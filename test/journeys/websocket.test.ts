@@ -2,9 +2,7 @@ import t from "tap";
 import { WebSocket } from "ws";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
-import { RawUpstream } from "../kit/raw-upstream.ts";
 import {
   type Accepted,
   acceptSockets,
@@ -14,31 +12,9 @@ import {
 } from "../kit/web-socket.ts";
 import { Wire } from "../kit/wire.ts";
 import { type Way, ways } from "./losses.ts";
-import { openStaffed, soon, succeed, tokenOf } from "./staff.ts";
-import { servedBy } from "./supervised.ts";
+import { auditOf, socketRoutes } from "./socket-routes.ts";
+import { openStaffed, soon, tokenOf } from "./staff.ts";
 
-const config = `
-[[routes]]
-path = "/public/live"
-access = "public"
-upgrade = true
-[[routes]]
-path = "/live"
-access = "authenticated"
-upgrade = true
-[[routes]]
-path = "/brief"
-access = "authenticated"
-upgrade = true
-upgrade_idle_timeout = 1
-[[routes]]
-path = "/db/:database/live"
-access = "INSERT"
-upgrade = true
-[[routes]]
-path = "/db/:database/plain"
-access = "INSERT"
-`;
 const limits = `
 response_timeout = 3
 [server]
@@ -51,18 +27,12 @@ const grants = [
   ...["root * Owner", "alice main ReadOnly", "bob main ReadWrite"],
   ...names.map((name) => `${name} main ReadWrite`),
 ];
-const { gateway, upstream } = await openStaffed(t, grants, { config: `${limits}${config}` });
+const { gateway, upstream } = await openStaffed(t, grants, { config: `${limits}${socketRoutes}` });
 const [root, alice, bob] = [
   await tokenOf(gateway, "root"),
   await tokenOf(gateway, "alice"),
   await tokenOf(gateway, "bob"),
 ];
-
-/** The audit's line for the request that opened a socket. */
-function auditOf({ answer }: SocketClient, { service }: TestGateway = gateway) {
-  const id = answer.headers["x-request-id"];
-  return service.logged(({ audit, requestId }) => audit !== undefined && requestId === id);
-}
 
 t.test(
   "a socket is opened for who may, under the gateway's own word for who that is",
@@ -115,7 +85,7 @@ t.test(
     t.notOk(isNoted(), "the audit waits for the end");
     client.socket.close(4001);
     await eventually("it is closed as it was asked to be", () => client.code === 4001);
-    const line = await auditOf(client);
+    const line = await auditOf(client, gateway);
     t.match(line, { user: "bob", method: "GET", path: "/db/main/live", decision: "allow" });
     t.match(line, { status: 101, operations: [{ operation: "INSERT", database: "main" }] });
     t.ok(Number(line.bytes) > 300, "head and messages are counted");
@@ -224,7 +194,7 @@ t.test("a socket is cut when its right is lost, and no other socket is", async (
     await way.act({ gateway, name, token, root });
     await soon(t, `cut: ${way.how}`, () => client.isClosed);
     await eventually("the upstream sees it", () => upstreamSide?.readyState === WebSocket.CLOSED);
-    t.match(await auditOf(client), { status: 101, decision: "allow", reason: way.code });
+    t.match(await auditOf(client, gateway), { status: 101, decision: "allow", reason: way.code });
   };
   await Promise.all(different.map(loseOne));
   for (const other of others) await other.echo("still here");
@@ -244,41 +214,11 @@ t.test("a socket outlives the times of requests, but neither its token nor silen
 
   await eventually("silence is over", () => silent.isClosed);
   await eventually("the upstream sees it", () => toSilent?.readyState === WebSocket.CLOSED);
-  t.ok(Number((await auditOf(silent)).ms) > 900);
+  t.ok(Number((await auditOf(silent, gateway)).ms) > 900);
   await eventually("the token has expired", () => expiring.isClosed);
   t.ok(Date.now() / 1000 >= exp, "not before its time");
-  t.match(await auditOf(expiring), { status: 101, reason: "token_expired" });
+  t.match(await auditOf(expiring, gateway), { status: 101, reason: "token_expired" });
   await busy.echo("where the upstream speaks, there is no silence");
-});
-
-t.test("an upstream that is mute is 504, and one that is down is 502", async (t) => {
-  const mute = await new RawUpstream(() => {}).listen();
-  const timeout = "response_timeout = 1\n";
-  const behind = await startGateway(t, { upstream: mute.url, config: `${timeout}${config}` });
-  const refused = async (status: number, code: string) => {
-    const answer = await ask(`${behind.url}/public/live`, { headers: handshake() });
-    t.equal(answer.status, status);
-    t.match(JSON.parse(answer.body.toString()), { status: "error", code, message: String });
-  };
-  await refused(504, "upstream_timeout");
-  await mute.close();
-  await refused(502, "upstream_unreachable");
-});
-
-t.test("sockets are served by several processes, and cut in each", async (t) => {
-  const setting = await openStaffed(t, grants, servedBy(2, { config }));
-  const { gateway } = setting;
-  const accepted = acceptSockets(t, setting.upstream);
-  const token = await tokenOf(gateway, "bob");
-  const clients = await Promise.all(
-    Array.from({ length: 12 }, () => openSocket(`${gateway.url}/live`, token)),
-  );
-  for (const client of clients) await client.echo("here");
-  t.equal(accepted.length, 12);
-  await succeed(gateway.send("POST", "/logout", undefined, token));
-  await soon(t, "all are cut", () => clients.every(({ isClosed }) => isClosed));
-  const lines = await Promise.all(clients.map((client) => auditOf(client, gateway)));
-  t.equal(new Set(lines.map(({ worker }) => worker)).size, 2, "both had some");
 });
 
 t.test("a drain gives sockets their grace, and cuts them then", async (t) => {
@@ -292,5 +232,5 @@ t.test("a drain gives sockets their grace, and cuts them then", async (t) => {
   await eventually("it ends as it wants", () => finishing.code === 4002);
   await eventually("the other is cut", () => staying.code === 1006);
   t.equal(await ended, 0);
-  t.match(await auditOf(staying), { status: 101 });
+  t.match(await auditOf(staying, gateway), { status: 101 });
 });

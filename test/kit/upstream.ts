@@ -59,6 +59,14 @@ export class RecordingUpstream {
     return this.received.splice(0);
   }
 
+  /** The one request that was received since it was last looked at. */
+  takeOne(): ReceivedRequest {
+    const [request, ...more] = this.take();
+    if (request === undefined || more.length > 0)
+      throw new Error("not exactly one request went up");
+    return request;
+  }
+
   async close(): Promise<void> {
     const closed = once(this.server, "close");
     this.server.close();

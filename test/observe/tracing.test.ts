@@ -1,11 +1,8 @@
 import t from "tap";
-import { callTool, send } from "../journeys/mcp.ts";
 import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { insert, queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { FixtureServer } from "../mcp/fixture-server.ts";
-import { statelessCall } from "../mcp/messages.ts";
 import { clientTrace, Recorder } from "./traced.ts";
 
 const ERROR = 2;
@@ -13,13 +10,9 @@ const cell = "a value that only the row holds";
 
 const upstream = await new RecordingUpstream().listen();
 t.teardown(() => upstream.close());
-const fixture = new FixtureServer();
-const tool = await fixture.listen();
-t.teardown(() => fixture.close());
 const route = '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\n';
-const tools = `[mcp]\nupstream = "${tool}"\n[[mcp.tools]]\nname = "test_simple_text"\npermission = "SELECT"\ndatabase = "main"\n`;
 const recorder = new Recorder(t);
-const options: RunOptions = { upstream: upstream.url, config: route + tools };
+const options: RunOptions = { upstream: upstream.url, config: route };
 const gateway = await startGateway(t, { ...options, env: recorder.env });
 const token = await gateway.login();
 
@@ -32,13 +25,6 @@ function ask(
 ): Promise<Answer> {
   const all = { ...queryHeaders(as), ...headers };
   return at.request("/query", { method: "POST", headers: all, body });
-}
-
-/** The one request that the upstream has received since it was last looked at. */
-function received() {
-  const [request, ...more] = upstream.take();
-  if (request === undefined || more.length > 0) throw new Error("not exactly one request went up");
-  return request;
 }
 
 t.test("a query has a span below its client's, and one for its way up", async (t) => {
@@ -75,7 +61,7 @@ t.test(
     upstream.take();
     const more = { tracestate: "a=b", baggage: "c=d" };
     await ask(select, { traceparent: client.traceparent, ...more });
-    const { headers } = received();
+    const { headers } = upstream.takeOne();
     const { upward } = await recorder.of(client);
     t.match(headers, more);
     t.equal(headers.traceparent, `00-${client.traceId}-${upward[0]?.spanId}-01`);
@@ -86,7 +72,10 @@ t.test("a trace that is not sampled stays so, and its ids go on", async (t) => {
   const client = clientTrace();
   upstream.take();
   await ask(select, { traceparent: client.traceparent.replace(/01$/, "00") });
-  t.match(received().headers.traceparent, new RegExp(`^00-${client.traceId}-[0-9a-f]{16}-00$`));
+  t.match(
+    upstream.takeOne().headers.traceparent,
+    new RegExp(`^00-${client.traceId}-[0-9a-f]{16}-00$`),
+  );
   t.notMatch(recorder.text, client.traceId);
 });
 
@@ -100,7 +89,7 @@ t.test("without a trace to go on, or with a broken one, one begins here", async 
   upstream.take();
   for (const traceparent of broken) {
     await ask(select, traceparent === "" ? {} : { traceparent, tracestate: "a=b" });
-    const { headers } = received();
+    const { headers } = upstream.takeOne();
     const [, found = ""] = String(headers.traceparent).split("-");
     t.not(found, traceId, traceparent);
     t.equal(headers.tracestate, undefined, "the state of a trace that nobody knows");
@@ -198,48 +187,6 @@ t.test("a client that leaves before its answer is told of as in the audit", asyn
   t.match(upward, [{ status: 0, parentId: server.spanId }]);
 });
 
-t.test(
-  "configured routes and a foreign MCP server are told of the gateway's span too",
-  async (t) => {
-    upstream.take();
-    const [stream, call] = [clientTrace(), clientTrace()];
-    const headers = { authorization: `Bearer ${token}`, traceparent: stream.traceparent };
-    await gateway.request(`/db/main/stats?key=${token}`, { headers });
-    const { server, upward } = await recorder.of(stream);
-    t.match(server, {
-      name: "GET /db/:database/stats",
-      attributes: { "url.path": "/db/main/stats" },
-    });
-    t.match(upward, [{ name: "GET", parentId: server.spanId }]);
-    t.equal(received().headers.traceparent, `00-${stream.traceId}-${upward[0]?.spanId}-01`);
-
-    const { headers: own, ...rest } = statelessCall("tools/call", { name: "test_simple_text" });
-    const asked = { ...rest, headers: { ...own, traceparent: call.traceparent } };
-    t.equal((await send(gateway, asked, token)).status, 200);
-    const mcp = await recorder.of(call);
-    t.match(mcp.server, { name: "POST /mcp", attributes: { "gatehouse.operation": "SELECT" } });
-    t.equal(mcp.upward[0]?.attributes["server.port"], Number(new URL(tool).port));
-    const [request] = fixture.take();
-    t.equal(request?.headers.traceparent, `00-${call.traceId}-${mcp.upward[0]?.spanId}-01`);
-  },
-);
-
-t.test("each query of an embedded tool has a span of its own", async (t) => {
-  const own = new Recorder(t);
-  const embedded = await startGateway(t, { upstream: upstream.url, env: own.env });
-  upstream.take();
-  upstream.answer = (_request, response) => response.end('{"status":"success","data":[]}');
-  const args = { database: "main", from: "t", columns: ["*"] };
-  const answer = await callTool(embedded, "select", args, await embedded.login());
-  t.equal(answer.status, 200);
-  const { headers } = received();
-  const [, traceId = "", spanId] = String(headers.traceparent).split("-");
-  const { server, upward } = await own.of({ traceId });
-  t.match(server, { name: "POST /mcp", attributes: { "gatehouse.operation": "Select" } });
-  t.match(upward, [{ spanId, parentId: server.spanId, status: 0 }]);
-  t.equal(upward[0]?.attributes["http.response.status_code"], 200);
-});
-
 t.test("no query, row or token is in any span", async (t) => {
   const client = clientTrace();
   upstream.answer = (_request, response) => response.end(JSON.stringify({ data: [cell] }));
@@ -277,17 +224,17 @@ t.test("without an SDK what a client says of its trace passes unchanged", async 
   upstream.take();
   const sent = { traceparent, tracestate: "a=b", baggage: "c=d" };
   const answer = await ask(select, sent, plain, as);
-  t.match(received().headers, sent);
+  t.match(upstream.takeOne().headers, sent);
   const headers = { authorization: `Bearer ${as}`, ...sent };
   await plain.request("/db/main/stats", { headers });
-  t.match(received().headers, sent);
+  t.match(upstream.takeOne().headers, sent);
   const requestId = answer.headers.get("x-request-id");
   const line = await plain.service.logged((line) => line.requestId === requestId);
   t.equal(line.traceId, traceId, "the audit names it all the same");
 
   const odd = { traceparent: `00-${traceId}-01`, tracestate: "a=b" };
   const other = (await ask(select, odd, plain, as)).headers.get("x-request-id");
-  t.match(received().headers, odd, "also what is no trace");
+  t.match(upstream.takeOne().headers, odd, "also what is no trace");
   const none = await plain.service.logged((line) => line.requestId === other);
   t.notOk("traceId" in none);
 });
