@@ -9,7 +9,7 @@ import {
 import { type Client, DatabaseError } from "pg";
 import { EngineRefusal } from "../refusal.ts";
 import { UnknownOutcome } from "../remote/failures.ts";
-import { type KnownTables, OutdatedTable } from "../remote/known-tables.ts";
+import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../spool.ts";
 import type { Fragment } from "../sql/fragment.ts";
@@ -36,7 +36,9 @@ export interface Beginning {
 
 /** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
 export class PostgresSession implements Session {
-  readonly tables: KnownTables<PostgresTable>;
+  /** What is known of tables: once the transaction has defined one, that is its own. */
+  tables: KnownTables<PostgresTable>;
+  readonly #shared: KnownTables<PostgresTable>;
   readonly pipeline = new PostgresPipeline((statements, isEnd) => {
     const exchange = new TextExchange(this.#asked(statements, isEnd));
     return { exchange, done: this.#carryOut(exchange) };
@@ -49,12 +51,12 @@ export class PostgresSession implements Session {
   #isInTransaction = false;
   #endsWithLast = false;
   #isUntouched = true;
-  #hasDefined = false;
   #reliesOnKnown = false;
 
   constructor(client: Client, tables: KnownTables<PostgresTable>) {
     this.#client = client;
     this.tables = tables;
+    this.#shared = tables;
   }
 
   /** Has the session prepare what it says again and again, if one server process stays behind it. */
@@ -78,7 +80,7 @@ export class PostgresSession implements Session {
     this.#isInTransaction = false;
     this.#endsWithLast = endsWithLast;
     this.#isUntouched = true;
-    this.#hasDefined = false;
+    this.tables = this.#shared;
     this.#reliesOnKnown = false;
     this.pipeline.close();
   }
@@ -91,7 +93,7 @@ export class PostgresSession implements Session {
   }
 
   forgetTables(): boolean {
-    if (this.#reliesOnKnown) this.tables.forget();
+    if (this.#reliesOnKnown) this.#shared.forget();
     return this.#reliesOnKnown;
   }
 
@@ -111,22 +113,19 @@ export class PostgresSession implements Session {
       this.#isInTransaction = false;
       await this.#carryOut(new Exchange(this.#asked([{ text: words, values: [] }])));
     }
-    if (this.#hasDefined) this.tables.forget();
+    if (this.tables !== this.#shared) this.#shared.forget();
   }
 
   /** Runs a definition: what is known of tables is outdated once it is committed. */
   async define(fragment: Fragment): Promise<void> {
-    this.#hasDefined = true;
+    this.tables = new KnownTables();
     await this.run(fragment);
   }
 
-  /**
-   * Ends the transaction and runs a definition that PostgreSQL takes outside of one alone. @throws
-   * EngineRefusal `database_unavailable` if nobody can say whether it was carried out
-   */
+  /** Ends the transaction and runs a definition that PostgreSQL takes outside of one alone. @throws UnknownOutcome too */
   async defineAlone(fragment: Fragment): Promise<void> {
     await this.end("commit");
-    this.tables.forget();
+    this.#shared.forget();
     try {
       await this.run(fragment);
     } catch (error) {
@@ -200,7 +199,7 @@ export class PostgresSession implements Session {
 
   /** Has no connection rely on what it has prepared. */
   #outdate(): OutdatedTable {
-    this.tables.outdatePlans();
+    this.#shared.outdatePlans();
     this.#reliesOnKnown = true;
     return new OutdatedTable();
   }

@@ -30,6 +30,25 @@ t.test("a Select and an Insert take one round trip each once the table is known"
   t.equal(await least(() => insert("numbered", [{ name: "Alice" }])), 1);
 });
 
+t.test("a table that is made anew in a Batch is not taken for the one before", async (t) => {
+  const { ask } = await freshPostgres(t);
+  await ask(createTable("items", { id: "int", code: "text" }));
+  await ask(insert("items", [{ id: 1, code: "a" }]));
+  const id = { name: "id", type: "serial", primary_key: true };
+  const again = { name: "code", type: "text" };
+  const batch = [
+    { DropTable: { database: "main", table: "items" } },
+    { CreateTable: { database: "main", table: "items", columns: [id, again] } },
+    insert("items", [{ id: 1, code: "b" }]),
+  ];
+  t.match(await ask({ Batch: batch }), { status: 200 });
+  t.match(await ask(insert("items", [{ code: "c" }])), { status: 200 }, "gets the next number");
+  t.same((await ask(selectAll("items"))).body.data, [
+    { id: 1, code: "b" },
+    { id: 2, code: "c" },
+  ]);
+});
+
 t.test("a table that has changed a moment ago is not taken for what it was", async (t) => {
   const { ask, database } = await freshPostgres(t);
   const server = await sharedServer();
