@@ -12,13 +12,19 @@ interface Line {
 }
 
 /**
+ * Told once of a place: the slot that is held from now on, or undefined if the place was lost or
+ * given up.
+ */
+export type OnTurn = (slot: Slot | undefined, place: Place) => void;
+
+/**
  * A place among those who wait for a slot. It is linked to its neighbours, and to nothing once it is left: a `Set` leaves
  * old tables behind, which keep all who were in them from the collector until it goes through the whole heap.
  */
 export class Place {
-  /** Resolves to the slot when it is held, and to undefined when the place was lost or given up. */
-  readonly turn: Promise<Slot | undefined>;
-  readonly wake: (slot: Slot | undefined) => void;
+  readonly onTurn: OnTurn;
+  /** `performance.now()` when it was taken. */
+  readonly since = performance.now();
   /** Undefined once it is left. */
   line: Line | undefined;
   before: Place | undefined;
@@ -27,10 +33,8 @@ export class Place {
   isDismissed = false;
   readonly #limiter: FairLimiter;
 
-  constructor(limiter: FairLimiter, line: Line) {
-    const { promise, resolve } = Promise.withResolvers<Slot | undefined>();
-    this.turn = promise;
-    this.wake = resolve;
+  constructor(limiter: FairLimiter, line: Line, onTurn: OnTurn) {
+    this.onTurn = onTurn;
     this.line = line;
     this.before = line.last;
     this.#limiter = limiter;
@@ -42,6 +46,14 @@ export class Place {
   }
 }
 
+/** How many may hold a slot, and wait for one. */
+export interface FairLimits {
+  readonly slots: number;
+  readonly waiting: number;
+  /** Milliseconds after which a place is lost. */
+  readonly patience: number;
+}
+
 /**
  * A fair concurrency limiter: a number of slots that are taken and given back. While slots are free,
  * anybody takes as many as there are. Once users wait, a slot goes to the one among them who
@@ -49,18 +61,24 @@ export class Place {
  * the line waits for itself, and anybody else for one turn.
  */
 export class FairLimiter {
-  readonly #maxWaiting: number;
+  readonly #limits: FairLimits;
+  readonly #waits: { add(seconds: number): void };
   /** Who holds each slot; what stands at a free one means nothing. */
   readonly #holders: string[];
   readonly #free: Slot[];
   /** The lines of the users who wait, those whose turn is longest ago first. */
   readonly #lines = new Map<string, Line>();
   #waiting = 0;
+  /** One for all who wait: each of its own would be one more thing to keep for each. */
+  #timer: NodeJS.Timeout | undefined;
 
-  constructor(count: number, maxWaiting: number) {
-    this.#free = Array.from({ length: count }, (_, slot) => slot);
-    this.#holders = Array.from({ length: count }, () => "");
-    this.#maxWaiting = maxWaiting;
+  /** @param waits where the times that were waited are counted, in seconds */
+  constructor(limits: FairLimits, waits: { add(seconds: number): void }) {
+    const { slots } = limits;
+    this.#free = Array.from({ length: slots }, (_, slot) => slot);
+    this.#holders = Array.from({ length: slots }, () => "");
+    this.#limits = limits;
+    this.#waits = waits;
   }
 
   /** Slots that are held. */
@@ -86,17 +104,37 @@ export class FairLimiter {
    *
    * @returns undefined if too many wait and the user's own line is as long as any
    */
-  wait(user: string): Place | undefined {
-    if (this.#waiting >= this.#maxWaiting && !this.#makeRoom(user)) return undefined;
+  wait(user: string, onTurn: OnTurn): Place | undefined {
+    if (this.#waiting >= this.#limits.waiting && !this.#makeRoom(user)) return undefined;
     const line = this.#lines.get(user) ?? this.#openLine(user);
-    const place = new Place(this, line);
+    const place = new Place(this, line, onTurn);
     if (line.last === undefined) line.first = place;
     else line.last.behind = place;
     line.last = place;
     line.length++;
     this.#waiting++;
+    this.#timer ??= setTimeout(this.#expire, this.#limits.patience).unref();
     return place;
   }
+
+  /** Has those leave who have waited for too long, and looks again when the next one may have. */
+  readonly #expire = (): void => {
+    this.#timer = undefined;
+    const { patience } = this.#limits;
+    const now = performance.now();
+    let oldest = now;
+    for (const { first } of [...this.#lines.values()]) {
+      let place = first;
+      while (place !== undefined && now - place.since >= patience) {
+        const { behind } = place;
+        place.leave();
+        place = behind;
+      }
+      if (place !== undefined && place.since < oldest) oldest = place.since;
+    }
+    if (this.#waiting === 0) return;
+    this.#timer ??= setTimeout(this.#expire, Math.ceil(oldest + patience - now)).unref();
+  };
 
   /** Gives a slot back. */
   release(slot: Slot): void {
@@ -168,9 +206,7 @@ export class FairLimiter {
     line.length--;
     this.#waiting--;
     if (line.length === 0) this.#lines.delete(line.user);
-    place.wake(slot);
+    this.#waits.add((performance.now() - place.since) / 1000);
+    place.onTurn(slot, place);
   }
 }
-
-/** Has `leave` called when something ends the waiting; returns what undoes that. */
-export type Cancellation = (leave: () => void) => () => void;

@@ -2,7 +2,7 @@ import { Refusal } from "../refusal.ts";
 import type { Backend } from "./backend.ts";
 import type { BufferedQuery, QueryAnswer } from "./buffered-answer.ts";
 import { hasBroken } from "./failure.ts";
-import type { Slot } from "./fair-limiter.ts";
+import type { Place, Slot } from "./fair-limiter.ts";
 import type { ForwardedQuery, Settle } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
 import type { LoadBalancer } from "./load-balancer.ts";
@@ -36,6 +36,10 @@ interface Sent {
 
 const none: ReadonlySet<Backend> = new Set();
 
+function overloaded(): Refusal {
+  return new Refusal("upstream_overloaded", { retryAfter: 1 });
+}
+
 /**
  * One query on its way to one of the backends, by one set of rules for retries and failover:
  *
@@ -63,8 +67,8 @@ abstract class Delivery<Query extends { readonly user: string; readonly isRead: 
 
   /** True once nobody waits for the answer any more. */
   protected abstract get isCancelled(): boolean;
-  /** Has `leave` called when nobody waits any more; returns what undoes that. */
-  protected abstract whenCancelled(leave: () => void): () => void;
+  /** Has the place left once nobody waits any more; undefined: it is left already. */
+  protected abstract hold(place: Place | undefined): void;
   protected abstract attempt(link: QueryLink, connection: Connection, settle: Settle): void;
   /** Told why there is no answer. */
   protected abstract fail(error: unknown): void;
@@ -73,7 +77,7 @@ abstract class Delivery<Query extends { readonly user: string; readonly isRead: 
   start(): void {
     const backend = this.#nextBackend();
     if (backend === undefined) {
-      this.fail(this.#failure ?? new Refusal("upstream_overloaded", { retryAfter: 1 }));
+      this.fail(this.#failure ?? overloaded());
     } else this.#sendTo(backend);
   }
 
@@ -83,19 +87,26 @@ abstract class Delivery<Query extends { readonly user: string; readonly isRead: 
   }
 
   #sendTo(backend: Backend): void {
-    const slot = backend.link.limiter.tryTake(this.query.user);
-    if (slot !== undefined) this.#send(backend, slot);
-    else this.#sendInTurn(backend).catch((error: unknown) => this.fail(error));
+    const { limiter } = backend.link;
+    const { user } = this.query;
+    const slot = limiter.tryTake(user);
+    if (slot !== undefined) {
+      this.#send(backend, slot);
+      return;
+    }
+    const place = limiter.wait(user, (next, left) => this.#onTurn(backend, next, left));
+    if (place === undefined) this.fail(overloaded());
+    else this.hold(place);
   }
 
-  async #sendInTurn(backend: Backend): Promise<void> {
-    const slot = await backend.link.wait(this.query.user, (leave) => this.whenCancelled(leave));
+  #onTurn(backend: Backend, slot: Slot | undefined, { isDismissed }: Place): void {
+    this.hold(undefined);
     if (slot !== undefined) this.#send(backend, slot);
     else if (this.isCancelled) this.cancel();
-    else {
+    else if (isDismissed) {
       this.#noteTried(backend);
       this.start();
-    }
+    } else this.fail(overloaded());
   }
 
   #send(backend: Backend, slot: Slot): void {
@@ -149,13 +160,9 @@ class Forwarding extends Delivery<ForwardedQuery> {
     return this.query.sink.response.destroyed;
   }
 
-  /** When the client goes away; nothing else may wait for that meanwhile. */
-  protected whenCancelled(leave: () => void): () => void {
-    const { sink } = this.query;
-    sink.whenClosed = leave;
-    return () => {
-      sink.whenClosed = undefined;
-    };
+  /** The client going away; nothing else may wait for that meanwhile. */
+  protected hold(place: Place | undefined): void {
+    this.query.sink.whenClosed = place && (() => place.leave());
   }
 
   protected attempt(link: QueryLink, connection: Connection, settle: Settle): void {
@@ -174,15 +181,17 @@ class Forwarding extends Delivery<ForwardedQuery> {
 class Asking extends Delivery<BufferedQuery> {
   readonly #result = Promise.withResolvers<QueryAnswer>();
   readonly answer = this.#result.promise;
+  #leave: (() => void) | undefined;
 
   protected get isCancelled(): boolean {
     return this.query.signal.aborted;
   }
 
-  protected whenCancelled(leave: () => void): () => void {
+  protected hold(place: Place | undefined): void {
     const { signal } = this.query;
-    signal.addEventListener("abort", leave, { once: true });
-    return () => signal.removeEventListener("abort", leave);
+    if (this.#leave !== undefined) signal.removeEventListener("abort", this.#leave);
+    this.#leave = place && (() => place.leave());
+    if (this.#leave !== undefined) signal.addEventListener("abort", this.#leave, { once: true });
   }
 
   protected attempt(link: QueryLink, connection: Connection, settle: Settle): void {

@@ -1,8 +1,7 @@
 import type { UpstreamMetrics } from "../observe/component-metrics.ts";
 import { Times } from "../observe/times.ts";
-import { Refusal } from "../refusal.ts";
 import { type AnswerSink, BufferedAnswer, type BufferedQuery } from "./buffered-answer.ts";
-import { type Cancellation, FairLimiter, type Slot } from "./fair-limiter.ts";
+import { FairLimiter } from "./fair-limiter.ts";
 import {
   type AttemptLimits,
   ForwardAttempt,
@@ -50,10 +49,6 @@ const CLIENT_TIMEOUT_MS = 60_000;
 /** Queries that may wait for a connection, as a multiple of the connections. */
 const WAITING_PER_CONNECTION = 16;
 
-function overloaded(): Refusal {
-  return new Refusal("upstream_overloaded", { retryAfter: 1 });
-}
-
 function hostHeader({ origin, socketPath }: UpstreamTarget): string {
   return socketPath === undefined ? new URL(origin).host : "localhost";
 }
@@ -80,7 +75,9 @@ export class QueryLink {
     this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
     this.#common = ` HTTP/1.1\r\nhost: ${hostHeader(target)}\r\nconnection: keep-alive\r\n`;
     this.#start = `POST /query${this.#common}`;
-    this.limiter = new FairLimiter(connections, connections * WAITING_PER_CONNECTION);
+    const waiting = connections * WAITING_PER_CONNECTION;
+    const limits = { slots: connections, waiting, patience: responseTimeout };
+    this.limiter = new FairLimiter(limits, metrics.waits);
     this.#metrics = metrics;
     metrics.include(this.limiter);
   }
@@ -93,30 +90,6 @@ export class QueryLink {
   /** A new connection. */
   open(): Connection {
     return this.#pool.open();
-  }
-
-  /**
-   * Waits for a slot; to be called only if none is free.
-   *
-   * @returns undefined if `cancellation` came first, or all who waited were sent away
-   * @throws Refusal `upstream_overloaded` if too many wait, or after the response timeout
-   */
-  async wait(user: string, cancellation: Cancellation): Promise<Slot | undefined> {
-    const place = this.limiter.wait(user);
-    if (place === undefined) throw overloaded();
-    const startedAt = performance.now();
-    let isGone = false;
-    const forget = cancellation(() => {
-      isGone = true;
-      place.leave();
-    });
-    const timer = setTimeout(() => place.leave(), this.#limits.responseTimeout);
-    const slot = await place.turn;
-    clearTimeout(timer);
-    forget();
-    this.#metrics.waits.add((performance.now() - startedAt) / 1000);
-    if (slot === undefined && !isGone && !place.isDismissed) throw overloaded();
-    return slot;
   }
 
   /** Sends a query up and streams its answer to the client; `settle` is told what came of it. */

@@ -1,6 +1,7 @@
+import { setTimeout as wait } from "node:timers/promises";
 import * as fc from "fast-check";
 import t from "tap";
-import { FairLimiter, type Place, type Slot } from "../../src/upstream/fair-limiter.ts";
+import { FairLimiter, type Slot } from "../../src/upstream/fair-limiter.ts";
 
 /** The slot, which there must be. */
 function taken(slot: Slot | undefined): Slot {
@@ -8,19 +9,38 @@ function taken(slot: Slot | undefined): Slot {
   return slot;
 }
 
+const MINUTE = 60_000;
+
+function limiterOf(slots: number, waiting: number, patience = MINUTE): FairLimiter {
+  return new FairLimiter({ slots, waiting, patience }, { add() {} });
+}
+
+/** A place, and what it is told. */
+interface Waiting {
+  readonly turn: Promise<Slot | undefined>;
+  leave(): void;
+}
+
+function join(limiter: FairLimiter, user: string): Waiting | undefined {
+  const { promise: turn, resolve } = Promise.withResolvers<Slot | undefined>();
+  const place = limiter.wait(user, resolve);
+  return place && { turn, leave: () => place.leave() };
+}
+
 /** The place, which there must be. */
-function joined(place: Place | undefined): Place {
+function joined(limiter: FairLimiter, user: string): Waiting {
+  const place = join(limiter, user);
   if (place === undefined) throw new Error("no place");
   return place;
 }
 
 t.test("of one user, who has waited longest goes first", async (t) => {
-  const limiter = new FairLimiter(1, 2);
+  const limiter = limiterOf(1, 2);
   const slot = taken(limiter.tryTake("alice"));
   t.equal(limiter.tryTake("alice"), undefined);
-  const first = joined(limiter.wait("alice"));
-  const second = joined(limiter.wait("alice"));
-  t.equal(limiter.wait("alice"), undefined, "the line is full");
+  const first = joined(limiter, "alice");
+  const second = joined(limiter, "alice");
+  t.equal(join(limiter, "alice"), undefined, "the line is full");
   limiter.release(slot);
   t.equal(await first.turn, slot);
   limiter.release(slot);
@@ -28,14 +48,14 @@ t.test("of one user, who has waited longest goes first", async (t) => {
 });
 
 t.test("whoever leaves the line is passed over and holds nothing", async (t) => {
-  const limiter = new FairLimiter(1, 2);
+  const limiter = limiterOf(1, 2);
   const slot = taken(limiter.tryTake("alice"));
-  const leaver = joined(limiter.wait("alice"));
-  const stayer = joined(limiter.wait("alice"));
+  const leaver = joined(limiter, "alice");
+  const stayer = joined(limiter, "alice");
   leaver.leave();
   leaver.leave();
   t.equal(await leaver.turn, undefined);
-  const next = joined(limiter.wait("alice"));
+  const next = joined(limiter, "alice");
   next.leave();
   limiter.release(slot);
   t.equal(await stayer.turn, slot);
@@ -46,22 +66,22 @@ t.test("whoever leaves the line is passed over and holds nothing", async (t) => 
 });
 
 t.test("without a line one is full as soon as all limiter are held", (t) => {
-  const limiter = new FairLimiter(1, 0);
+  const limiter = limiterOf(1, 0);
   taken(limiter.tryTake("alice"));
-  t.equal(limiter.wait("alice"), undefined);
-  t.equal(limiter.wait("bob"), undefined);
+  t.equal(join(limiter, "alice"), undefined);
+  t.equal(join(limiter, "bob"), undefined);
   t.end();
 });
 
 t.test(
   "a slot goes to the one who holds the fewest, then to whose turn is longest ago",
   async (t) => {
-    const limiter = new FairLimiter(3, 10);
+    const limiter = limiterOf(3, 10);
     const all = Array.from({ length: 3 }, () => taken(limiter.tryTake("flood")));
     const [a = 0, b = 0, c = 0] = all;
     const order: string[] = [];
     const places = ["flood", "flood", "flood", "flood", "bob", "bob", "carol"].map((user) => {
-      const place = joined(limiter.wait(user));
+      const place = joined(limiter, user);
       void place.turn.then(() => order.push(user));
       return place;
     });
@@ -81,20 +101,53 @@ t.test(
 );
 
 t.test("a full line makes room for others at the cost of the longest", async (t) => {
-  const limiter = new FairLimiter(1, 4);
+  const limiter = limiterOf(1, 4);
   const slot = taken(limiter.tryTake("flood"));
-  const flood = Array.from({ length: 4 }, () => joined(limiter.wait("flood")));
-  t.equal(limiter.wait("flood"), undefined);
-  const first = joined(limiter.wait("bob"));
+  const flood = Array.from({ length: 4 }, () => joined(limiter, "flood"));
+  t.equal(join(limiter, "flood"), undefined);
+  const first = joined(limiter, "bob");
   t.equal(await flood[3]?.turn, undefined, "who came last has to go");
-  const second = joined(limiter.wait("bob"));
+  const second = joined(limiter, "bob");
   t.equal(await flood[2]?.turn, undefined);
-  t.equal(limiter.wait("bob"), undefined, "their lines are of one length now");
-  t.equal(limiter.wait("flood"), undefined);
+  t.equal(join(limiter, "bob"), undefined, "their lines are of one length now");
+  t.equal(join(limiter, "flood"), undefined);
   for (const place of [flood[0], first, flood[1], second]) {
     limiter.release(slot);
     t.equal(await place?.turn, slot);
   }
+});
+
+t.test("who has waited for too long loses the place, and others wait on", async (t) => {
+  // The limiter's own timer keeps no process alive.
+  const alive = setInterval(() => {}, MINUTE);
+  t.teardown(() => clearInterval(alive));
+  const waits: number[] = [];
+  const limits = { slots: 1, waiting: 9, patience: 100 };
+  const limiter = new FairLimiter(limits, { add: (seconds) => waits.push(seconds) });
+  const slot = taken(limiter.tryTake("alice"));
+  const first = ["alice", "alice", "bob"].map((user) => joined(limiter, user).turn);
+  await wait(60);
+  const later = [joined(limiter, "carol"), joined(limiter, "dave")];
+  t.strictSame(await Promise.all(first), [undefined, undefined, undefined]);
+  t.equal(limiter.waiting, 2);
+  limiter.release(slot);
+  t.equal(await later[0]?.turn, slot);
+  t.equal(await later[1]?.turn, undefined, "by the same timer, set anew");
+  t.equal(limiter.waiting, 0);
+  t.equal(waits.length, 5);
+  for (const seconds of waits.slice(0, 3)) t.ok(seconds >= 0.1);
+});
+
+t.test("a turn is told at once, so that nothing is kept for it meanwhile", (t) => {
+  const limiter = limiterOf(1, 1);
+  const slot = taken(limiter.tryTake("alice"));
+  let told: Slot | undefined;
+  limiter.wait("bob", (next) => {
+    told = next;
+  });
+  limiter.release(slot);
+  t.equal(told, slot);
+  t.end();
 });
 
 /** One step of a property: somebody asks, gives a slot back, or leaves. */
@@ -112,9 +165,9 @@ t.test(
       fc.integer({ min: 0, max: 8 }),
       fc.array(step, { maxLength: 120 }),
       async (count, room, steps) => {
-        const limiter = new FairLimiter(count, room);
+        const limiter = limiterOf(count, room);
         const held: { user: string; slot: Slot }[] = [];
-        let waiting: { user: string; place: Place }[] = [];
+        let waiting: { user: string; place: Waiting }[] = [];
         const holds = (user: string) => held.filter((one) => one.user === user).length;
         for (const { kind, user, at } of steps) {
           const fewest = Math.min(...waiting.map((one) => holds(one.user)));
@@ -124,7 +177,7 @@ t.test(
               if (waiting.length > 0) throw new Error("somebody was passed by");
               held.push({ user, slot });
             } else {
-              const place = limiter.wait(user);
+              const place = join(limiter, user);
               if (place !== undefined) waiting.push({ user, place });
             }
           } else if (kind === "release") {

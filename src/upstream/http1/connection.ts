@@ -187,11 +187,15 @@ export class Connection {
   #finish({ receiver, head }: AnswerReader, last: Buffer | undefined): void {
     this.#reader = undefined;
     if (head?.isKept !== true) this.destroy();
+    // Before the answer is handed on: who is served next takes this connection.
+    if (!this.isOver) this.#becomeIdle(head?.keepSeconds);
     receiver.onEnd(last);
-    if (this.isOver) return;
+  }
+
+  #becomeIdle(keepSeconds: number | undefined): void {
     if (this.#isPatient) this.#socket.setTimeout(this.#timeouts.response);
     this.#isPatient = false;
     this.resume();
-    this.#onIdle(this, head?.keepSeconds);
+    this.#onIdle(this, keepSeconds);
   }
 }

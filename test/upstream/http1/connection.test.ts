@@ -103,6 +103,22 @@ t.test("what has come before a request is written is no answer to it", async (t)
   t.equal(upstream.requests.length, 2, "the one in between was never sent");
 });
 
+t.test("whoever is told of an answer's end has its connection", async (t) => {
+  const { upstream, pool } = await connected(t, (socket) => void socket.write(wireAnswer("x")));
+  class Asking extends Gathered {
+    next: ReturnType<typeof ask> | undefined;
+    override onEnd(last: Buffer | undefined): void {
+      this.next = ask(pool);
+      super.onEnd(last);
+    }
+  }
+  const first = new Asking();
+  pool.take().send("POST / HTTP/1.1\r\nHost: x\r\n\r\n", Buffer.from(""), first);
+  t.match(await first.read, { body: "x" });
+  t.match(await first.next, { body: "x" });
+  t.equal(upstream.connections, 1);
+});
+
 t.test("a connection is not used up to the moment at which the upstream ends it", async (t) => {
   const { upstream, pool } = await connected(t, (socket) => {
     socket.write(wireAnswer("x", "Keep-Alive: timeout=1\r\n"));
