@@ -46,6 +46,9 @@ function accessFacts(
   };
 }
 
+/** Users past whom what reading them has left is collected before anybody is kept waiting. */
+const MANY = 5000;
+
 /** A gateway that listens. */
 export interface RunningGateway {
   readonly facts: GatewayFacts;
@@ -115,6 +118,10 @@ async function open(
 ): Promise<Omit<RunningMember, "close">> {
   const openedGateway = await openGateway(loaded, options, opened);
   const { gateway, firstPassword, dataDirectory } = openedGateway;
+  if (gateway.access.snapshot.users.size > MANY) {
+    const { collectGarbage } = await import("../collect-garbage.ts");
+    await collectGarbage();
+  }
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
   const { publicUrl, consoleUrl, access, revocations } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
