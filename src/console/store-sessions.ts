@@ -1,11 +1,8 @@
 import * as z from "zod";
 import { Refusal } from "../refusal.ts";
-import type { Database } from "../store/database.ts";
+import { type Database, SHORT_TIMEOUT_MS } from "../store/database.ts";
 import type { Replica } from "../store/replica.ts";
 import { type HeldSessions, IDLE_MS, LONGEST_MS, type Session } from "./sessions.ts";
-
-/** Milliseconds after which a statement is given up. */
-const TIMEOUT_MS = 4000;
 
 /** Sessions whose time is not over. */
 const alive = `used > clock_timestamp() - interval '${IDLE_MS} ms'
@@ -46,7 +43,7 @@ function sessionOf(row: z.infer<typeof rowShape>): Session {
 export function sessionsInStore({ query }: Database, replica: Replica): HeldSessions {
   function ask(sql: string, ...values: unknown[]) {
     replica.requireReached();
-    return query(sql, values, TIMEOUT_MS);
+    return query(sql, values, SHORT_TIMEOUT_MS);
   }
 
   /** The sessions, once this replica knows what those knew that began them. */

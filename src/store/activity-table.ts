@@ -5,13 +5,10 @@ import {
   KnownActivity,
   type LastActivity,
 } from "../observe/activity.ts";
-import type { Database } from "./database.ts";
+import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 
 /** Rows of one statement. */
 const BATCH = 1000;
-/** Milliseconds after which a statement is given up. */
-const TIMEOUT_MS = 4000;
-
 const writeSql = `insert into gatehouse.activity as a (key, login, use)
   select key, login, use from unnest($1::text[], $2::bigint[], $3::bigint[]) as given (key, login, use)
     order by key
@@ -30,7 +27,7 @@ export function activityTable({ query }: Database): ActivityPlace {
       some.map(([, { login }]) => login),
       some.map(([, { use }]) => use),
     ];
-    await query(writeSql, columns, TIMEOUT_MS);
+    await query(writeSql, columns, SHORT_TIMEOUT_MS);
     for (const [key, activity] of some) written.set(key, activity);
   }
 
@@ -45,7 +42,7 @@ export function activityTable({ query }: Database): ActivityPlace {
       for (let at = 0; at < others.length; at += BATCH) {
         await writeSome(others.slice(at, at + BATCH));
       }
-      await query(forgetSql, [], TIMEOUT_MS);
+      await query(forgetSql, [], SHORT_TIMEOUT_MS);
     },
   };
 }

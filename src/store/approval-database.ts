@@ -4,12 +4,9 @@ import {
   ApprovalTables,
   type ApprovalTurn,
 } from "../approvals/approval-tables.ts";
-import type { Query } from "./database.ts";
+import { type Query, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
 import type { Secrets } from "./secrets.ts";
-
-/** Milliseconds after which a statement is given up. */
-const TIMEOUT_MS = 4000;
 
 /** Any number, as long as all that work on approvals take the same. */
 const LOCK = 0x6170_7072;
@@ -30,7 +27,7 @@ function placeOf(id: string): string {
 }
 
 async function begin(send: Query): Promise<ApprovalTurn> {
-  const query: ApprovalTurn["query"] = (sql, ...values) => send(sql, values, TIMEOUT_MS);
+  const query: ApprovalTurn["query"] = (sql, ...values) => send(sql, values, SHORT_TIMEOUT_MS);
   await query(settingsSql);
   await query("select pg_advisory_xact_lock($1)", LOCK);
   const [row] = await send(nowSql);
@@ -53,7 +50,7 @@ export function approvalsInStore(
     },
     async hasDue() {
       requireReached();
-      return (await database.query(dueSql, [], TIMEOUT_MS)).length > 0;
+      return (await database.query(dueSql, [], SHORT_TIMEOUT_MS)).length > 0;
     },
     encrypt: (id, body) => secrets.encryptBytes(body, placeOf(id)),
     decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), placeOf(id)),

@@ -1,12 +1,10 @@
 import { BATCH, type CountedRow, countSql, parseCounted, sweepSql } from "./counter-table.ts";
-import type { Database } from "./database.ts";
+import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 
 /** Milliseconds between two statements, if nothing was counted meanwhile. */
 const POLL_MS = 500;
 /** Milliseconds between two statements for what was counted meanwhile and is not urgent. */
 const PAUSE_MS = 25;
-/** Milliseconds after which a statement is given up. */
-const TIMEOUT_MS = 4000;
 /** Milliseconds between two looks for windows that are over. */
 const SWEEP_MS = 30_000;
 /** Keys that are remembered; past it those that were counted first go. */
@@ -175,7 +173,7 @@ export class SharedCounters {
         [...given.map(({ windowMs }) => windowMs), ...forgotten.map(() => null)],
         this.#secondsBack(now),
       ];
-      const rows = await this.#database.query(countSql, values, TIMEOUT_MS);
+      const rows = await this.#database.query(countSql, values, SHORT_TIMEOUT_MS);
       for (const counter of given) counter.sent = 0;
       for (const row of rows) this.#apply(parseCounted(row));
       this.#read = now;
@@ -234,6 +232,6 @@ export class SharedCounters {
     for (const [id, counter] of this.#known) {
       if (counter.ends <= performance.now()) this.#drop(id, counter);
     }
-    await this.#database.query(sweepSql, [], TIMEOUT_MS);
+    await this.#database.query(sweepSql, [], SHORT_TIMEOUT_MS);
   }
 }

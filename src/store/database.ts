@@ -12,6 +12,8 @@ const STATEMENT_TIMEOUT_MS = 15_000;
 /** Milliseconds for a statement that has nothing to do: a connection that takes longer is dead. */
 const BEGIN_TIMEOUT_MS = 4000;
 const IDLE_TIMEOUT_MS = 60_000;
+/** Milliseconds after which a statement is given up that somebody waits for, or that comes again. */
+export const SHORT_TIMEOUT_MS = 4000;
 /**
  * Milliseconds after which the server ends a transaction that says nothing: a process that is cut
  * off or stopped in the middle of one does not keep the others from writing.
