@@ -101,19 +101,18 @@ export async function readEntries(query: Query, after: number): Promise<LogEntry
   return (await query(sql, [after])).map(parseEntry);
 }
 
-/** The newest version of what is shared. */
-export interface Head {
-  readonly version: number;
-  readonly id: string;
-  /** The version of the last change of users, grants or boundaries. */
-  readonly accessVersion: number;
-  /** The least form that reads all of the log. */
-  readonly form: number;
-}
-
 const headShape = z
-  .object({ version: z.int(), id: z.string(), access_version: z.int(), form: z.int() })
-  .transform(({ access_version: accessVersion, ...head }): Head => ({ ...head, accessVersion }));
+  .object({
+    ...{ version: z.int(), id: z.string() },
+    /** The version of the last change of users, grants or boundaries. */
+    access_version: z.int(),
+    /** The least form that reads all of the log. */
+    form: z.int(),
+  })
+  .transform(({ access_version: accessVersion, ...head }) => ({ ...head, accessVersion }));
+
+/** The newest version of what is shared. */
+export type Head = Readonly<z.infer<typeof headShape>>;
 
 /** @param isWriter keeps others from writing until the transaction ends */
 export async function readHead(query: Query, isWriter = false): Promise<Head> {

@@ -103,23 +103,19 @@ export const MIGRATIONS = migrations.length;
 /** Any number, as long as all that migrate take the same. */
 const LOCK = 0x6761_7465;
 
-async function migrationsTaken(query: Query): Promise<number> {
+/** How many migrations the store has taken; 0 if it was never made. */
+export async function readMigrations(query: Query): Promise<number> {
   const [found] = await query("select to_regclass('gatehouse.migrations') is not null as is_there");
   if (found?.is_there !== true) return 0;
   const [row] = await query("select coalesce(max(number), 0) as number from gatehouse.migrations");
   return Number(row?.number);
 }
 
-/** How many migrations the store has taken; 0 if it was never made. */
-export function readMigrations({ query }: Database): Promise<number> {
-  return migrationsTaken(query);
-}
-
 /** Takes the migrations that the store has not taken yet, and returns how many these were. */
 export function migrate(database: Database): Promise<number> {
   return database.transaction(async (query) => {
     await query("select pg_advisory_xact_lock($1)", [LOCK]);
-    const taken = await migrationsTaken(query);
+    const taken = await readMigrations(query);
     if (taken === 0) {
       // Where there is one, whoever has made it need not let this role make others.
       const [found] = await query("select to_regnamespace('gatehouse') is null as is_missing");

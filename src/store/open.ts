@@ -46,7 +46,7 @@ export function connectStore({ store }: Configuration): Database {
 
 /** @throws Refusal `store_unreachable`, or StoreError if the tables are not those of this version */
 async function requireTables(database: Database, name: string): Promise<void> {
-  const taken = await readMigrations(database);
+  const taken = await readMigrations(database.query);
   if (taken >= MIGRATIONS) return;
   const state = taken === 0 ? "has no tables yet" : "has tables of an older version";
   const remedy = `make them with \`${invocation} store init\``;

@@ -39,7 +39,7 @@ export async function readStatus(database: Database): Promise<StoreStatus> {
   const leases = await database.query(leasesSql);
   return {
     ...{ version, accessVersion, form, readableForm: FORM },
-    ...{ migrations: await readMigrations(database), knownMigrations: MIGRATIONS },
+    ...{ migrations: await readMigrations(database.query), knownMigrations: MIGRATIONS },
     replicas: leases.map((lease) => leaseShape.parse(lease)),
   };
 }
