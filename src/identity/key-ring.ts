@@ -37,9 +37,7 @@ export interface KeyRing {
 /** The keys as they are in force, kept up to date with where they are held. */
 export interface LiveKeyRing {
   readonly ring: KeyRing;
-  /** True while what is held is not what is in force. */
-  readonly stale: boolean;
-  /** Why it is not. */
+  /** Why what is held is not what is in force, if so. */
   readonly failure: string | undefined;
   close(): Promise<void>;
 }
@@ -181,9 +179,6 @@ export async function openLiveKeyRing(
   return {
     get ring() {
       return ring;
-    },
-    get stale() {
-      return failure !== undefined;
     },
     get failure() {
       return failure;

@@ -54,7 +54,7 @@ export const readyz: Endpoint = {
       ...(replica === undefined ? {} : storeState(replica)),
       access_file: gateway.access.stale ? "stale" : "fresh",
       revocations: gateway.revocations.stale ? "stale" : "fresh",
-      keys: gateway.keys.stale ? "stale" : "fresh",
+      keys: gateway.keys.failure === undefined ? "fresh" : "stale",
       access_version: gateway.access.version,
       version,
     });
