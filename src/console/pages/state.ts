@@ -94,38 +94,26 @@ function troubles(view: StateView, now: number): string[] {
   const { configurationFailure } = view;
   const reason = revocationsFailure === undefined ? "" : `: ${revocationsFailure}`;
   const left = certificate === undefined ? SOON : certificate.expires.getTime() / 1000 - now;
-  const found: [boolean, string][] = [
-    [
-      configurationFailure !== undefined,
+  const found = [
+    configurationFailure !== undefined &&
       `The configuration was refused: ${configurationFailure}. The last good one is in force.`,
-    ],
-    [
-      accessStale,
+    accessStale &&
       "The access file was refused, for the reason below: the last good state is in force.",
-    ],
-    [
-      revocationsStale,
+    revocationsStale &&
       `The revocations file was refused${reason}. The last good state is in force.`,
-    ],
-    [
-      keysFailure !== undefined,
+    keysFailure !== undefined &&
       `The signing keys were refused: ${keysFailure}. The last good ones are in force.`,
-    ],
-    [
-      certificate?.failure !== undefined,
-      `The TLS certificate was refused: ${certificate?.failure}. The last good one is served.`,
-    ],
-    [left <= 0, "The TLS certificate has expired."],
-    [left > 0 && left < SOON, `The TLS certificate expires in ${spanOf(left)}.`],
-    [
-      view.store?.isReached === false,
+    certificate?.failure !== undefined &&
+      `The TLS certificate was refused: ${certificate.failure}. The last good one is served.`,
+    left <= 0 && "The TLS certificate has expired.",
+    left > 0 && left < SOON && `The TLS certificate expires in ${spanOf(left)}.`,
+    view.store?.isReached === false &&
       "The store does not answer: nothing can be changed, and soon nothing is decided.",
-    ],
   ];
   const down = view.upstreams
     .filter(({ isUp }) => !isUp)
     .map(({ name }) => `${name} does not answer: queries for it are refused, or go to another.`);
-  return [...found.filter(([isSo]) => isSo).map(([, sentence]) => sentence), ...down];
+  return [...found.filter((sentence) => sentence !== false), ...down];
 }
 
 function summary(view: StateView, now: number): Html {
