@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { CountRequests } from "../../access/rate-limits.ts";
 import { allowAnyOrigin, OAuthProblem, sendJson, tooMany, withWholeBody } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { completeRequest } from "./policy.ts";
@@ -21,18 +20,10 @@ export type EndpointRoutes = ReadonlyMap<string, EndpointRoute>;
 /** Authorization requests a minute: each one is kept until its user has answered. */
 const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 } as const;
 
-/** Who answers what. */
-export interface Endpoints {
-  readonly issuer: string;
-  readonly originOf: AuthorizationServerOptions["originOf"];
-  readonly countRequests: CountRequests;
-  /** The protocol library. */
-  readonly protocol: Endpoint;
-  readonly interaction: Endpoint;
-  readonly applications: Endpoint;
-  readonly registration: Endpoint;
-  readonly revocation: Endpoint;
-}
+/** Who answers what; `protocol` is the library. */
+type Endpoints = Readonly<
+  Record<"protocol" | "interaction" | "applications" | "registration" | "revocation", Endpoint>
+>;
 
 /** Open to pages of every origin: what is asked and answered there is bound to no cookie. */
 function open(endpoint: Endpoint): Endpoint {
@@ -64,11 +55,15 @@ const forms = [...reads, "POST"];
 const posts = ["POST", "OPTIONS"];
 
 /** The paths of the server. Those that are not here are not found, however they are spelled. */
-export function endpointRoutes(all: Endpoints): EndpointRoutes {
-  const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(all.issuer)));
-  const limit = addressLimit(all.countRequests, "authorizations", authorizationBounds);
+export function endpointRoutes(
+  options: Pick<AuthorizationServerOptions, "issuer" | "originOf" | "countRequests">,
+  all: Endpoints,
+): EndpointRoutes {
+  const { issuer, originOf, countRequests } = options;
+  const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(issuer)));
+  const limit = addressLimit(countRequests, "authorizations", authorizationBounds);
   const authorization: Endpoint = async (request, response) => {
-    const wait = await limit(all.originOf(request));
+    const wait = await limit(originOf(request));
     if (wait > 0) throw tooMany("too many requests", wait);
     request.url = completeRequest(request.url ?? "");
     await all.protocol(request, response);

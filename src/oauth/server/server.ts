@@ -8,7 +8,7 @@ import { parseAccountId } from "./accounts.ts";
 import { StateUnavailable } from "./adapter.ts";
 import { manageApplications } from "./applications.ts";
 import { createRegistration, createRevocation } from "./client-endpoints.ts";
-import { type Endpoint, endpointRoutes, findRoute } from "./endpoints.ts";
+import { endpointRoutes, findRoute } from "./endpoints.ts";
 import { isAbandoned, OAuthProblem, requireSmallBody, sendProblem } from "./http.ts";
 import { interact } from "./interaction.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
@@ -107,12 +107,8 @@ export async function openAuthorizationServer(
   const guard = createFormGuard(await store.secret("forms", randomBytes(32)));
   const pages = { provider, options, guard, store };
   const calls = new CallNotes(store, log);
-  const protocol: Endpoint = provider.callback();
-  const routes = endpointRoutes({
-    issuer,
-    originOf: options.originOf,
-    countRequests: options.countRequests,
-    protocol,
+  const routes = endpointRoutes(options, {
+    protocol: provider.callback(),
     interaction: (request, response) => interact(pages, request, response),
     applications: (request, response) => manageApplications(pages, request, response),
     registration: createRegistration(options, store),
