@@ -5,19 +5,11 @@ import { openWalDatabase } from "../../files/wal-database.ts";
 /** Milliseconds to wait for another gateway on the same file, such as one that still drains. */
 const BUSY_MS = 1000;
 
-/** Where it is kept whose each session is. */
-export interface SessionRecords {
-  /** All of them, in the order in which they began. */
-  all(): readonly (readonly [key: string, username: string])[];
-  put(key: string, username: string): void;
-  drop(key: string): void;
-}
-
 /**
  * Whose each session is, in an SQLite file that outlives the gateway. A session that is noted is
  * there after the process was killed; those of the last moments before a power cut begin anew.
  */
-export class SessionFile implements SessionRecords {
+export class SessionFile {
   readonly #database: DatabaseSync;
   readonly #put: StatementSync;
   readonly #drop: StatementSync;
@@ -38,6 +30,7 @@ export class SessionFile implements SessionRecords {
     this.#onFailure = onFailure;
   }
 
+  /** All of them, in the order in which they began. */
   all(): (readonly [key: string, username: string])[] {
     const rows = this.#database.prepare("SELECT key, username FROM sessions ORDER BY rowid").all();
     return rows.map(({ key, username }) => [String(key), String(username)]);
@@ -104,7 +97,7 @@ interface Session {
 export class Sessions implements SessionRegister {
   readonly #limits: SessionLimits;
   readonly #now: () => number;
-  readonly #records: SessionRecords | undefined;
+  readonly #records: SessionFile | undefined;
   /** By their keys, in the order of their last use, the idlest first. */
   readonly #sessions = new Map<string, Session>();
 
@@ -116,7 +109,7 @@ export class Sessions implements SessionRegister {
   constructor(
     limits: SessionLimits = usualLimits,
     now: () => number = () => performance.now(),
-    records?: SessionRecords,
+    records?: SessionFile,
   ) {
     this.#limits = limits;
     this.#now = now;
