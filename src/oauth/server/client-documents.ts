@@ -40,11 +40,6 @@ export type ResolveAll = (
   done: (error: Error | null, addresses: LookupAddress[]) => void,
 ) => void;
 
-/** Asks the system. */
-function resolveAll(hostname: string, done: Parameters<ResolveAll>[1]): void {
-  systemLookup(hostname, { all: true }, done);
-}
-
 /**
  * A lookup that gives only addresses that the rule allows, or none. The socket is opened to what it
  * gives, so that the address that was checked is the one that is used.
@@ -122,7 +117,7 @@ function openAgent(isAllowed: AddressRule, resolve: ResolveAll): Agent {
  */
 export function createDocumentFetch({
   privateHosts = [],
-  resolve = resolveAll,
+  resolve = (hostname, done) => systemLookup(hostname, { all: true }, done),
 }: DocumentFetchOptions = {}): DocumentFetch {
   const outside = { isAllowed: isPublicAddress, agent: openAgent(isPublicAddress, resolve) };
   const inside = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
