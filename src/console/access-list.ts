@@ -67,16 +67,17 @@ async function namesOf(visitor: Visitor, asked: Asked): Promise<string[]> {
 export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot } = visitor;
-  const [user, place] = ["user", "place"].map((name) => (c.req.query(name) ?? "").trim());
-  const [database = "", ...rest] = (place ?? "").split(".");
+  const at = (name: string) => (c.req.query(name) ?? "").trim();
+  const [user, place] = [at("user"), at("place")];
+  const [database = "", ...rest] = place.split(".");
   const table = rest.length === 0 ? undefined : rest.join(".");
   const after = c.req.query("after");
-  const asked = { user: user ?? "", database, table, after, now: Date.now() };
+  const asked = { user, database, table, after, now: Date.now() };
   const names = await namesOf(visitor, asked);
   const shown = names.slice(0, PAGE);
   const page = accessPage({
     ...asked,
-    place: place ?? "",
+    place,
     users: shown.map((username) => ({
       username,
       user: snapshot.users.get(username),

@@ -117,14 +117,14 @@ export function changingForm(
   return { fields, csrf, seen: seenOf(snapshot, actor, fields.get("user") ?? ""), failure };
 }
 
+const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
+
 /** Why a change was not made, for the form that asked for it. */
 export interface Failure {
-  readonly status: 400 | 401 | 403 | 404 | 409 | 429 | 503;
+  readonly status: (typeof statuses)[number];
   readonly message: string;
   readonly changed?: ChangedMeanwhile;
 }
-
-const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
 
 const beyondRights =
   "Your own rights do not reach that far: nobody gives, changes or takes away what is equal to or above their own.";
