@@ -38,7 +38,7 @@ export interface FailedReload {
 export type AccessEvent = LoadedVersion | FailedReload;
 
 /** A version as it was put in force, or as a log of them has it. */
-export type FoundVersion = Pick<LoadedVersion, "at" | "version" | "author"> & {
+type FoundVersion = Pick<LoadedVersion, "at" | "version" | "author"> & {
   readonly diff: AccessDiff;
   readonly before: Snapshot;
   readonly after: Snapshot;

@@ -34,7 +34,7 @@ export function requireManageable(snapshot: Snapshot, actor: Subject, username: 
 }
 
 /** What somebody sees of a user's record and entries, line by line. */
-export function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] {
+function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] {
   const user = snapshot.users.get(username);
   const record = user === undefined ? "no record" : user.disabled ? "disabled" : "enabled";
   const entries = visibleEntries(snapshot, actor, username).map((grant) => {

@@ -3,7 +3,7 @@ import type { Decision } from "../access/decision.ts";
 import { decideAll, mayUseAnywhere, mayUseOn } from "../access/policy.ts";
 import type { Subject } from "../access/subject.ts";
 import { decideOnTables, decideWhole } from "../access/whole-access.ts";
-import type { Principal } from "../mcp/principal.ts";
+import type { Principal } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
 import type { AskedRight } from "../mcp/tools/tool.ts";
 import type { PermissionClass } from "../query/permissions.ts";

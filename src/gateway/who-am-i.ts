@@ -6,7 +6,7 @@ import { boundariesFor, mayBeNarrowed } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
 import { entriesIn, reachingEntries } from "../access/user-grants.ts";
-import type { Principal } from "../mcp/principal.ts";
+import type { Principal } from "../mcp/authenticate.ts";
 import type { WhoAmI } from "../mcp/tools/tool.ts";
 import { permissionClasses } from "../query/permissions.ts";
 import type { Gateway } from "./gateway.ts";

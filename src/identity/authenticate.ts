@@ -43,7 +43,7 @@ export function earliestIssue(
 const SCHEME = "Bearer ";
 
 /** What of a token is held against the files. */
-export type IdentifiedToken = Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">;
+type IdentifiedToken = Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">;
 
 /** Who is calling: a user on file, and the token it showed. */
 export interface Caller {

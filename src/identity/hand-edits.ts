@@ -14,7 +14,7 @@ const TURN_MS = 500;
 /** Turns that there are; one process is enough, and the others stand in for it. */
 const TURNS = 4;
 
-export interface HandEditOptions {
+interface HandEditOptions {
   /** When it is this process's turn, among those that see the same edit; from 1. */
   readonly turn?: number | undefined;
   /** Told when a revocation could not be written. */

@@ -134,7 +134,7 @@ export interface Pin extends PinnedKeys {
 }
 
 /** A payload, with the key that has signed it. */
-export interface SignedPayload {
+interface SignedPayload {
   readonly header: JsonObject;
   readonly payload: Buffer;
   readonly kid: string;
@@ -142,7 +142,7 @@ export interface SignedPayload {
 }
 
 /** The claims of a token that is what a pin demands; times in epoch seconds. */
-export interface PinnedClaims extends Omit<SignedPayload, "header" | "payload"> {
+interface PinnedClaims extends Omit<SignedPayload, "header" | "payload"> {
   readonly claims: JsonObject;
   readonly notBefore: number;
   readonly expiresAt: number;

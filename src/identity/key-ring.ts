@@ -8,7 +8,7 @@ import { ensureSigner, type KeyState, keyState, signerOf } from "./key-rotation.
 import { type KeyStore, publicJwk, type StoredKey, verifierOf } from "./key-store.ts";
 
 /** A key that signs, with the name that its tokens carry. */
-export interface SigningKey {
+interface SigningKey {
   readonly kid: string;
   readonly key: CryptoKey | Uint8Array;
 }
@@ -129,7 +129,7 @@ async function withoutDeleted(ring: KeyRing, store: KeyStore): Promise<KeyRing> 
   };
 }
 
-export interface LiveKeyRingOptions {
+interface LiveKeyRingOptions {
   readonly algorithm: SigningAlgorithm;
   /** True if a key is to be made where there is none: at a start, never later. */
   readonly mayMake: boolean;

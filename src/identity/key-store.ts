@@ -74,7 +74,7 @@ export type KeyChange =
  * Judges the keys, newest first, as they are when nobody else changes them, and says what to
  * change; throws a Refusal if the change may not be made.
  */
-export type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
+type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 
 /**
  * Signing keys, wherever they are held for good: a directory of files is one such place

@@ -38,7 +38,7 @@ class Places {
 }
 
 /** A throttle whose attempts under way are counted in this process. */
-export interface LoginThrottleHere extends LoginThrottle {
+interface LoginThrottleHere extends LoginThrottle {
   /** Other bounds from now on; failures stay counted. */
   change(bounds: ThrottleBounds): void;
 }

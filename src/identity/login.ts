@@ -13,7 +13,7 @@ import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts"
 import { type TokenAuthority, tokenRole } from "./token.ts";
 
 /** What a client sends to log in. */
-export interface LoginRequest {
+interface LoginRequest {
   readonly username: string;
   readonly password: string;
   /** Limits the token to one database. */
@@ -21,7 +21,7 @@ export interface LoginRequest {
 }
 
 /** A fresh token and its lifetime in seconds. */
-export interface IssuedToken {
+interface IssuedToken {
   readonly token: string;
   readonly expiresIn: number;
 }

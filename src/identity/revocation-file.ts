@@ -54,7 +54,7 @@ export function revocationsIn(file: string, options: { checkRead: boolean }): Re
   };
 }
 
-export interface RevocationOptions {
+interface RevocationOptions {
   /** Also refuse a file that others may read. */
   readonly checkRead: boolean;
   /** Told when the file cannot be used, or what it lacks cannot be written back. */

@@ -33,7 +33,7 @@ export interface TokenClaims {
 }
 
 /** What is needed to issue a token; the rest is made up here. */
-export type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
+type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
   /** Seconds. */
   readonly lifetime: number;
   /** The least `iat`, so that a token outlives a limit set in the same second. */
@@ -41,7 +41,7 @@ export type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | 
 };
 
 /** A token that was just issued. */
-export interface FreshToken {
+interface FreshToken {
   readonly token: string;
   readonly claims: TokenClaims;
 }

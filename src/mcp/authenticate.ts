@@ -1,5 +1,6 @@
 import { decodeJwt } from "jose/jwt/decode";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import type { Subject } from "../access/subject.ts";
 import { epochSeconds } from "../clock.ts";
 import { identify, readBearerToken } from "../identity/authenticate.ts";
 import type { Revocations } from "../identity/revocations.ts";
@@ -9,7 +10,26 @@ import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.t
 import type { AccessToken, AuthorizationServer } from "../oauth/server/options.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
-import type { Principal } from "./principal.ts";
+
+/** Who calls `/mcp`, whatever authorization server its token came from. */
+export interface Principal {
+  /** The user, and what its token is limited to. */
+  readonly subject: Subject;
+  readonly scopes: ReadonlySet<McpScope>;
+  readonly tokenId: string;
+  /** The OAuth client that its token was issued to. */
+  readonly clientId?: string | undefined;
+  /** Epoch seconds. */
+  readonly expiresAt: number;
+  /**
+   * Looks again whether the token would be accepted now: for streams that stay open.
+   *
+   * @throws Refusal `token_expired`, `token_revoked` or `user_gone`
+   */
+  requireStillGood(): void;
+  /** Notes a tool that was called, where the user is to see what an app does. */
+  noteCall?(tool: string): void;
+}
 
 /** A token of this gateway's own users: a login token was issued to no client. */
 type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> &

@@ -2,11 +2,11 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { createMcpHandler } from "@modelcontextprotocol/server";
 import { quoteName } from "../json/fault.ts";
 import { type Answering, sendMcpRefusal } from "./answering.ts";
+import type { Principal } from "./authenticate.ts";
 import { McpRefused } from "./json-rpc.ts";
 import { type McpMessage, readMessageInSlices } from "./message.ts";
 import { requireMethod } from "./methods.ts";
 import { ObservedServer } from "./observed-server.ts";
-import type { Principal } from "./principal.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerResources } from "./resources.ts";
 import { withApproval } from "./tools/approval-argument.ts";
@@ -14,7 +14,7 @@ import { registerTool, type Taking, toolsOf } from "./tools/register.ts";
 import type { Tool, ToolContext } from "./tools/tool.ts";
 import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest, WebRequest } from "./web.ts";
 
-export interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
+interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
   readonly serverVersion: string;
   /** Counts the call of a tool. @throws Refusal `rate_limited` */
   countCall?(caller: Caller): Promise<void> | undefined;

@@ -18,7 +18,7 @@ const errors = {
 } as const satisfies Record<string, readonly [code: number, reason: string]>;
 
 /** The name of an error that can be answered. */
-export type ErrorName = keyof typeof errors;
+type ErrorName = keyof typeof errors;
 
 const reasons: ReadonlyMap<number, string> = new Map(Object.values(errors));
 
@@ -35,7 +35,7 @@ export function reasonOf(code: number): string {
 /** What identifies a request to its sender; numbers are integers up to 2^53 - 1. */
 export type MessageId = string | number;
 
-export interface McpRefusedOptions {
+interface McpRefusedOptions {
   /** The HTTP status, 400 unless given. */
   readonly status?: number;
   /** The stable code of the rule that refuses; that of the error unless given. */

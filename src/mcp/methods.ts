@@ -1,12 +1,12 @@
 import type { McpScope } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
+import type { Principal } from "./authenticate.ts";
 import { McpRefused } from "./json-rpc.ts";
 import type { McpMessage } from "./message.ts";
-import type { Principal } from "./principal.ts";
 import type { Era } from "./protocol-headers.ts";
 
 /**
- * The protocol's methods, all revisions together, each with the scope that it needs. A method that
+ * The protocol's methods, all revisions together, each with the scope that it needs, if it needs one. A method that
  * is not here is a server's own, and nobody knows what it would do: it goes nowhere.
  */
 const scopes: ReadonlyMap<string, McpScope | undefined> = new Map<string, McpScope | undefined>([
@@ -40,11 +40,6 @@ const notifications: ReadonlySet<string> = new Set([
   "notifications/tasks/status",
 ]);
 
-/** The scope that a method needs; undefined if any token will do. */
-export function scopeOf(method: string): McpScope | undefined {
-  return scopes.get(method);
-}
-
 /**
  * The status of a message with a method that nobody knows. In revisions with sessions 404 says that
  * the session is lost, so there the error alone tells, and a notification is taken and not answered.
@@ -68,7 +63,7 @@ export function requireMethod(message: McpMessage, principal: Principal, era: Er
     const options = { status: statusOfUnknown(message, era), id };
     throw new McpRefused("methodNotFound", "Method not found", options);
   }
-  const scope = scopeOf(method);
+  const scope = scopes.get(method);
   if (scope === undefined || principal.scopes.has(scope)) return;
   throw new Refusal("insufficient_scope", { scope });
 }

@@ -5,7 +5,7 @@ import { McpRefused } from "./json-rpc.ts";
 import type { McpMessage } from "./message.ts";
 
 /** The revisions of the protocol, newest first, that a message may claim. */
-export const protocolVersions = [
+const protocolVersions = [
   "2026-07-28",
   "2025-11-25",
   "2025-06-18",

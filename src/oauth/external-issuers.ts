@@ -7,7 +7,7 @@ import { Refusal } from "../refusal.ts";
 import { createIssuerKeys, IssuerOutOfReach, RETRY_SECONDS } from "./issuer-keys.ts";
 
 /** An authorization server whose tokens are accepted. */
-export interface IssuerSettings {
+interface IssuerSettings {
   /** Compared as it stands. */
   readonly issuer: string;
   readonly prefix: string;

@@ -6,7 +6,7 @@ const MAX_BYTES = 256 * 1024;
 const shape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
 
 /** What the gateway needs to know of an authorization server (RFC 8414, section 2). */
-export type IssuerMetadata = z.infer<typeof shape>;
+type IssuerMetadata = z.infer<typeof shape>;
 
 /** Where an issuer's metadata may be: RFC 8414, section 3.1, and OpenID Connect Discovery. */
 function metadataUrls(issuer: string): URL[] {

@@ -11,7 +11,7 @@ export const CHUNK_BYTES = 1024 * 1024;
 export const DISORDER_MS = 60_000;
 
 /** Which lines are wanted. */
-export interface LineQuery {
+interface LineQuery {
   /** Texts that a wanted line holds, all of them; lines without are not looked at. */
   readonly needles: readonly string[];
   /** Epoch milliseconds before which lines need not be given; some are. */

@@ -4,7 +4,7 @@ import { TimesHistogram } from "./time-histogram.ts";
 import type { Times } from "./times.ts";
 
 /** What is told of the certificate that TLS is spoken with. */
-export interface CertificateMetrics {
+interface CertificateMetrics {
   /** One was put in force. */
   onLoad(certificate: { readonly expires: Date }): void;
   /** The files could not be used. */

@@ -25,7 +25,7 @@ export interface TracedRequest {
 }
 
 /** What is known of a request when it is over. */
-export interface TracedOutcome {
+interface TracedOutcome {
   readonly status: number;
   /** False if the client left before its answer. */
   readonly isAnswered: boolean;

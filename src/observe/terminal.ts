@@ -118,7 +118,7 @@ function eventLine(line: LogLine, colors: Colors): string {
   return `${levelOf(line, colors)}${text}${beside}${below}`;
 }
 
-export interface TerminalOptions {
+interface TerminalOptions {
   readonly hasColors: boolean;
   /** Where the lines go; standard output if left out. */
   readonly destination?: NodeJS.WritableStream;

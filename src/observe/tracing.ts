@@ -14,7 +14,7 @@ import { RequestTrace, requestAttributes, spanName, type TracedRequest } from ".
 const FLUSH_MS = 2000;
 
 /** A request whose span begins. */
-export interface ArrivedRequest extends TracedRequest {
+interface ArrivedRequest extends TracedRequest {
   readonly headers: IncomingHttpHeaders;
   /** `performance.now()` when its head had arrived. */
   readonly startedAt: number;
@@ -71,7 +71,7 @@ export class Tracing {
   }
 }
 
-export interface TracingOptions {
+interface TracingOptions {
   /** This gateway's own. */
   readonly version: string;
   /** What requests go up to, as the configuration names it. */

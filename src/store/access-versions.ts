@@ -118,9 +118,6 @@ function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords):
   return { users: [...kept, ...added], grants, boundaries };
 }
 
-/** A text cannot be applied; says why, and what does what it asks for. */
-export class NotApplicableError extends Error {}
-
 /** What a text says of users that applying it does not change; undefined if nothing. */
 function objection(current: Snapshot, user: User): string | undefined {
   const { username, email, passwordHash, disabled, tokensValidAfter } = user;
@@ -141,7 +138,7 @@ function objection(current: Snapshot, user: User): string | undefined {
 /** What has to be said against a text before it is cut short. */
 const MOST_OBJECTIONS = 20;
 
-/** @throws NotApplicableError */
+/** @throws Error why a text cannot be applied, and what does what it asks for */
 function requireApplicable(current: Snapshot, users: readonly User[]): void {
   const named = new Set(users.map(({ username }) => username));
   const missing = current.users.keys().filter((name) => !named.has(name));
@@ -152,7 +149,7 @@ function requireApplicable(current: Snapshot, users: readonly User[]): void {
   if (objections.length === 0) return;
   const more = objections.length - MOST_OBJECTIONS;
   const shown = objections.slice(0, MOST_OBJECTIONS);
-  throw new NotApplicableError([...shown, ...(more > 0 ? [`and ${more} more`] : [])].join("\n"));
+  throw new Error([...shown, ...(more > 0 ? [`and ${more} more`] : [])].join("\n"));
 }
 
 /**
@@ -160,7 +157,7 @@ function requireApplicable(current: Snapshot, users: readonly User[]): void {
  * something since.
  *
  * @param version what the export was made of
- * @throws from the plan: Refusal `version_conflict`, NotApplicableError
+ * @throws from the plan: Refusal `version_conflict`, or Error why the text cannot be applied
  */
 export function planApply(records: AccessRecords, version: string): ReplacementPlan {
   return (current) => {

@@ -27,7 +27,7 @@ async function makeKeyFile(file: string, database: Database): Promise<boolean> {
 }
 
 /** What an initialization has made. */
-export interface Initialized {
+interface Initialized {
   /** How many steps the tables took. */
   readonly migrations: number;
   readonly hasMadeKeyFile: boolean;

@@ -64,7 +64,7 @@ export function writtenReplacement({ users, boundaries }: Replacement): object {
 }
 
 /** @throws StoreContentError or ZodError */
-export function parseChange(kind: string, data: unknown): StoredChange {
+function parseChange(kind: string, data: unknown): StoredChange {
   if (kind === "revocation") return { kind, revocation: lineShape.parse(data) };
   if (kind === "keys") return { kind, ring: ringShape.parse(data).ring };
   return { kind: "access", replacement: parseReplacement(data) };

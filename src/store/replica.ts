@@ -52,7 +52,7 @@ export interface ReplicaMetrics extends StoreMetrics {
   readonly isFresh: boolean;
 }
 
-export interface ReplicaOptions {
+interface ReplicaOptions {
   /** Seconds. */
   readonly maxStaleness: number;
   /** Told when the store is lost, and of each other reason, and when it is there again. */

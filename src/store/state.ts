@@ -12,7 +12,7 @@ import { FORM, type Head, type LogEntry, readHead } from "./log.ts";
 import { parseBoundaries, parseRecords, StoreContentError } from "./records.ts";
 
 /** A change of users, grants or boundaries that is in force from now on. */
-export interface AccessChanged {
+interface AccessChanged {
   readonly previous: Snapshot;
   readonly snapshot: Snapshot;
   readonly diff: AccessDiff;
@@ -22,7 +22,7 @@ export interface AccessChanged {
 }
 
 /** Told of what is put in force; a version counts as applied once all of them are done. */
-export interface StateListener {
+interface StateListener {
   accessChanged?(change: AccessChanged): void;
   keysChanged?(ring: string): Promise<void>;
 }

@@ -13,7 +13,7 @@ const leaseShape = z.object({
 });
 
 /** A replica as the store knows it. */
-export type LeaseStatus = z.infer<typeof leaseShape>;
+type LeaseStatus = z.infer<typeof leaseShape>;
 
 /** What is known of a store. */
 export interface StoreStatus {

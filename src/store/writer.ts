@@ -40,7 +40,7 @@ export interface Turn {
  * Judges what is shared, as it is when nobody else changes it, writes the records that it changes
  * and appends what it has changed; what it throws undoes all of it.
  */
-export type Judge = (turn: Turn) => Promise<void>;
+type Judge = (turn: Turn) => Promise<void>;
 
 /** What a transaction has come to. */
 interface Committed {
@@ -58,7 +58,7 @@ const FIRST_LOOK_MS = 5;
 const LONGEST_LOOK_MS = 250;
 
 /** @throws Refusal `store_unreachable` if the store is a copy that lacks what was applied here */
-export function requireSameHistory(head: Pick<Head, "version" | "id">, state: SharedState): void {
+function requireSameHistory(head: Pick<Head, "version" | "id">, state: SharedState): void {
   const { version, id } = state.position;
   if (head.version === version && head.id === id) return;
   const detail = `the store is at version ${head.version}, and does not know what ${version} was here`;

@@ -4,7 +4,7 @@ import { decide } from "../../src/access/policy.ts";
 import { roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { entriesIn } from "../../src/access/user-grants.ts";
-import type { Principal } from "../../src/mcp/principal.ts";
+import type { Principal } from "../../src/mcp/authenticate.ts";
 import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
 import type { SessionRegister } from "../../src/mcp/proxy/sessions.ts";
 import type { OpenStreams } from "../../src/mcp/proxy/streams.ts";

@@ -3,7 +3,7 @@ import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import { type ConsolePage, heading, table } from "./frame.ts";
 
 /** What the page of approvals shows; the newest first. */
-export interface ApprovalsView {
+interface ApprovalsView {
   /** Those that its reader may decide on. */
   readonly waiting: readonly Approval[];
   /** Those that wait for somebody else. */

@@ -7,7 +7,7 @@ import { type Fields, failureNote } from "./forms.ts";
 import { type ConsolePage, heading, pathOf, table } from "./frame.ts";
 
 /** What the page of the audit shows. */
-export interface AuditView {
+interface AuditView {
   /** What is asked. */
   readonly fields: Fields;
   /** False if the audit goes to the log. */

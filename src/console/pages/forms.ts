@@ -6,7 +6,7 @@ import { type ConsolePage, hidden, pathOf } from "./frame.ts";
 export type Fields = ReadonlyMap<string, string>;
 
 /** A field of a form. */
-export interface FieldOptions {
+interface FieldOptions {
   readonly name: string;
   readonly label: string;
   readonly hint?: string;

@@ -25,7 +25,7 @@ export interface ApplicationRow extends Connection, KnownClient {
 }
 
 /** What the page of sessions shows. */
-export interface SessionsView {
+interface SessionsView {
   readonly csrf: string;
   readonly reader: string;
   readonly isAdministrator: boolean;

@@ -3,7 +3,7 @@ import { html } from "../../pages/html.ts";
 import { hidden, renderConsolePage } from "./frame.ts";
 
 /** What the sign-in page shows. */
-export interface SignInView {
+interface SignInView {
   readonly csrf: string;
   readonly username: string;
   /** Where to go on. */

@@ -7,7 +7,7 @@ import { type ConsolePage, heading, table } from "./frame.ts";
 import { versionList } from "./state-versions.ts";
 
 /** What the page of the gateway's state shows. Times in epoch seconds. */
-export interface StateView extends GatewayState {
+interface StateView extends GatewayState {
   readonly gatewayUrl: string;
   readonly accessVersion: string;
   readonly accessStale: boolean;

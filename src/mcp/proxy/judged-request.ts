@@ -8,10 +8,10 @@ import {
   type Provenance,
   passedHeaders,
 } from "../../upstream/headers.ts";
+import type { Principal } from "../authenticate.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, readMessageInSlices } from "../message.ts";
 import { requireMethod } from "../methods.ts";
-import type { Principal } from "../principal.ts";
 import { type Era, judgeHeaders, judgeParameter } from "../protocol-headers.ts";
 import type { SessionRegister } from "./sessions.ts";
 import { requireOwnTask } from "./task-notes.ts";

@@ -4,8 +4,8 @@ import type { HeaderPolicy } from "../../upstream/headers.ts";
 import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-head.ts";
 import { PooledProxy } from "../../upstream/pooled-proxy.ts";
 import { type Answering, sendMcpRefusal } from "../answering.ts";
+import type { Principal } from "../authenticate.ts";
 import { McpRefused } from "../json-rpc.ts";
-import type { Principal } from "../principal.ts";
 import {
   type Judged,
   judgeRequest,
@@ -68,13 +68,13 @@ function keepSession(
 }
 
 /** What the gateway knows of a request besides the request itself. */
-export interface McpExchange extends Answering, Origin {
+interface McpExchange extends Answering, Origin {
   readonly rights: Rights;
   /** Told that the request goes up; if requests are traced, its headers name the span of that. */
   goUp?(upward: UpwardRequest): void;
 }
 
-export interface McpProxyOptions {
+interface McpProxyOptions {
   /** The server's URL, with its path. */
   readonly target: string;
   /** The rules in force: another list once they have changed. */

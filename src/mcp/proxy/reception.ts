@@ -64,7 +64,7 @@ function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefine
 }
 
 /** How an answer is received. */
-export interface ReceptionOptions {
+interface ReceptionOptions {
   /** Set if the answer may hold a list of tools or tasks. */
   readonly show: ShowElement | undefined;
   /** The session that the client is told of, if any. */

@@ -58,7 +58,7 @@ export class SessionFile {
 }
 
 /** How many sessions are remembered, and for how long. */
-export interface SessionLimits {
+interface SessionLimits {
   /** Sessions at one time; past it, those that were idle longest are forgotten. */
   readonly most: number;
   /** Sessions of one user at one time. */

@@ -27,7 +27,7 @@ export interface Rights {
 }
 
 /** What was decided on one call. */
-export interface CallDecision {
+interface CallDecision {
   readonly decision: Decision;
   readonly database: string;
   /** The argument that named it, if one did. */

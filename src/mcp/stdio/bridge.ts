@@ -14,7 +14,7 @@ import { cancelledId, readLine, readLines } from "./messages.ts";
 const GOODBYE_MS = 1000;
 
 /** Where messages go, and how. */
-export interface BridgeOptions {
+interface BridgeOptions {
   /** The endpoint: the gateway's `/mcp`. */
   readonly url: URL;
   /** The bearer token of every request. */

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { errorCode } from "../json-rpc.ts";
 
 /** The error of a JSON-RPC response (JSON-RPC 2.0, section 5.1). */
-export interface RpcError {
+interface RpcError {
   readonly code: number;
   readonly message: string;
   readonly data?: unknown;

@@ -11,7 +11,7 @@ import type { McpMessage } from "../message.ts";
 import { encodeHeaderValue } from "../protocol-headers.ts";
 
 /** An argument of a tool that its server wants as a header too. */
-export interface HeaderDeclaration {
+interface HeaderDeclaration {
   /** The keys that lead to its value in the call's arguments. */
   readonly path: readonly string[];
   /** The header's name behind `Mcp-Param-`. */

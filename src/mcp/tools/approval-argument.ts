@@ -9,7 +9,7 @@ const NAME = "approval";
 const key = Buffer.from(`"${NAME}"`);
 
 /** Arguments without an approval's id, and that. */
-export interface ApprovalArgument {
+interface ApprovalArgument {
   readonly arguments: Buffer;
   readonly approval?: string;
 }

@@ -50,7 +50,7 @@ export function withMember(args: Buffer, member: string): Buffer[] {
 }
 
 /** The arguments of a select as they go up, and what of its answer is shown. */
-export interface LimitedSelect {
+interface LimitedSelect {
   readonly query: Buffer[];
   /** Rows that are shown. */
   readonly most: number;

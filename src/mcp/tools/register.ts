@@ -8,7 +8,7 @@ import { memoizeLast } from "../../memoize.ts";
 import type { Grammar } from "../../query/grammar.ts";
 import type { Schema } from "../../query/kind.ts";
 import { QueryRefused } from "../../query/refusal.ts";
-import type { Principal } from "../principal.ts";
+import type { Principal } from "../authenticate.ts";
 import type { ToolDefinition } from "./definitions.ts";
 import { askingTools } from "./query-tools.ts";
 import type { ToolResult } from "./result.ts";

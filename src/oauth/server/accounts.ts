@@ -23,7 +23,7 @@ export function parseAccountId(id: string): Account {
 }
 
 /** What makes something good for nothing any more: its name and when it was issued. */
-export interface Issued {
+interface Issued {
   readonly tokenId: string;
   /** Epoch seconds. */
   readonly issuedAt: number;

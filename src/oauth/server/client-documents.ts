@@ -77,7 +77,7 @@ export interface ClientDocument {
 export const DOCUMENT_LIMITS = { bytes: 5 * 1024, milliseconds: 5000 } as const;
 
 /** Which hosts are asked, and how their names are resolved. */
-export interface DocumentFetchOptions {
+interface DocumentFetchOptions {
   /** Hosts, as they stand in https URLs, that may have private addresses. */
   readonly privateHosts?: readonly string[];
   readonly resolve?: ResolveAll;

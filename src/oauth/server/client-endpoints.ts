@@ -69,7 +69,7 @@ export function createRegistration(
 }
 
 /** What a revocation works on. */
-export interface RevocationContext {
+interface RevocationContext {
   readonly provider: Provider;
   readonly store: StateStore;
   readonly accessTokens: AccessTokens;

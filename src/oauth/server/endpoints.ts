@@ -9,13 +9,13 @@ import { addressLimit } from "./rate-limit.ts";
 export type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /** What a path of the server answers to, and who answers. */
-export interface EndpointRoute {
+interface EndpointRoute {
   readonly methods: readonly string[];
   readonly endpoint: Endpoint;
 }
 
 /** The routes by their paths; those of something that has a name are `below` theirs. */
-export type EndpointRoutes = ReadonlyMap<string, EndpointRoute>;
+type EndpointRoutes = ReadonlyMap<string, EndpointRoute>;
 
 /** Authorization requests a minute: each one is kept until its user has answered. */
 const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 } as const;

@@ -67,7 +67,7 @@ function tellWhenToRetry(provider: Provider): void {
 }
 
 /** What the library works on. */
-export interface ProviderParts {
+interface ProviderParts {
   readonly keys: SigningKeys;
   readonly store: StateStore;
   readonly documentLimit: DocumentLimit;

@@ -3,7 +3,7 @@ import type { CountRequests } from "../../access/rate-limits.ts";
 import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 
 /** How often something may be asked for. */
-export interface AddressBounds {
+interface AddressBounds {
   readonly perAddress: number;
   /** From a reverse proxy with everyone behind it. */
   readonly perSharedAddress: number;
@@ -12,7 +12,7 @@ export interface AddressBounds {
 }
 
 /** Counts a request from there: the seconds after which it may come again, 0 if it may go on. */
-export type AddressLimit = (origin: LoginOrigin) => Promise<number>;
+type AddressLimit = (origin: LoginOrigin) => Promise<number>;
 
 /** Bounds what one address may ask for, under a name. */
 export function addressLimit(

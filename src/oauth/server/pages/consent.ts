@@ -6,7 +6,7 @@ import { type ClientView, calls, clientDetails, localWarning, permission } from 
 import { renderPage } from "./page.ts";
 
 /** What the consent page shows. */
-export interface ConsentView {
+interface ConsentView {
   readonly client: ClientView;
   readonly csrf: string;
   readonly username: string;

@@ -69,7 +69,7 @@ export function pageHeaders(redirectUri: string | undefined): Record<string, str
 }
 
 /** What went wrong, as OAuth names it, for the person in front of the page. */
-export interface PageError {
+interface PageError {
   readonly code: string;
   readonly description: string | undefined;
 }
