@@ -8,6 +8,9 @@ import { writeTogether } from "./write-together.ts";
 /** Bytes up to which head and body of a request are put together and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
 
+/** Where a request is put together; memory of its own would cost each one more than the copy. */
+let scratch = Buffer.allocUnsafeSlow(SENT_AT_ONCE);
+
 /** Milliseconds that are waited. */
 export interface ConnectionTimeouts {
   /** For the connection. */
@@ -34,6 +37,7 @@ export class Connection {
   /** True once it ends: it must not carry another request. */
   isOver = false;
   readonly #socket: Socket;
+  readonly #isEncrypted: boolean;
   readonly #timeouts: ConnectionTimeouts;
   readonly #onIdle: (connection: Connection, keepSeconds: number | undefined) => void;
   /** Of the answer that is waited for. */
@@ -54,6 +58,7 @@ export class Connection {
     onIdle: (connection: Connection, keepSeconds: number | undefined) => void,
   ) {
     this.#socket = socket;
+    this.#isEncrypted = ready === "secureConnect";
     this.#timeouts = timeouts;
     this.#onIdle = onIdle;
     socket.setTimeout(timeouts.connect);
@@ -92,11 +97,13 @@ export class Connection {
     const { head, body } = this.#unsent;
     this.#unsent = undefined;
     this.#sentAt = performance.now();
-    if (head.length + body.length <= SENT_AT_ONCE) {
-      const bytes = Buffer.allocUnsafe(head.length + body.length);
-      bytes.write(head, "latin1");
-      body.copy(bytes, head.length);
-      this.#socket.write(bytes);
+    // TLS reads what it encrypts later on.
+    if (!this.#isEncrypted && head.length + body.length <= SENT_AT_ONCE) {
+      scratch.write(head, "latin1");
+      body.copy(scratch, head.length);
+      this.#socket.write(scratch.subarray(0, head.length + body.length));
+      // What the system has not taken at once is still to be read from there.
+      if (this.#socket.writableLength > 0) scratch = Buffer.allocUnsafeSlow(SENT_AT_ONCE);
       return;
     }
     this.#socket.cork();

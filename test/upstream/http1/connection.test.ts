@@ -16,6 +16,21 @@ t.test("answers come back whole, one after the other on one connection", async (
   t.equal(upstream.connections, 1);
 });
 
+t.test("requests that are written in one turn arrive each as it is", async (t) => {
+  const { upstream, pool } = await connected(t, (socket, request) => {
+    socket.write(wireAnswer(request.slice(request.indexOf("\r\n\r\n") + 4)));
+  });
+  const bodies = Array.from({ length: 40 }, (_, at) => `${at} `.repeat(at * at * 4));
+  for (let turn = 0; turn < 2; turn++) {
+    const answers = await Promise.all(bodies.map((body) => ask(pool, body)));
+    t.strictSame(
+      answers.map(({ body }) => body),
+      bodies,
+    );
+  }
+  t.equal(upstream.connections, 40);
+});
+
 t.test("chunks are put together, their extensions and trailers dropped", async (t) => {
   const wire = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
   const { upstream, pool } = await connected(t, (socket) => {
