@@ -1,14 +1,10 @@
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { quoteName } from "../../json/fault.ts";
 import { visitJudgedMembers } from "../../json/members.ts";
-import { BodyReader } from "../../query/body-reader.ts";
 import type { batchKey } from "../../query/grammar.ts";
-import { required } from "../../query/kind.ts";
-import { ObjectShape } from "../../query/object-shape.ts";
 import type { OperationName } from "../../query/operations.ts";
 import { QueryRefused } from "../../query/refusal.ts";
 import { meantField } from "../../query/synonyms.ts";
-import { plainName } from "../../query/values.ts";
 import { askWhether } from "../../suggestion.ts";
 
 /** The members of these names among a call's arguments, as they were sent. */
@@ -113,42 +109,4 @@ export async function requireFields(
   if (missing === undefined) return found;
   const problem = `the field ${quoteName(missing)} is left out; required: ${needed.join(", ")}`;
   throw new QueryRefused("missing_field", problem, location);
-}
-
-/** What a tool that tells of the schema is asked about. */
-export interface Asked {
-  database: string;
-  table: string;
-}
-
-const database = required(
-  plainName<Asked>((asked, name) => {
-    asked.database = name;
-  }),
-);
-const table = required(
-  plainName<Asked>((asked, name) => {
-    asked.table = name;
-  }),
-);
-
-/** The arguments that schema tools take, by what they are about. */
-export const askedShapes = {
-  everything: new ObjectShape<Asked>({}, "none"),
-  database: new ObjectShape<Asked>({ database }),
-  table: new ObjectShape<Asked>({ database, table }),
-} as const;
-
-/** Reads the arguments of a schema tool. @throws QueryRefused */
-export function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
-  const asked: Asked = { database: "", table: "" };
-  const reader = new BodyReader(args, true);
-  // As in a query, where the operation's name comes first.
-  reader.path.push("Schema");
-  try {
-    shape.read(reader, asked);
-  } catch (error) {
-    throw reader.asRefusal(error);
-  }
-  return asked;
 }
