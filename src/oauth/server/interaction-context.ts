@@ -7,7 +7,7 @@ import { pageHeaders } from "./pages/page.ts";
 import type { StateStore } from "./state-store.ts";
 
 /** An authorization request that waits for its user. */
-export type Interaction = Awaited<ReturnType<Provider["interactionDetails"]>>;
+type Interaction = Awaited<ReturnType<Provider["interactionDetails"]>>;
 
 /** What the pages that a user meets work on. */
 export interface InteractionContext {
@@ -26,10 +26,6 @@ export interface Visit {
   readonly view: ClientView;
 }
 
-function textOf(value: unknown): string {
-  return typeof value === "string" ? value : "";
-}
-
 /** A client as its users see it. */
 export function describeClient(
   { clients }: Pick<AuthorizationServerOptions, "clients">,
@@ -45,16 +41,6 @@ export function describeClient(
   };
 }
 
-/** The client that asks, as its users see it. */
-export function viewClient(
-  { options }: InteractionContext,
-  { clientId, clientName }: Client,
-  { params }: Interaction,
-): ClientView {
-  const redirectUri = textOf(params.redirect_uri);
-  return { ...describeClient(options, clientId, clientName), redirectUri };
-}
-
 /** Sends a page. @param redirectUri where a form of it leads at last, if to a client */
 export function sendPage(
   response: ServerResponse,
@@ -64,15 +50,4 @@ export function sendPage(
   headers: Readonly<Record<string, string>> = {},
 ): void {
   response.writeHead(status, { ...pageHeaders(redirectUri), ...headers }).end(page);
-}
-
-/** Ends an interaction with an error that the client is told (RFC 6749, section 4.1.2.1). */
-export function refuse(
-  { provider }: InteractionContext,
-  { request, response }: Visit,
-  error: string,
-  description: string,
-): Promise<void> {
-  const result = { error, error_description: description };
-  return provider.interactionFinished(request, response, result);
 }

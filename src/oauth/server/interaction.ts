@@ -13,11 +13,10 @@ import {
 } from "./connections.ts";
 import { OAuthProblem, readForm, seeOther } from "./http.ts";
 import {
+  describeClient,
   type InteractionContext,
-  refuse,
   sendPage,
   type Visit,
-  viewClient,
 } from "./interaction-context.ts";
 import { forgetSession, logIn, showLogin } from "./login.ts";
 import { consentPage } from "./pages/consent.ts";
@@ -104,10 +103,11 @@ function eventOf(visit: Visit) {
   return { user: usernameOf(visit), client: clientId, client_name: clientName };
 }
 
-/** Tells the client that the user said no. */
+/** Tells the client that the user said no (RFC 6749, section 4.1.2.1). */
 function deny(context: InteractionContext, visit: Visit): Promise<void> {
   context.options.onEvent("oauth_consent", { ...eventOf(visit), outcome: "denied" });
-  return refuse(context, visit, "access_denied", "the user said no");
+  const result = { error: "access_denied", error_description: "the user said no" };
+  return context.provider.interactionFinished(visit.request, visit.response, result);
 }
 
 /** Logs the browser out and asks the same again. */
@@ -145,7 +145,11 @@ async function openVisit(
   try {
     const interaction = await provider.interactionDetails(request, response);
     const client = await findClient(context, String(interaction.params.client_id));
-    const view = viewClient(context, client, interaction);
+    const { redirect_uri: redirectUri } = interaction.params;
+    const view = {
+      ...describeClient(context.options, client.clientId, client.clientName),
+      redirectUri: typeof redirectUri === "string" ? redirectUri : "",
+    };
     return { request, response, interaction, client, view };
   } catch (error) {
     if (!(error instanceof errors.SessionNotFound)) throw error;
