@@ -25,39 +25,28 @@ const scopeCheck = new Check(
   },
 );
 
-/** Asks for a password unless the browser is logged in as a user who is still one. */
-function loginPrompt() {
-  return new Prompt(
-    { name: "login", requestable: true },
-    scopeCheck,
-    new Check(
-      "no_session",
-      "the user must log in",
-      "login_required",
-      ({ oidc }) => oidc.session?.accountId === undefined || oidc.account === undefined,
-    ),
-  );
-}
-
 /**
- * Asks for consent each time. A public client cannot prove who it is, so that an earlier consent
- * says nothing of who asks now (RFC 8252, section 8.6).
+ * What is asked of the user, in this order: a password, unless the browser is logged in as a user who
+ * is still one; and consent, each time. A public client cannot prove who it is, so that an earlier
+ * consent says nothing of who asks now (RFC 8252, section 8.6).
  */
-function consentPrompt() {
-  return new Prompt(
-    { name: "consent", requestable: true },
-    new Check(
-      "not_asked",
-      "the user must consent",
-      "consent_required",
-      ({ oidc }) => oidc.result?.consent === undefined,
-    ),
-  );
-}
-
-/** What is asked of the user, in this order. */
 export function createPolicy(): interactionPolicy.Prompt[] {
-  return [loginPrompt(), consentPrompt()];
+  const noSession = new Check(
+    "no_session",
+    "the user must log in",
+    "login_required",
+    ({ oidc }) => oidc.session?.accountId === undefined || oidc.account === undefined,
+  );
+  const notAsked = new Check(
+    "not_asked",
+    "the user must consent",
+    "consent_required",
+    ({ oidc }) => oidc.result?.consent === undefined,
+  );
+  return [
+    new Prompt({ name: "login", requestable: true }, scopeCheck, noSession),
+    new Prompt({ name: "consent", requestable: true }, notAsked),
+  ];
 }
 
 /** A response mode that there is not, by which the library refuses those that it would have. */
