@@ -146,7 +146,6 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   return app;
 }
 
-/** A console that listens. */
 interface RunningConsole {
   /** How browsers reach it. */
   readonly url: string;

@@ -127,7 +127,6 @@ function envelopeOf(body: Buffer, message: McpMessage): unknown {
   throw new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id: message.id });
 }
 
-/** What was sent and judged. */
 interface Sent {
   readonly message: McpMessage;
   readonly envelope: unknown;

@@ -10,7 +10,6 @@ export const CHUNK_BYTES = 1024 * 1024;
 /** Milliseconds by which lines of several processes, or of a clock that was set, may be out of order. */
 export const DISORDER_MS = 60_000;
 
-/** Which lines are wanted. */
 interface LineQuery {
   /** Texts that a wanted line holds, all of them; lines without are not looked at. */
   readonly needles: readonly string[];

@@ -26,7 +26,6 @@ async function makeKeyFile(file: string, database: Database): Promise<boolean> {
   return true;
 }
 
-/** What an initialization has made. */
 interface Initialized {
   /** How many steps the tables took. */
   readonly migrations: number;

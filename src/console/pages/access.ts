@@ -16,7 +16,6 @@ import {
   until,
 } from "./frame.ts";
 
-/** A user and its entries. */
 interface UserRow {
   readonly username: string;
   /** Undefined for a user of an external authorization server. */
@@ -24,7 +23,6 @@ interface UserRow {
   readonly entries: readonly Grant[];
 }
 
-/** What the page of users and grants shows. */
 interface AccessView {
   readonly user: string;
   /** A database, or `database.table`. */
@@ -107,7 +105,6 @@ ${isLater || next !== undefined ? html`<p class="actions">${isLater ? first : no
   };
 }
 
-/** What the page of one user shows. */
 interface UserPageView extends UserRow {
   readonly isAdministrator: boolean;
   /** Epoch milliseconds. */
@@ -176,7 +173,6 @@ ${isAdministrator ? manage(view) : nothing}`,
   };
 }
 
-/** What the page of a question shows. */
 interface CheckView {
   readonly fields: Fields;
   readonly csrf: string;

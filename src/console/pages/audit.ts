@@ -6,7 +6,6 @@ import type { Failure } from "../changes.ts";
 import { type Fields, failureNote } from "./forms.ts";
 import { type ConsolePage, heading, pathOf, table } from "./frame.ts";
 
-/** What the page of the audit shows. */
 interface AuditView {
   /** What is asked. */
   readonly fields: Fields;

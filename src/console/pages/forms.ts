@@ -5,7 +5,6 @@ import { type ConsolePage, hidden, pathOf } from "./frame.ts";
 /** What a form was filled in with, by the names of its fields. */
 export type Fields = ReadonlyMap<string, string>;
 
-/** A field of a form. */
 interface FieldOptions {
   readonly name: string;
   readonly label: string;

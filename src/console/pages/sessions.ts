@@ -24,7 +24,6 @@ export interface ApplicationRow extends Connection, KnownClient {
   readonly endsAt: number;
 }
 
-/** What the page of sessions shows. */
 interface SessionsView {
   readonly csrf: string;
   readonly reader: string;

@@ -2,7 +2,6 @@ import { loginError, loginFields } from "../../pages/forms.ts";
 import { html } from "../../pages/html.ts";
 import { hidden, renderConsolePage } from "./frame.ts";
 
-/** What the sign-in page shows. */
 interface SignInView {
   readonly csrf: string;
   readonly username: string;

@@ -63,7 +63,6 @@ function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefine
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
 }
 
-/** How an answer is received. */
 interface ReceptionOptions {
   /** Set if the answer may hold a list of tools or tasks. */
   readonly show: ShowElement | undefined;

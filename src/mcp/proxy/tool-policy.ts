@@ -26,7 +26,6 @@ export interface Rights {
   readonly countCall?: () => Promise<void> | undefined;
 }
 
-/** What was decided on one call. */
 interface CallDecision {
   readonly decision: Decision;
   readonly database: string;

@@ -147,7 +147,6 @@ interface ApplicationView extends KnownClient {
   readonly called: ReadonlySet<string>;
 }
 
-/** What the page of connected applications shows. */
 interface ApplicationsView {
   readonly csrf: string;
   readonly username: string;

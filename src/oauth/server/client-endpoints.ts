@@ -68,7 +68,6 @@ export function createRegistration(
   };
 }
 
-/** What a revocation works on. */
 interface RevocationContext {
   readonly provider: Provider;
   readonly store: StateStore;

@@ -30,7 +30,6 @@ function choices({ options }: InteractionContext, visit: Visit): Choice[] {
   return choicesOf(options.snapshot(), usernameOf(visit));
 }
 
-/** Shows the consent page. */
 async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
   const { interaction, client, view } = visit;
   const connections = await connectionsOf(context.store, usernameOf(visit));

@@ -5,7 +5,6 @@ import { endpoints, lifetimes, type McpScope } from "../protocol.ts";
 import { type ClientView, calls, clientDetails, localWarning, permission } from "./client.ts";
 import { renderPage } from "./page.ts";
 
-/** What the consent page shows. */
 interface ConsentView {
   readonly client: ClientView;
   readonly csrf: string;
