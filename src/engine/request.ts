@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { parse } from "content-type";
+import { memoize } from "../memoize.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { isPlainName } from "../query/names.ts";
 import type { Query } from "../query/query.ts";
@@ -33,6 +34,8 @@ export function requireAuthorization(request: IncomingMessage, authorization: st
   throw new EngineRefusal("unauthorized", "The Authorization header is not the engine's");
 }
 
+const isJson = memoize((contentType) => parse(contentType).type === "application/json");
+
 /**
  * Refuses a body that is not plain JSON. A browser sends this content type to another origin
  * only after asking, and the engine never answers yes.
@@ -40,9 +43,8 @@ export function requireAuthorization(request: IncomingMessage, authorization: st
  * @throws EngineRefusal `unsupported_media_type`
  */
 export function requireJson(request: IncomingMessage): void {
-  const { type } = parse(request.headers["content-type"] ?? "");
   const encoding = request.headers["content-encoding"] ?? "identity";
-  if (type === "application/json" && encoding === "identity") return;
+  if (isJson(request.headers["content-type"] ?? "") && encoding === "identity") return;
   throw new EngineRefusal(
     "unsupported_media_type",
     "A query is sent as application/json without a content encoding",

@@ -151,19 +151,27 @@ function countHeaders({ affected, rows }: RowCounts = {}): Record<string, number
 /** Sends a whole answer; rejects if the client goes away or takes nothing of it for too long. */
 async function send(response: ServerResponse, answer: Answer): Promise<void> {
   try {
-    response.setTimeout(STALLED_CLIENT_TIMEOUT_MS, () => response.destroy());
     response.writeHead(200, {
       "Content-Type": "application/json",
       "Content-Length": answer.byteLength,
       ...countHeaders(answer.counts),
     });
     const body = answer.read();
-    // What is in memory goes out with the head, in one write.
-    if (body instanceof Uint8Array) response.end(body);
-    else await pipeline(body, response);
+    if (body instanceof Uint8Array) {
+      // What is in memory goes out with the head, in one write, and mostly the system takes all of it.
+      response.end(body);
+      if (response.writableLength > 0) endIfStalled(response);
+    } else {
+      endIfStalled(response);
+      await pipeline(body, response);
+    }
   } finally {
     answer.dispose();
   }
+}
+
+function endIfStalled(response: ServerResponse): void {
+  response.setTimeout(STALLED_CLIENT_TIMEOUT_MS, () => response.destroy());
 }
 
 /** Waits until the last byte is handed to the system, or the connection is gone. */

@@ -9,7 +9,9 @@ export class ConcurrencyLimiter {
 
   /** Does the work in a slot. @throws the reason of `signal` if that is aborted while it waits */
   async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
-    await this.#take(signal);
+    signal.throwIfAborted();
+    if (this.#free > 0) this.#free -= 1;
+    else await this.#wait(signal);
     try {
       return await work();
     } finally {
@@ -17,12 +19,7 @@ export class ConcurrencyLimiter {
     }
   }
 
-  async #take(signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted();
-    if (this.#free > 0) {
-      this.#free -= 1;
-      return;
-    }
+  async #wait(signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const leave = (): void => {
       this.#waiting.delete(resolve);
