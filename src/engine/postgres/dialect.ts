@@ -66,10 +66,15 @@ export const ofDatabases: Dialect<PostgresSession> = {
 
 const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
   // Each statement is a transaction by itself.
-  "read only": beginningBy(undefined),
-  "read committed": beginningBy("begin isolation level read committed"),
-  "snapshot, read only": beginningBy("begin isolation level repeatable read, read only"),
-  serializable: beginningBy("begin isolation level serializable"),
+  "read only": beginningBy({}),
+  "read committed": beginningBy({
+    words: "begin isolation level read committed",
+    mayBeImplicit: true,
+  }),
+  "snapshot, read only": beginningBy({
+    words: "begin isolation level repeatable read, read only",
+  }),
+  serializable: beginningBy({ words: "begin isolation level serializable" }),
 };
 
 /** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
@@ -85,12 +90,11 @@ export async function begin(
   session.begin(beginnings[mode](timeLimit), endsWithLast);
 }
 
-function beginningBy(words: string | undefined): (timeLimit: number) => Beginning {
-  const isTransaction = words !== undefined;
-  return memoizeLast((timeLimit) => {
-    const settings = settingsSql(timeLimit, !isTransaction);
-    return { isTransaction, words: isTransaction ? [words, settings] : [settings] };
-  });
+function beginningBy(how: Omit<Beginning, "settings">): (timeLimit: number) => Beginning {
+  return memoizeLast((timeLimit) => ({
+    ...how,
+    settings: settingsSql(timeLimit, how.words === undefined),
+  }));
 }
 
 /**
@@ -108,9 +112,10 @@ function settingsSql(timeLimit: number, isReading: boolean): string {
     ...(isReading ? { transaction_read_only: "on" } : {}),
   };
   const calls = Object.entries(settings).map(
-    ([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`,
+    ([name, value]) => `pg_catalog.set_config('${name}', '${value}', true) is null`,
   );
-  return `select ${calls.join(", ")}`;
+  // Each is called, and no row comes back that somebody would have to read.
+  return `select 1 where ${calls.join(" or ")}`;
 }
 
 /**

@@ -85,8 +85,8 @@ export interface Asked {
   /** What begins the transaction. */
   readonly opening: readonly string[];
   readonly statements: readonly Statement[];
-  /** Ends the transaction. */
-  readonly closing?: "commit" | undefined;
+  /** Ends the transaction: the end of the exchange does where none was begun. */
+  readonly closing?: "commit" | "sync" | undefined;
   /** Where statements are prepared, and how. */
   readonly prepared?: PreparedStatements | undefined;
 }
@@ -135,7 +135,7 @@ export class Exchange implements Submittable {
     const messages = prepared?.takeUnwanted() ?? [];
     for (const text of opening) this.#put(messages, { text, values: [] });
     for (const statement of statements) this.#put(messages, statement, this.wantsTypes);
-    if (closing !== undefined) this.#put(messages, { text: closing, values: [] });
+    if (closing === "commit") this.#put(messages, { text: closing, values: [] });
     messages.push(sync);
     this.isSent = true;
     stream.write(Buffer.concat(messages));

@@ -1,18 +1,11 @@
-import {
-  DummyDriver,
-  Kysely,
-  PostgresAdapter,
-  PostgresIntrospector,
-  PostgresQueryCompiler,
-  sql,
-} from "kysely";
+import { sql } from "kysely";
 import { type Client, DatabaseError } from "pg";
-import { EngineRefusal } from "../refusal.ts";
 import { UnknownOutcome } from "../remote/failures.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../spool.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { compile } from "./compile.ts";
 import {
   type Asked,
   Exchange,
@@ -29,9 +22,12 @@ import type { PostgresTable } from "./tables.ts";
 
 /** How a transaction begins. */
 export interface Beginning {
-  /** False if each statement is one by itself, which the opening stands in front of. */
-  readonly isTransaction: boolean;
-  readonly words: readonly string[];
+  /** Absent if each statement is one by itself. */
+  readonly words?: string;
+  /** True if a statement that is its only one may be one by itself, where such read what is committed. */
+  readonly mayBeImplicit?: boolean;
+  /** Said in each transaction. */
+  readonly settings: string;
 }
 
 /** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
@@ -52,6 +48,8 @@ export class PostgresSession implements Session {
   #endsWithLast = false;
   #isUntouched = true;
   #reliesOnKnown = false;
+  /** True if a statement outside of a transaction is known to be one that reads what is committed. */
+  #isReadCommitted = false;
 
   constructor(client: Client, tables: KnownTables<PostgresTable>) {
     this.#client = client;
@@ -61,10 +59,15 @@ export class PostgresSession implements Session {
 
   /** Has the session prepare what it says again and again, if one server process stays behind it. */
   async prepareIfDirect(): Promise<void> {
-    const [[id] = []] = await this.rows(sql`select pg_catalog.pg_backend_pid()`);
+    const [[id, isolation] = []] = await this.rows(
+      sql`select pg_catalog.pg_backend_pid(),
+        pg_catalog.current_setting('default_transaction_isolation', true)`,
+    );
     // A pooler tells the client a number of its own.
     const told = "processID" in this.#client ? this.#client.processID : undefined;
-    if (id === String(told)) this.#prepared = new PreparedStatements(this.tables.watchPlans());
+    if (id !== String(told)) return;
+    this.#prepared = new PreparedStatements(this.tables.watchPlans());
+    this.#isReadCommitted = isolation === "read committed";
   }
 
   get isUntouched(): boolean {
@@ -145,13 +148,18 @@ export class PostgresSession implements Session {
 
   /** A transaction is opened once, and what is none each time. */
   #asked(statements: readonly Statement[], isLast = false): Asked {
-    const { words = [], isTransaction = false } = this.#beginning ?? {};
-    if (isTransaction) {
+    const { words, settings, mayBeImplicit = false } = this.#beginning ?? {};
+    const isEnding = isLast && this.#endsWithLast;
+    const isImplicit = isEnding && mayBeImplicit && this.#isReadCommitted;
+    if (words !== undefined) {
       this.#beginning = undefined;
-      this.#isInTransaction = true;
+      this.#isInTransaction = !isImplicit;
     }
-    const closing = isLast && this.#endsWithLast && this.#isInTransaction ? "commit" : undefined;
-    return { opening: words, statements, closing, prepared: this.#prepared };
+    const begin = isImplicit ? undefined : words;
+    const opening = [begin, settings].filter((text) => text !== undefined);
+    const isClosing = isEnding && (isImplicit || this.#isInTransaction);
+    const closing = isClosing ? (isImplicit ? "sync" : "commit") : undefined;
+    return { opening, statements, closing, prepared: this.#prepared };
   }
 
   async #ask(fragment: Fragment, isLast = false): Promise<TextExchange> {
@@ -207,42 +215,3 @@ export class PostgresSession implements Session {
 
 /** A schema of PostgreSQL as statements reach it. */
 export type PostgresPlace = Place<PostgresSession>;
-
-/** The protocol counts the parameters of a statement with 16 bits. */
-const PARAMETER_LIMIT = 65_535;
-
-/** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
-const builder = new Kysely<Record<string, never>>({
-  dialect: {
-    createAdapter: () => new PostgresAdapter(),
-    createDriver: () => new DummyDriver(),
-    createIntrospector: (database) => new PostgresIntrospector(database),
-    createQueryCompiler: () => new PostgresQueryCompiler(),
-  },
-});
-
-/** @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries */
-export function compile(fragment: Fragment): Statement {
-  const { sql: text, parameters } = fragment.compile(builder);
-  if (parameters.length > PARAMETER_LIMIT) {
-    throw new EngineRefusal(
-      "query_too_complex",
-      `The database refuses it: more than ${PARAMETER_LIMIT} values in one statement`,
-    );
-  }
-  return { text, values: parameters.map(asText) };
-}
-
-/** The server is told the type of each value by a cast, so that all of them travel as text. */
-function asText(value: unknown): string | null {
-  switch (typeof value) {
-    case "string":
-      return value;
-    case "number":
-    case "bigint":
-      return String(value);
-    default:
-      if (value === null) return null;
-      throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
-  }
-}
