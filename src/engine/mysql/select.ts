@@ -8,12 +8,12 @@ import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
 import { RowWriter } from "../sql/encode.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { tablesOf } from "../sql/joins.ts";
 import {
   planSelect,
   type SelectDialect,
   type SelectedTable,
   type SelectPlan,
-  tablesOf,
 } from "../sql/select.ts";
 import { unsigned } from "./codecs.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";

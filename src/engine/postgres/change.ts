@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
-import { insertRows } from "../remote/insert.ts";
+import { type Destination, insertRows } from "../remote/insert.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
 import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
@@ -12,8 +12,9 @@ import {
   type Insertion,
   type Target,
 } from "../sql/target.ts";
+import { flatten } from "./compile.ts";
 import type { PostgresPlace } from "./session.ts";
-import { keysSql, knownTable, type PostgresTable, readTable } from "./tables.ts";
+import { keysSql, knownTable, type PostgresColumn, readTable } from "./tables.ts";
 
 /** Values in one statement, well below what the protocol allows. */
 const VALUES_PER_STATEMENT = 20_000;
@@ -26,9 +27,10 @@ export async function targetOf(
 ): Promise<Target<string>> {
   const { schema } = place;
   const table = isRead ? await readTable(place, name) : await knownTable(place, name);
-  const destination = { table, name: sql.id(schema, name) };
+  const destination = { table, name: sql.id(schema, name), flatten };
   return {
-    ...destination,
+    table,
+    name: destination.name,
     keys: keysSql(schema, name),
     lock: sql` for update`,
     takesAnyKey: false,
@@ -41,7 +43,7 @@ export async function targetOf(
 /** Inserts rows, each of which may meet another of them where there is a conflict to look for. */
 function* insert(
   schema: string,
-  destination: { readonly table: PostgresTable; readonly name: Fragment },
+  destination: Destination<PostgresColumn>,
   values: readonly Row[],
   { conflict, returning }: Insertion<string>,
 ): Steps<Changed, string> {

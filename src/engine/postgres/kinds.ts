@@ -75,8 +75,8 @@ const textTypes = new Set([19, 25, 1042, 1043]);
 /** The kind of a column. A type that is not known here travels as PostgreSQL's own text. */
 export function kindOf(type: TypeDescription): PostgresKind {
   const codec = codecOf(type);
-  const plain = (value: PresentValue): Fragment | undefined =>
-    castOf(codec.write(value), type.sqlName);
+  const sqlType = sql.raw(type.sqlName);
+  const plain = (value: PresentValue): Fragment | undefined => castOf(codec.write(value), sqlType);
   const measure = measureOf(codec, type);
   const { read: encode, bytes } = codec;
   const isWrittenAs = (id: number) =>
@@ -98,9 +98,12 @@ function codecOf({ id, elementId }: TypeDescription): Codec {
 }
 
 /** The name is the server's own, which quotes it where that is needed. */
-function castOf(text: string | undefined, sqlName: string): Fragment | undefined {
-  return text === undefined ? undefined : sql`cast(${text} as ${sql.raw(sqlName)})`;
+function castOf(text: string | undefined, type: Fragment): Fragment | undefined {
+  return text === undefined ? undefined : sql`cast(${text} as ${type})`;
 }
+
+const numeric = sql.raw("numeric");
+const jsonb = sql.raw("jsonb");
 
 /** An index serves a comparison with an integer; with another number there is none to serve it. */
 function compareInteger(
@@ -109,14 +112,14 @@ function compareInteger(
 ): Fragment | undefined {
   const integer = plain(value);
   if (integer !== undefined) return integer;
-  return castOf(numberText(value), "numeric");
+  return castOf(numberText(value), numeric);
 }
 
 /** Only the binary form of JSON can be compared. */
 function comparedAsBinary(kind: PostgresKind, codec: Codec): PostgresKind {
   return {
     ...kind,
-    compare: (value) => castOf(codec.write(value), "jsonb"),
+    compare: (value) => castOf(codec.write(value), jsonb),
     compared: (column) => sql`cast(${column} as jsonb)`,
   };
 }

@@ -1,5 +1,6 @@
 import { OutdatedTable } from "../remote/known-tables.ts";
-import type { RowOutput } from "../spool.ts";
+import type { RowForm, RowOutput } from "../spool.ts";
+import { ByShape } from "../sql/by-shape.ts";
 import { layoutOf, type RowLayout } from "../sql/encode.ts";
 import type { Column, ColumnReference } from "../sql/scope.ts";
 import { ByteWriter } from "./byte-writer.ts";
@@ -27,31 +28,46 @@ function lengthAt(bytes: Buffer, at: number): number {
 /** Bytes of a value from which on it is read as a string: room for its worst case would be too much. */
 const LONG_VALUE = 64 * 1024;
 
+/** What stands around the values of rows, in bytes. */
+interface Frame {
+  readonly layout: RowLayout;
+  readonly cells: readonly Cell[];
+  readonly separator: Buffer;
+  readonly end: Buffer;
+  readonly absent: Buffer;
+}
+
+const frames = new ByShape<Frame>();
+
+function frameOf(columns: readonly ColumnReference<Column<PostgresKind>>[], form: RowForm): Frame {
+  const layout = layoutOf(columns, form);
+  const { prefixes, separator, end, absent } = layout;
+  const cells = columns.map(({ column: { kind } }, index) => ({
+    prefix: Buffer.from(prefixes[index] ?? ""),
+    kind,
+    put: kind.bytes === undefined ? undefined : putCellOf(kind.bytes, form),
+  }));
+  return {
+    layout,
+    cells,
+    separator: Buffer.from(separator),
+    end: Buffer.from(end),
+    absent: Buffer.from(absent),
+  };
+}
+
 /** Writes rows, out of the messages of PostgreSQL that hold them, to an output in the form it wants. */
 export class RowBytes {
-  readonly #layout: RowLayout;
-  readonly #cells: readonly Cell[];
+  readonly #frame: Frame;
   readonly #writer: ByteWriter;
   readonly #output: RowOutput;
-  readonly #separator: Buffer;
-  readonly #end: Buffer;
-  readonly #absent: Buffer;
   /** Rows that were written. */
   count = 0;
 
   constructor(columns: readonly ColumnReference<Column<PostgresKind>>[], output: RowOutput) {
-    this.#layout = layoutOf(columns, output.form);
-    const { prefixes, separator, end, absent } = this.#layout;
-    this.#cells = columns.map(({ column: { kind } }, index) => ({
-      prefix: Buffer.from(prefixes[index] ?? ""),
-      kind,
-      put: kind.bytes === undefined ? undefined : putCellOf(kind.bytes, output.form),
-    }));
+    this.#frame = frames.find(columns, output.form, () => frameOf(columns, output.form));
     this.#writer = new ByteWriter(output);
     this.#output = output;
-    this.#separator = Buffer.from(separator);
-    this.#end = Buffer.from(end);
-    this.#absent = Buffer.from(absent);
   }
 
   /**
@@ -60,7 +76,7 @@ export class RowBytes {
    * @throws OutdatedTable if one is not
    */
   requireTypes(columns: readonly ResultColumn[]): void {
-    const areKnown = this.#cells.every(({ kind }, index) => {
+    const areKnown = this.#frame.cells.every(({ kind }, index) => {
       const type = columns[index]?.dataTypeID;
       return type !== undefined && kind.isWrittenAs(type);
     });
@@ -72,26 +88,25 @@ export class RowBytes {
    * @throws Error for one that is not as long as it says
    */
   write(message: Buffer, start: number, end: number): void {
-    const writer = this.#writer;
-    if (this.count > 0) this.#put(this.#separator);
-    else writer.text(this.#layout.head);
+    const { cells, separator, end: rowEnd, absent, layout } = this.#frame;
+    if (this.count > 0) this.#put(separator);
+    else this.#writer.text(layout.head);
     this.count += 1;
-    if (message.readInt16BE(start) !== this.#cells.length)
-      throw new Error("A row of other columns");
+    if (message.readInt16BE(start) !== cells.length) throw new Error("A row of other columns");
     let at = start + 2;
-    for (const cell of this.#cells) {
+    for (const cell of cells) {
       const length = lengthAt(message, at);
       at += 4;
       this.#put(cell.prefix);
       if (length === -1) {
-        this.#put(this.#absent);
+        this.#put(absent);
         continue;
       }
       if (at + length > end) throw new Error("A value beyond its row");
       this.#putValue(cell, message, at, at + length);
       at += length;
     }
-    this.#put(this.#end);
+    this.#put(rowEnd);
   }
 
   /** Bytes that were written and not handed over. */
@@ -106,7 +121,7 @@ export class RowBytes {
 
   /** Writes what follows the last row. */
   end(): void {
-    const { head, tail } = this.#layout;
+    const { head, tail } = this.#frame.layout;
     this.#writer.text(this.count > 0 ? tail : head + tail);
     this.flush();
     this.#output.countRows(this.count);
@@ -123,6 +138,6 @@ export class RowBytes {
       this.#writer.reserve(MOST_GROWTH * length + 2);
       if (put(message, start, end, this.#writer)) return;
     }
-    this.#writer.text(this.#layout.cell(kind.encode(message.toString("utf8", start, end))));
+    this.#writer.text(this.#frame.layout.cell(kind.encode(message.toString("utf8", start, end))));
   }
 }

@@ -5,15 +5,17 @@ import { withKeys } from "../remote/change.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
+import { ByShape } from "../sql/by-shape.ts";
 import { has64Bits } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { tablesOf } from "../sql/joins.ts";
 import {
   planSelect,
   type SelectDialect,
   type SelectedTable,
   type SelectPlan,
-  tablesOf,
 } from "../sql/select.ts";
+import { flatten } from "./compile.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import { RowBytes } from "./row-bytes.ts";
 import type { PostgresPlace } from "./session.ts";
@@ -61,6 +63,8 @@ const dialect: SelectDialect<PostgresKind> = {
     return sql`${column} asc${hasNulls ? sql` nulls first` : sql``}`;
   },
   limit: (limit, offset) => sql`limit ${limitSql(limit)} offset ${bigintSql(offset ?? 0)}`,
+  frames: new ByShape(),
+  flatten,
 };
 
 /**

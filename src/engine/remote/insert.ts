@@ -1,5 +1,6 @@
 import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
+import { ByShape } from "../sql/by-shape.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import {
   type Column,
@@ -42,11 +43,31 @@ export interface InsertOptions<Found extends InsertColumn, Raw> {
 const ofDefault = sql`default`;
 
 /** Rows of a table that go into it. */
-interface Destination<Found extends InsertColumn> {
+export interface Destination<Found extends InsertColumn> {
   /** The table in SQL. */
   readonly name: Fragment;
   readonly table: Table<Found>;
+  /** Makes a fragment without values cheaper to use again. */
+  flatten?(fragment: Fragment): Fragment;
 }
+
+/** How rows go into a table that name the same columns. */
+interface Layout {
+  readonly columns: readonly InsertColumn[];
+  /** The statement up to its values. */
+  readonly head: Fragment;
+  /** What stands around the values of a row. */
+  readonly around: TemplateStringsArray;
+}
+
+/** Rows that go into a table together, some of all that do. */
+interface Run {
+  readonly run: readonly Row[];
+  readonly all: readonly Row[];
+  readonly layout: Layout;
+}
+
+const layouts = new ByShape<Layout>();
 
 /**
  * Inserts rows in their order; a column that a row leaves out is null or takes its default.
@@ -60,41 +81,56 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
 ): Steps<Changed, Raw> {
   const { table } = destination;
   const { returning, onNumbers, all = values } = options;
-  requireColumns(table, values, all);
-  const identity = [...table.columns.values()].find((column) => column.isIdentity);
+  const identity = table.columns.values().find((column) => column.isIdentity);
+  // The names are judged before the first row is stored.
+  const runs = runsOf(values, identity).map((run) => ({
+    run,
+    all,
+    layout: layoutOf(destination, run, all),
+  }));
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
   const [first, ...others] = values;
   const takesNumber = identity !== undefined && first !== undefined && givesNumber(first, identity);
   const isLast = options.endsWithRow === true && others.length === 0 && !takesNumber;
-  for (const run of runsOf(values, identity)) {
-    for (const statement of statementsOf(destination, { run, all }, options)) {
+  for (const part of runs) {
+    for (const statement of statementsOf(part, options)) {
       if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
       else found.push(...(yield* rowsOf<Raw>(statement)));
     }
     if (identity === undefined || onNumbers === undefined) continue;
     yield* onNumbers(
       identity,
-      run.map((row) => cellIn(row, identity.name)),
+      part.run.map((row) => cellIn(row, identity.name)),
     );
   }
   if (returning === undefined) return { affected };
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
-/** Judges the names before the first row is stored, each row's own. */
-function requireColumns(table: Table, rows: readonly Row[], all: readonly Row[]): void {
-  const known = new Set<string>();
+/** @throws EngineRefusal for a name that is not that of a column, or given twice, in the first row that has it */
+function layoutOf<Found extends InsertColumn>(
+  { name, table, flatten = (fragment) => fragment }: Destination<Found>,
+  rows: readonly Row[],
+  all: readonly Row[],
+): Layout {
+  const firsts = new Map<string, Row>();
   for (const row of rows) {
-    const keys = Object.keys(row);
-    const shape = JSON.stringify(keys);
-    if (known.has(shape)) continue;
-    inRow(
-      () => all.indexOf(row),
-      () => requireDistinct(keys.map((key) => resolveColumn([table], key).column)),
-    );
-    known.add(shape);
+    const keys = JSON.stringify(Object.keys(row));
+    if (!firsts.has(keys)) firsts.set(keys, row);
   }
+  return layouts.find(table, [...firsts.keys()].join(), () => {
+    for (const row of firsts.values()) {
+      inRow(
+        () => all.indexOf(row),
+        () => requireDistinct(Object.keys(row).map((key) => resolveColumn([table], key).column)),
+      );
+    }
+    const columns = columnsOf(table, [...firsts.values()]);
+    const head = flatten(sql`insert into ${name} (${namesSql(columns)}) values `);
+    const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
+    return { columns, head, around: Object.assign(around, { raw: around }) };
+  });
 }
 
 /** Rows that give their number and rows that get one alternate, since the next follows the last. */
@@ -115,21 +151,19 @@ function givesNumber(row: Row, identity: InsertColumn): boolean {
 }
 
 function* statementsOf<Found extends InsertColumn, Raw>(
-  { name, table }: Destination<Found>,
-  { run, all }: { readonly run: readonly Row[]; readonly all: readonly Row[] },
+  { run, all, layout }: Run,
   options: InsertOptions<Found, Raw>,
 ): Generator<Fragment> {
   const { tail = sql``, nextNumber = ofDefault, returning } = options;
-  const columns = columnsOf(table, run);
   const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
-  for (const some of partsOf(run, columns.length, options)) {
+  for (const some of partsOf(run, layout.columns.length, options)) {
     const tuples = some.map((row) =>
       inRow(
         () => all.indexOf(row),
-        () => tupleOf(columns, row, nextNumber),
+        () => tupleOf(layout, row, nextNumber),
       ),
     );
-    yield sql`insert into ${name} (${namesSql(columns)}) values ${sql.join(tuples)}${tail}${answered}`;
+    yield sql`${layout.head}${sql.join(tuples)}${tail}${answered}`;
   }
 }
 
@@ -171,8 +205,8 @@ function columnsOf<Found extends Column>(table: Table<Found>, rows: readonly Row
   return columns.length > 0 ? columns : all.slice(0, 1);
 }
 
-function tupleOf(columns: readonly InsertColumn[], row: Row, nextNumber: Fragment): Fragment {
-  return sql`(${sql.join(columns.map((column) => cellOf(column, row, nextNumber)))})`;
+function tupleOf({ columns, around }: Layout, row: Row, nextNumber: Fragment): Fragment {
+  return sql(around, ...columns.map((column) => cellOf(column, row, nextNumber)));
 }
 
 function cellOf(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {

@@ -127,9 +127,15 @@ function everyColumn<Found extends Column>(scope: Scope<Found>): ColumnReference
   return scope.flatMap((table) => [...table.columns.values()].map((column) => ({ table, column })));
 }
 
+const namesInFull = new WeakMap<Column, Fragment>();
+
 /** A column in SQL, named in full, or what is computed in its place. */
 export function columnSql({ table, column, expression }: ColumnReference): Fragment {
-  return expression ?? sql`${sql.id(table.name, column.name)}`;
+  const known = expression ?? namesInFull.get(column);
+  if (known !== undefined) return known;
+  const name = sql.id(table.name, column.name);
+  namesInFull.set(column, name);
+  return name;
 }
 
 /** Refuses a column that is named twice, once alone and once with its table. @throws EngineRefusal `duplicate_column` */

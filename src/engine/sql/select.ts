@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Join, Order, Select } from "../../query/operation-types.ts";
+import type { Order, Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   type OrderTerm,
@@ -9,8 +9,10 @@ import {
   type TableKeys,
 } from "./after.ts";
 import { type AggregateDialect, type Aliases, aliasesOf } from "./aggregates.ts";
+import type { ByShape } from "./by-shape.ts";
 import { conditionSql, whereSql } from "./conditions.ts";
 import type { Fragment } from "./fragment.ts";
+import { joinSql, joinsOf } from "./joins.ts";
 import {
   type Column,
   type ColumnKind,
@@ -18,7 +20,6 @@ import {
   columnSql,
   columnsOf,
   resolveColumn,
-  type Scope,
   selectedColumns,
 } from "./scope.ts";
 
@@ -29,6 +30,21 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   /** The clause that cuts the rows; one of the two at least is there. */
   limit(limit: number | undefined, offset: number | undefined): Fragment;
+  /** Where frames are remembered, by the tables that they are on. */
+  readonly frames?: ByShape<Frame<Kind>>;
+  /** Makes a fragment without values cheaper to use again. */
+  flatten?(fragment: Fragment): Fragment;
+}
+
+/** What a Select says besides its values. */
+export interface Frame<Kind extends ColumnKind> {
+  readonly columns: readonly ColumnReference<Column<Kind>>[];
+  readonly aliases: Aliases<Kind>;
+  readonly terms: readonly OrderTerm[];
+  /** The statement up to its condition. */
+  readonly head: Fragment;
+  readonly groups: readonly Fragment[];
+  readonly order: readonly Fragment[];
 }
 
 /** A table that is read, with what tells its rows apart where a page asks for it. */
@@ -48,28 +64,7 @@ export interface SelectPlan<Kind extends ColumnKind> {
   statements(found: () => number): Iterable<Fragment>;
 }
 
-const joinTypes = {
-  INNER: sql`inner join`,
-  LEFT: sql`left join`,
-  RIGHT: sql`right join`,
-};
-
-/** The joins of a Select, in their order. */
-function joinsOf({ join }: Select): readonly Join[] {
-  return asList(join);
-}
-
-function asList<Item>(items: Item | Item[] | undefined): readonly Item[] {
-  if (items === undefined) return [];
-  return Array.isArray(items) ? items : [items];
-}
-
-/** The tables of a Select. @throws EngineRefusal `self_join` for a table that is joined with itself */
-export function tablesOf(query: Select): string[] {
-  const tables = [query.from, ...joinsOf(query).map(({ table }) => table)];
-  if (new Set(tables).size === tables.length) return tables;
-  throw new EngineRefusal("self_join", "A table cannot be joined with itself");
-}
+const space = sql` `;
 
 /**
  * How to carry out a Select whose tables are in `schema`.
@@ -82,6 +77,41 @@ export function planSelect<Kind extends ColumnKind>(
   query: Select,
   dialect: SelectDialect<Kind>,
 ): SelectPlan<Kind> {
+  const frame = knownFrame(schema, tables, query, dialect);
+  const { columns, aliases, terms } = frame;
+  const resolve = columnsOf<Column<Kind>>(tables);
+  const having = havingSql(query, (name) => aliases.get(name) ?? resolve(name));
+  const conditions = conditionsOf(tables, query, terms, dialect);
+  const parts = {
+    head: frame.head,
+    conditions,
+    tail: [...frame.groups, ...having, ...frame.order],
+  };
+  return { columns, statements: (found) => statementsOf(parts, query, dialect, found) };
+}
+
+/** The frame of a Select on one table as it is remembered, if the dialect does. */
+function knownFrame<Kind extends ColumnKind>(
+  schema: string,
+  tables: readonly SelectedTable<Kind>[],
+  query: Select,
+  dialect: SelectDialect<Kind>,
+): Frame<Kind> {
+  const make = () => frameOf(schema, tables, query, dialect);
+  const [table, ...others] = tables;
+  if (table === undefined || others.length > 0 || dialect.frames === undefined) return make();
+  const { columns, distinct, aggregate, group_by, order_by } = query;
+  const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
+  return dialect.frames.find(table, shape, make);
+}
+
+/** @throws EngineRefusal for unknown columns */
+function frameOf<Kind extends ColumnKind>(
+  schema: string,
+  tables: readonly SelectedTable<Kind>[],
+  query: Select,
+  dialect: SelectDialect<Kind>,
+): Frame<Kind> {
   const { aggregate = [], group_by: groups = [] } = query;
   const resolve = columnsOf<Column<Kind>>(tables);
   const aliases = aliasesOf(aggregate, tables, resolve, dialect.aggregates);
@@ -92,25 +122,30 @@ export function planSelect<Kind extends ColumnKind>(
       : selectedColumns<Column<Kind>>(tables, query.columns ?? []);
   const terms = orderTerms(tables, query, aliases);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
-  const head = [
+  const words = [
     query.distinct === true ? sql`select distinct` : sql`select`,
     sql.join(columns.map(columnSql)),
     sql`from ${sql.id(schema, query.from)}`,
     ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
   ];
-  const tail = [
-    ...(grouped.length === 0 ? [] : [sql`group by ${sql.join(grouped.map(columnSql))}`]),
-    ...havingSql(query, (name) => aliases.get(name) ?? resolve(name)),
-    ...orderSql(terms, dialect),
-  ];
-  const conditions = conditionsOf(tables, query, terms, dialect);
-  const parts = { head, conditions, tail };
-  return { columns, statements: (found) => statementsOf(parts, query, dialect, found) };
+  const head = sql.join(words, space);
+  return {
+    columns,
+    aliases,
+    terms,
+    head: dialect.flatten?.(head) ?? head,
+    groups: grouped.length === 0 ? [] : [sql`group by ${sql.join(grouped.map(columnSql))}`],
+    order: orderSql(terms, dialect),
+  };
 }
 
 /** A generator made anew for each Select would have a class of its own, which V8 collects late. */
 function* statementsOf<Kind extends ColumnKind>(
-  parts: Readonly<Record<"head" | "conditions" | "tail", readonly Fragment[]>>,
+  parts: {
+    readonly head: Fragment;
+    readonly conditions: readonly Fragment[];
+    readonly tail: readonly Fragment[];
+  },
   { limit, offset }: Select,
   dialect: SelectDialect<Kind>,
   found: () => number,
@@ -121,18 +156,8 @@ function* statementsOf<Kind extends ColumnKind>(
     if (left !== undefined && left <= 0 && limit !== 0) return;
     const isCut = left !== undefined || offset !== undefined;
     const cut = isCut ? [dialect.limit(left, offset)] : [];
-    yield sql.join([...parts.head, condition, ...parts.tail, ...cut], sql` `);
+    yield sql.join([parts.head, condition, ...parts.tail, ...cut], space);
   }
-}
-
-function joinSql(schema: string, scope: Scope, join: Join): Fragment {
-  const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(join.on) ?? [];
-  if (left === undefined || right === undefined) {
-    throw new EngineRefusal("invalid_value", `"on" is "table.column = table.column"`);
-  }
-  const leftSql = columnSql(resolveColumn(scope, left));
-  const rightSql = columnSql(resolveColumn(scope, right));
-  return sql`${joinTypes[join.join_type]} ${sql.id(schema, join.table)} on ${leftSql} = ${rightSql}`;
 }
 
 /** The columns of `order_by`, each once: one that was named before decides nothing. */
@@ -148,7 +173,7 @@ function orderTerms<Kind extends ColumnKind>(
     const reference = resolveColumn<SelectedColumn<Kind>>(tables, name);
     return { reference, direction, hasNulls: isOuter || reference.column.isNullable !== false };
   };
-  const terms = asList(query.order_by).map(term);
+  const terms = [query.order_by ?? []].flat().map(term);
   return [
     ...new Map(terms.toReversed().map((one) => [one.reference.column, one])).values(),
   ].reverse();

@@ -6,12 +6,12 @@ import type { RowOutput } from "../spool.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { RowWriter } from "../sql/encode.ts";
+import { tablesOf } from "../sql/joins.ts";
 import {
   planSelect,
   type SelectDialect,
   type SelectedTable,
   type SelectPlan,
-  tablesOf,
 } from "../sql/select.ts";
 import { readKeys } from "../sql/target.ts";
 import { take } from "./change.ts";
