@@ -85,6 +85,11 @@ t.test("access who names everybody who may, by which entry and within which limi
   t.strictSame(await who("Insert main --via mcp"), []);
   t.strictSame(await who("Select side.t"), ["root *", "alice *"], "not who has lapsed");
   t.strictSame(await who("DropDatabase main"), ["root *"]);
+  const expiring = "access grant alice other Owner --expires 2126-01-02T03:04:05Z";
+  t.match(await gatehouse.run(expiring), { code: 0 });
+  const until = /Owner.* by the entry for other; until 2126-01-02T03:04:05Z/;
+  t.match((await gatehouse.run("access check alice Drop other")).stdout, until, "and until when");
+  t.match((await gatehouse.run("access who Drop other")).stdout, /alice .*until 2126-01-02T/);
   const json = JSON.parse((await gatehouse.run("access who Select main --json")).stdout);
   t.match(json[2], { username: "rita", role: "ReadOnly", max_rows: 100 });
 });
