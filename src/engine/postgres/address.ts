@@ -41,8 +41,29 @@ export function parseAddress(url: string, what = "The engine's URL"): ServerAddr
   };
 }
 
-/** The driver reads the URL, and never connects. */
+const parameters = [
+  "host",
+  "port",
+  "user",
+  "password",
+  "sslmode",
+  "sslrootcert",
+  "sslcert",
+  "sslkey",
+];
+
+/**
+ * The driver reads the URL, and never connects. It would pass over a parameter that it does not
+ * know, and a misspelled `sslmode` would go without TLS.
+ */
 function readUrl(url: string, what: string): Client {
+  const unknown = [...(URL.parse(url)?.searchParams.keys() ?? [])].find(
+    (name) => !parameters.includes(name),
+  );
+  if (unknown !== undefined) {
+    const known = `known are ${parameters.join(", ")}`;
+    throw new Error(`${what} has an unknown parameter "${unknown}"; ${known}.`);
+  }
   try {
     new URL(url);
     return new Client({ connectionString: url });

@@ -48,6 +48,10 @@ t.test(
     const server = await sharedServer();
     const cases: [string, RegExp][] = [
       ["postgres://ann:hunter2@[::bad/x", /cannot be read/],
+      [
+        "postgres://ann:hunter2@db/x?sslmod=verify-full",
+        /unknown parameter "sslmod"; known are host/,
+      ],
       [server.url("nowhere").replace("@", ":hunter2@"), /"nowhere" does not exist/],
       [server.url().replace("gatehouse@", "nobody:hunter2@"), /"nobody" does not exist/],
     ];
