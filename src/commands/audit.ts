@@ -59,9 +59,12 @@ async function show(options: ShowOptions): Promise<void> {
   const fits = matcherOf(filter);
   // Whoever reads has had enough, such as `head`.
   process.stdout.once("error", () => process.exit());
+  let found = 0;
   const take = (bytes: Buffer) => {
     const line = parseLine(bytes);
-    if (line !== undefined && fits(line)) print(options.json ? bytes.toString() : lineText(line));
+    if (line === undefined || !fits(line)) return;
+    found += 1;
+    print(options.json ? bytes.toString() : lineText(line));
   };
   for (const one of await filesSince(file, since)) {
     const query = {
@@ -72,6 +75,7 @@ async function show(options: ShowOptions): Promise<void> {
     };
     await readLines(one, query, taken);
   }
+  if (found === 0) process.stderr.write(`no line of ${file} and what was rotated fits\n`);
 }
 
 interface UnusedOptions extends CommonOptions {
@@ -158,7 +162,7 @@ function requestText(line: ReadLine): string[] {
 function eventText(line: ReadLine): string[] {
   const { msg, user, client, author, reason, outcome, approval, file } = line;
   const by = author === undefined ? [] : [`${plainly(author.name)} (${author.kind})`];
-  const place = file === undefined ? undefined : `${file}:${line.line ?? "-"}`;
+  const place = line.line === undefined ? file : `${file}:${line.line}`;
   const asked = operationsInWords(line.operations, line.operationCount);
   const about = [approval, user, client, asked, outcome, place, reason]
     .filter((word) => word !== undefined)

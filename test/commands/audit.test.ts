@@ -217,4 +217,10 @@ t.test("a gateway's own file answers", async (t) => {
   const flags = ["audit", "--operation", "Delete", "--table", "t"];
   const { stdout } = await runCommand(gateway.home, flags);
   t.match(stdout, /admin {2}Delete main\.t {2}allow {2}200 {2}affected 2 {2}by \*\n$/);
+  const none = await runCommand(gateway.home, ["audit", "--operation", "Delte"]);
+  t.match(none, {
+    code: 0,
+    stdout: "",
+    stderr: /^no line of \S+audit\.log and what was rotated fits\n$/,
+  });
 });
