@@ -29,7 +29,12 @@ async function checkStore(loaded: LoadedConfiguration): Promise<void> {
 
 async function checkKeys(loaded: LoadedConfiguration): Promise<void> {
   const keys = keysDirectoryOf(loaded.serviceDirectory);
-  if (!existsSync(keys)) return;
+  if (!existsSync(keys)) {
+    const isFirstStart = !existsSync(loaded.configuration.auth.access_control_file);
+    const which = isFirstStart ? "first start" : "next start, and tokens of before stop working";
+    print(`signing keys   --  ${keys} is made by the ${which}`);
+    return;
+  }
   const found = await (await keysOf(loaded)).read();
   print(`signing keys   ok  ${keys} (${found.length})`);
 }

@@ -16,6 +16,7 @@ t.test("config check names every file that is in order", async (t) => {
     await gatehouse.run("config check"),
     done(
       `configuration  ok  ${gatehouse.home}/gateway.toml`,
+      `signing keys   --  ${gatehouse.home}/keys is made by the next start, and tokens of before stop working`,
       `access file    ok  ${gatehouse.accessFile} (3 users, 4 grants, version ${version})`,
       `revocations    --  ${gatehouse.home}/revocations is made by the first revocation`,
     ),
@@ -61,6 +62,7 @@ t.test("config check before the first start makes nothing", async (t) => {
   const gatehouse = installNothing(t);
   const { code, stdout } = await gatehouse.run("config check");
   t.equal(code, 0);
+  t.match(stdout, "keys is made by the first start\n");
   t.match(stdout, "access_control.toml is made by the first start");
   t.throws(() => gatehouse.text, { code: "ENOENT" });
 });
