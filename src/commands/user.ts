@@ -66,10 +66,13 @@ async function remove(username: string, options: CommonOptions & { force?: true 
 /** Reads an attribute, and puts it behind those that were given before. */
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
   const attribute = readAttribute(text);
-  if (attribute !== undefined) return new Map([...earlier, attribute]);
-  throw new InvalidArgumentError(
-    "allowed: <name>=<value>, such as tenant=acme, level=3 or 'regions=(eu, us)'; text that is not one word stands in quotes",
-  );
+  if (attribute === undefined) {
+    throw new InvalidArgumentError(
+      "allowed: <name>=<value>, such as tenant=acme, level=3 or 'regions=(eu, us)'; a name has letters, digits, _ and -, and is not username; text that is not one word stands in quotes",
+    );
+  }
+  if (earlier.has(attribute[0])) throw new InvalidArgumentError("this attribute is given twice");
+  return new Map([...earlier, attribute]);
 }
 
 const attributeOption = [
@@ -95,9 +98,16 @@ function readPatch({ email, attribute, removeAttribute = [] }: SetOptions) {
       "nothing to set: give --email, --no-email, --attribute or --remove-attribute",
     );
   }
+  const both = removeAttribute.find((name) => attribute?.has(name));
+  if (both !== undefined) throw new UsageError(`the attribute ${both} is both set and removed`);
   const attributesOf = (user: User | undefined) => {
-    const attributes = new Map([...(user?.attributes ?? []), ...(attribute ?? [])]);
-    for (const name of removeAttribute) attributes.delete(name);
+    const attributes = new Map(user?.attributes);
+    for (const name of removeAttribute) {
+      if (attributes.delete(name) || user === undefined) continue;
+      const known = [...attributes.keys()].join(", ") || "none";
+      throw new Error(`${user.username} has no attribute ${name}; it has: ${known}`);
+    }
+    for (const [name, value] of attribute ?? []) attributes.set(name, value);
     return areChanged ? attributes : undefined;
   };
   return (user: User | undefined) => ({ email: changed, attributes: attributesOf(user) });

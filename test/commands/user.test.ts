@@ -205,10 +205,13 @@ t.test("user set refuses what it cannot write, and changes nothing", async (t) =
     `user set alice --email ${"x".repeat(255)}`,
     "user set nobody --attribute tenant=acme",
     "user set ute --attribute tenant=acme",
+    "user set alice --attribute a=1 --attribute a=2",
+    "user set alice --attribute a=1 --remove-attribute a",
+    "user set ute --email ute@example.com --remove-attribute tenant,a",
   ]);
   t.strictSame(
     results.map(({ code }) => code),
-    [2, 2, 2, 1, 1, 1],
+    [2, 2, 2, 1, 1, 1, 2, 2, 1],
   );
   t.match(
     results[0]?.stderr,
@@ -217,5 +220,8 @@ t.test("user set refuses what it cannot write, and changes nothing", async (t) =
   t.match(results[1]?.stderr, "such as tenant=acme, level=3 or 'regions=(eu, us)'");
   t.match(results[4]?.stderr, "User not found: nobody");
   t.match(results[5]?.stderr, "attributes is a table of its own there; change it by hand");
+  t.match(results[6]?.stderr, "this attribute is given twice");
+  t.match(results[7]?.stderr, "the attribute a is both set and removed");
+  t.match(results[8]?.stderr, "ute has no attribute tenant; it has: a");
   t.equal(gatehouse.text, before);
 });
