@@ -1,14 +1,15 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { decodeSteps } from "../files/guarded.ts";
 import type { Writable } from "../toml/values.ts";
+import type { PlainFile } from "./incremental-parse.ts";
 import { writtenEntry } from "./limit-fields.ts";
 import { MAX_ACCESS_FILE_BYTES, type ParsedAccess, parseSteps } from "./parse.ts";
 import { applyChanges, type Change } from "./record-change.ts";
 import type { TableName } from "./record-tables.ts";
+import { tableOf } from "./record-tables.ts";
 import type { AccessRecords } from "./records.ts";
 import type { Grant, User } from "./snapshot.ts";
-import { outlinedBlocks, plainBlocks } from "./table-blocks.ts";
+import { type Block, outlinedBlocks } from "./table-blocks.ts";
 import { TextEditor, UneditableError } from "./text-editor.ts";
 import { isSamePlace } from "./user-grants.ts";
 import { type UserUpdate, updatedUser, writtenUser } from "./user-record.ts";
@@ -82,16 +83,18 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
 }
 
 /**
- * The text with `changes` made in it, in steps. `records` are those of `text`.
+ * The bytes with `changes` made in them, in steps. `records` are those of the bytes.
  *
- * @throws UneditableError if the text is not written as tables
+ * @param blocks where the tables stand
+ * @throws UneditableError if the file is not written as tables
  */
 function* editSteps(
-  text: string,
+  bytes: Buffer,
+  blocks: readonly Block[] | undefined,
   records: AccessRecords,
   changes: readonly Change[],
-): Steps<string> {
-  const editor = new TextEditor(text, (yield* plainBlocks(text)) ?? outlinedBlocks(text));
+): Steps<Buffer> {
+  const editor = new TextEditor(bytes, blocks);
   for (const change of changes) {
     edit(editor, records, change);
     yield;
@@ -99,9 +102,23 @@ function* editSteps(
   return editor.finish();
 }
 
+/** Where the tables of a plainly written file stand. */
+function* blocksOf({ preamble, blocks: { lengths, records } }: PlainFile): Steps<Block[]> {
+  const blocks: Block[] = [];
+  let start = preamble;
+  yield* visitEach(records, (record, at) => {
+    const end = start + (lengths[at] ?? 0);
+    blocks.push({ table: tableOf(record), start, end });
+    start = end;
+  });
+  return blocks;
+}
+
 /** The text with `changes` made in it. @throws UneditableError */
 export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
-  return runAtOnce(editSteps(text, records, changes));
+  const bytes = Buffer.from(text);
+  const blocks = outlinedBlocks(bytes.toString("latin1"));
+  return runAtOnce(editSteps(bytes, blocks, records, changes)).toString();
 }
 
 function* areEqual<T>(some: readonly T[], others: readonly T[]): Steps<boolean> {
@@ -134,8 +151,9 @@ export function* editAndVerify(
 ): Steps<ParsedAccess> {
   const expected = yield* applyChanges(before.records, changes);
   if (expected.users.length === 0 && expected.grants.length === 0) throw new NothingLeftError();
-  const text = yield* decodeSteps(file, before.bytes);
-  const edited = Buffer.from(yield* editSteps(text, before.records, changes));
+  const { bytes, plain, records } = before;
+  const blocks = plain ? yield* blocksOf(plain) : outlinedBlocks(bytes.toString("latin1"));
+  const edited = yield* editSteps(bytes, blocks, records, changes);
   if (edited.length > MAX_ACCESS_FILE_BYTES) {
     throw new UneditableError("it would be larger than 256 MiB");
   }

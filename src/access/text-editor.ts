@@ -3,10 +3,10 @@ import { renderValue, type Writable } from "../toml/values.ts";
 import type { TableName } from "./record-tables.ts";
 import type { Block } from "./table-blocks.ts";
 
-/** The text is written in a way that cannot be edited line by line. */
+/** The file is written in a way that cannot be edited line by line. */
 export class UneditableError extends Error {}
 
-/** The statements of one table, placed in the whole text. */
+/** The statements of one table, placed in the whole file. */
 interface Table {
   readonly header: Statement;
   /** The keys that stand right under the header. */
@@ -14,6 +14,8 @@ interface Table {
   /** All that stands under it, with tables of its own such as `[users.attributes]`. */
   readonly statements: readonly Statement[];
 }
+
+const LINE_FEED = 0x0a;
 
 interface Splice {
   readonly start: number;
@@ -29,7 +31,7 @@ function render(value: Writable): string {
   return renderValue(value).replaceAll("'''", "\\u0027\\u0027\\u0027");
 }
 
-/** A statement of a part of the text, placed in the whole. */
+/** A statement of a part of the file, placed in the whole. */
 function moved<S extends Statement>(statement: S, by: number): S {
   const { start, end } = statement;
   const value =
@@ -40,22 +42,25 @@ function moved<S extends Statement>(statement: S, by: number): S {
 }
 
 /**
- * Edits the access file's text in place: a change touches the lines that it means and no other,
+ * Edits the access file's bytes in place, whose text is never in memory as a whole: a change touches the lines that it means and no other,
  * so that the operator's comments, order, spacing and line ends stay as they are. Edits are
  * collected, then made at once by `finish`.
  */
 export class TextEditor {
-  readonly #text: string;
+  readonly #bytes: Buffer;
   readonly #lineEnd: string;
   readonly #blocks: Record<TableName, Block[]> = { users: [], acl: [], boundaries: [] };
   readonly #splices: Splice[] = [];
   /** Where tables began that were taken out, and the blank line behind each that went with it. */
   readonly #removed = new Map<number, string>();
 
-  /** @throws UneditableError if the text is not written as tables */
-  constructor(text: string, blocks: readonly Block[] | undefined) {
-    this.#text = text;
-    this.#lineEnd = text.includes("\r\n") ? "\r\n" : "\n";
+  /**
+   * @param blocks where the tables stand, in bytes
+   * @throws UneditableError if the file is not written as tables
+   */
+  constructor(bytes: Buffer, blocks: readonly Block[] | undefined) {
+    this.#bytes = bytes;
+    this.#lineEnd = bytes.includes("\r\n") ? "\r\n" : "\n";
     if (blocks === undefined) {
       throw new UneditableError(
         "it is written as arrays; write it as [[users]] and [[acl]] tables",
@@ -68,9 +73,9 @@ export class TextEditor {
     const block = this.#blocks[table].at(index);
     if (block === undefined) throw new UneditableError("the record to change is not in the file");
     const { start, end } = block;
-    const [header, ...rest] = outline(this.#text.slice(start, end)).map((statement) =>
-      moved(statement, start),
-    );
+    // A character for each byte, so that places in the text are places in the bytes.
+    const text = this.#bytes.toString("latin1", start, end);
+    const [header, ...rest] = outline(text).map((statement) => moved(statement, start));
     if (header === undefined) throw new UneditableError("a table without a header");
     const inner = rest.findIndex(({ kind }) => kind !== "key");
     const own = inner === -1 ? rest : rest.slice(0, inner);
@@ -79,20 +84,20 @@ export class TextEditor {
 
   /** From the start of the statement's first line to the end of its last, line end included. */
   #lines({ start, end }: Statement): { start: number; end: number } {
-    const lineEnd = this.#text.indexOf("\n", end);
+    const lineEnd = this.#bytes.indexOf("\n", end);
     return {
-      start: this.#text.lastIndexOf("\n", start - 1) + 1,
-      end: lineEnd === -1 ? this.#text.length : lineEnd + 1,
+      start: start === 0 ? 0 : this.#bytes.lastIndexOf("\n", start - 1) + 1,
+      end: lineEnd === -1 ? this.#bytes.length : lineEnd + 1,
     };
   }
 
   /** Adds a table behind the last one of its kind, in its place if it was taken out, or at the end. */
   append(table: TableName, fields: Record<string, Writable>): void {
     const last = this.#blocks[table].length > 0 ? this.#table(table, -1) : undefined;
-    const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#text.length;
+    const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#bytes.length;
     const body = Object.entries(fields).map(([key, value]) => `${key} = ${render(value)}`);
     const lines = [`[[${table}]]`, ...body].map((line) => line + this.#lineEnd).join("");
-    const unfinished = at > 0 && this.#text[at - 1] !== "\n";
+    const unfinished = at > 0 && this.#bytes[at - 1] !== LINE_FEED;
     const blank = last && this.#removed.get(last.header.start);
     const isApart = blank === undefined && at > 0;
     const gap = (unfinished ? this.#lineEnd : "") + (isApart ? this.#lineEnd : "");
@@ -125,8 +130,8 @@ export class TextEditor {
 
   #insert(after: Statement, line: string): void {
     const { start, end } = this.#lines(after);
-    const indentation = this.#text.slice(start, after.start);
-    const unfinished = this.#text[end - 1] !== "\n";
+    const indentation = this.#bytes.toString("utf8", start, after.start);
+    const unfinished = this.#bytes[end - 1] !== LINE_FEED;
     const text = unfinished
       ? this.#lineEnd + indentation + line
       : indentation + line + this.#lineEnd;
@@ -136,7 +141,7 @@ export class TextEditor {
   /** Takes a statement out, but leaves a comment that stood behind it. */
   #remove(statement: Statement): void {
     const { start, end } = this.#lines(statement);
-    const comment = this.#text.slice(statement.end, end).trimStart();
+    const comment = this.#bytes.toString("utf8", statement.end, end).trimStart();
     this.#splices.push({ start, end, text: comment });
   }
 
@@ -145,20 +150,21 @@ export class TextEditor {
     const { header, statements } = this.#table(table, index);
     for (const statement of [header, ...statements]) this.#remove(statement);
     const after = this.#lines(statements.at(-1) ?? header).end;
-    const blank = /^[ \t]*\r?\n/.exec(this.#text.slice(after, after + 256))?.[0] ?? "";
+    const blank =
+      /^[ \t]*\r?\n/.exec(this.#bytes.toString("latin1", after, after + 256))?.[0] ?? "";
     if (blank !== "") this.#splices.push({ start: after, end: after + blank.length, text: "" });
     this.#removed.set(header.start, blank);
   }
 
-  finish(): string {
+  finish(): Buffer {
     const ordered = this.#splices.toSorted((a, b) => a.start - b.start || a.end - b.end);
-    const parts: string[] = [];
+    const parts: Buffer[] = [];
     let done = 0;
     for (const { start, end, text } of ordered) {
       if (start < done) throw new UneditableError("two changes meet in one place");
-      parts.push(this.#text.slice(done, start), text);
+      parts.push(this.#bytes.subarray(done, start), Buffer.from(text));
       done = end;
     }
-    return parts.join("") + this.#text.slice(done);
+    return Buffer.concat([...parts, this.#bytes.subarray(done)]);
   }
 }

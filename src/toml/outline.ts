@@ -98,8 +98,9 @@ function lineCounter(text: string): (position: number) => number {
   };
 }
 
+/** Of the mark as a character, or as its three bytes in a text of a character for each byte. */
 function byteOrderMarkLength(text: string): number {
-  return text.startsWith("\uFEFF") ? 1 : 0;
+  return /^(?:\uFEFF|\xEF\xBB\xBF)/.exec(text)?.[0].length ?? 0;
 }
 
 /** Where a value stands: names of keys, and numbers of elements from 0. */
