@@ -10,7 +10,7 @@ import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
 import { openRevocations } from "../identity/revocation-file.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
-import { type CountingTokenAuthority, createTokenAuthority } from "../identity/token.ts";
+import { createTokenAuthority, type TokenAuthority } from "../identity/token.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -106,7 +106,7 @@ async function changeAsUser(
 export interface Identity {
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;
-  readonly tokens: CountingTokenAuthority;
+  readonly tokens: TokenAuthority;
   readonly login: LoginContext;
 }
 

@@ -31,7 +31,7 @@ export interface LoginContext {
   readonly snapshot: () => Snapshot;
   readonly revocations: Pick<Revocations, "earliestIssue">;
   readonly change: AccessRules["change"];
-  readonly tokens: TokenAuthority;
+  readonly tokens: Pick<TokenAuthority, "issue">;
   readonly throttle: LoginThrottle;
   readonly hashing: Hashing;
   readonly costs: HashCosts;

@@ -6,7 +6,6 @@ import { EVERY_DATABASE, isRole, type Role, widestRole } from "../access/roles.t
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { epochSeconds } from "../clock.ts";
-import type { TokenMetrics } from "../observe/component-metrics.ts";
 import { Refusal } from "../refusal.ts";
 import { invalidToken, isSeconds, type JsonObject, type Pin } from "./jwt-verification.ts";
 import type { KeyRing } from "./key-ring.ts";
@@ -40,26 +39,6 @@ type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "creden
   readonly notBefore: number;
 };
 
-/** A token that was just issued. */
-interface FreshToken {
-  readonly token: string;
-  readonly claims: TokenClaims;
-}
-
-/** Issues and verifies login tokens. */
-export interface TokenAuthority {
-  issue(request: TokenRequest): Promise<FreshToken>;
-  /** What a token says that was verified before, and would be good now; undefined for any other. */
-  recall(token: string): TokenClaims | undefined;
-  /** @throws Refusal `token_expired` or `token_invalid` */
-  verify(token: string): TokenClaims;
-}
-
-/** One that counts what it verifies. */
-export interface CountingTokenAuthority extends TokenAuthority {
-  readonly metrics: TokenMetrics;
-}
-
 function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): TokenClaims {
   if (!isUsername(sub) && !isExternalUsername(sub)) throw invalidToken("claim sub");
   if (!isDatabaseOrEvery(database)) throw invalidToken("claim database");
@@ -82,7 +61,7 @@ async function issueToken(
   ring: KeyRing,
   issuer: string,
   { lifetime, notBefore, ...subject }: TokenRequest,
-): Promise<FreshToken> {
+): Promise<{ token: string; claims: TokenClaims }> {
   const issuedAt = Math.max(epochSeconds(), notBefore);
   const claims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt: issuedAt + lifetime };
   const { database, role, credential: cred } = subject;
@@ -98,8 +77,8 @@ async function issueToken(
   return { token, claims };
 }
 
-/** An authority over login tokens; `ring` is asked anew each time, so that keys can rotate. */
-export function createTokenAuthority(ring: () => KeyRing, issuer: string): CountingTokenAuthority {
+/** Issues and verifies login tokens; `ring` is asked anew each time, so that keys can rotate. */
+export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
   const pin: Pin = {
     get algorithm() {
       return ring().algorithm;
@@ -112,12 +91,18 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string): Count
   };
   const verified = new VerifiedTokens(pin, readClaims);
   return {
-    issue: (request) => issueToken(ring(), issuer, request),
-    recall: (token) => verified.recall(token),
-    verify: (token) => verified.verify(token),
+    issue: (request: TokenRequest) => issueToken(ring(), issuer, request),
+    /** What a token says that was verified before, and would be good now; undefined for any other. */
+    recall: (token: string): TokenClaims | undefined => verified.recall(token),
+    /** @throws Refusal `token_expired` or `token_invalid` */
+    verify: (token: string): TokenClaims => verified.verify(token),
+    /** What has become of the tokens that were shown. */
     metrics: verified.metrics,
   };
 }
+
+/** The authority over login tokens. */
+export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
 
 /**
  * The role that the token names: the one on its database, or the widest of all.
