@@ -1,7 +1,7 @@
 import { counted } from "../counted.ts";
 import { Refusal } from "../refusal.ts";
 import { attributeReference, readAttributes } from "./conditions.ts";
-import type { AttributeValue, Grant, Literal, RowCondition } from "./grant.ts";
+import type { Attributes, AttributeValue, Grant, Literal, RowCondition } from "./grant.ts";
 import { entryRoles, writtenEntry } from "./limit-fields.ts";
 import { readGrant } from "./records.ts";
 import type { EntryRole } from "./roles.ts";
@@ -16,7 +16,8 @@ export interface EntryView {
 }
 
 /** A value as `JSON.stringify` writes it to the last digit. */
-function exactly(value: Literal): unknown {
+function exactly(value: AttributeValue): unknown {
+  if (typeof value === "object") return value.map(exactly);
   return typeof value === "bigint" ? JSON.rawJSON(value.toString()) : value;
 }
 
@@ -39,11 +40,16 @@ export function viewEntry(grant: Grant): EntryView {
           row_filter: rowFilter.map(({ column, cmp, value }) => ({
             column,
             cmp,
-            value: typeof value === "object" ? value.map(exactly) : exactly(value),
+            value: exactly(value),
           })),
         }),
     ...(expires === undefined ? {} : { expires: writtenTime(expires) }),
   };
+}
+
+/** A user's attributes, to be written as JSON. */
+export function viewAttributes(attributes: Attributes = new Map()): Record<string, unknown> {
+  return Object.fromEntries(attributes.entries().map(([name, value]) => [name, exactly(value)]));
 }
 
 /** Where an entry is: on a database (or `*`), or on one of its tables or patterns of tables. */

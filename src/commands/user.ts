@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planPatchUser, planRemoveUser, planSetPassword } from "../access/administration.ts";
-import { readAttribute } from "../access/entry-view.ts";
+import { readAttribute, viewAttributes } from "../access/entry-view.ts";
 import type { Attributes } from "../access/grant.ts";
 import { isEmail } from "../access/identifiers.ts";
 import { type User, viewUser } from "../access/snapshot.ts";
@@ -16,6 +16,11 @@ import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts
 import { readNewHash } from "./password.ts";
 import { addUser } from "./user-add.ts";
 
+/** Attributes as the access file has them; undefined if there are none. */
+function attributesInWords({ attributes }: { readonly attributes?: Attributes | undefined } = {}) {
+  return attributes && renderValue(Object.fromEntries(attributes));
+}
+
 async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
@@ -23,15 +28,17 @@ async function list(options: CommonOptions): Promise<void> {
   const users = [...snapshot.users.values()].map((user) => {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };
-    return { ...viewUser(snapshot, user), ...last };
+    const attributes = viewAttributes(user.attributes);
+    return { ...viewUser(snapshot, user), attributes, ...last };
   });
-  const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ACCESS"];
+  const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ATTRIBUTES", "ACCESS"];
   printList(users, options, head, ({ username, email, disabled, ...last }) => [
     username,
     email === null ? "-" : plainly(email),
     disabled ? "disabled" : "active",
     last.last_login ?? "-",
     last.last_use ?? "-",
+    attributesInWords(snapshot.users.get(username)) ?? "-",
     entriesInWords(snapshot, username),
   ]);
 }
@@ -118,9 +125,10 @@ async function set(username: string, options: SetOptions): Promise<void> {
   const plan: Plan = (current) =>
     planPatchUser(current, "operator", username, patchOf(current.users.get(username)));
   const { users } = await changeAccess(loadFor(options), { username }, plan);
-  const { email, attributes } = users.get(username) ?? {};
-  const known = attributes && `attributes ${renderValue(Object.fromEntries(attributes))}`;
-  print(`${username} has ${email ?? "no email"} and ${known ?? "no attributes"}.`);
+  const user = users.get(username);
+  const known = attributesInWords(user);
+  const attributes = known === undefined ? "no attributes" : `attributes ${known}`;
+  print(`${username} has ${user?.email ?? "no email"} and ${attributes}.`);
 }
 
 async function setDisabled(

@@ -104,10 +104,10 @@ t.test("user list shows everybody, and no hash", async (t) => {
   t.strictSame(
     await gatehouse.run("user list"),
     done(
-      "USERNAME  EMAIL            STATE     LAST LOGIN  LAST USE  ACCESS",
-      "root      -                active    -           -         *:Owner",
-      "alice     -                active    -           -         main:ReadWrite *:ReadOnly",
-      "bob       bob@example.com  disabled  -           -         main:ReadOnly",
+      "USERNAME  EMAIL            STATE     LAST LOGIN  LAST USE  ATTRIBUTES  ACCESS",
+      "root      -                active    -           -         -           *:Owner",
+      "alice     -                active    -           -         -           main:ReadWrite *:ReadOnly",
+      "bob       bob@example.com  disabled  -           -         -           main:ReadOnly",
     ),
   );
   const { code, stdout, stderr } = await gatehouse.run("user list --json");
@@ -186,7 +186,13 @@ t.test(
       "user set okta:rita --no-email --remove-attribute regions,level",
     );
     t.strictSame(left, done('okta:rita has no email and attributes { tenant = "acme" }.'));
-    await gatehouse.run("user set okta:rita --remove-attribute tenant");
+    t.match((await gatehouse.run("user list")).stdout, / {2}\{ tenant = "acme" \} {2}/);
+    await gatehouse.run("user set okta:rita --attribute big=99999999999999999999");
+    t.match(
+      (await gatehouse.run("user list --json")).stdout,
+      /"attributes": \{\s+"tenant": "acme",\s+"big": 99999999999999999999\s+\}/,
+    );
+    await gatehouse.run("user set okta:rita --remove-attribute tenant,big");
     t.notOk(rita());
     t.notMatch(gatehouse.text, "attributes");
   },

@@ -49,7 +49,7 @@ for (const workers of [1, 2]) {
       "a restart forgets nothing",
     );
     const { stdout } = await runCommand(home, ["user", "list"]);
-    t.match(stdout, /USERNAME +EMAIL +STATE +LAST LOGIN +LAST USE +ACCESS/);
+    t.match(stdout, /USERNAME +EMAIL +STATE +LAST LOGIN +LAST USE +ATTRIBUTES +ACCESS/);
   });
 }
 
