@@ -1,6 +1,6 @@
 import { accessSync, constants, existsSync, statSync } from "node:fs";
 import path from "node:path";
-import { isLoopback, isUnspecified } from "../config/addresses.ts";
+import { isLoopback, isUnspecified, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { directoryProblem } from "../files/permissions.ts";
@@ -44,13 +44,15 @@ export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[]
 
 /** Directories in which somebody else may put another file in the place of keys or of the access file. */
 function directoryWarnings({ configuration, serviceDirectory }: LoadedConfiguration) {
+  const { auth, store } = configuration;
+  const keys = [serviceDirectory, keysDirectoryOf(serviceDirectory)];
   const directories = new Set([
-    serviceDirectory,
-    keysDirectoryOf(serviceDirectory),
-    path.dirname(configuration.auth.access_control_file),
+    ...(store.url === undefined ? keys : []),
+    ...(storesAccess(configuration) ? [] : [path.dirname(auth.access_control_file)]),
   ]);
   return [...directories].flatMap((directory): ExposureWarning[] => {
-    const problem = existsSync(directory) ? directoryProblem(directory) : undefined;
+    if (!existsSync(directory)) return [];
+    const problem = directoryProblem(directory, statSync(directory));
     return problem === undefined ? [] : [{ about: {}, sentence: `${directory}: ${problem}` }];
   });
 }

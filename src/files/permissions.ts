@@ -53,11 +53,12 @@ export function permissionProblem(
 
 /**
  * Says who else may put another file into a directory that holds guarded ones, and what mends that; undefined if nobody
- * may. One that hands its group on (setgid) is meant for that group, as a volume with `fsGroup` is in Kubernetes.
+ * may. One that hands its group on (setgid) is meant for that group; if it is somebody else's as well, it is a volume, as
+ * Kubernetes makes those with `fsGroup`, and nothing that the caller could mend.
  */
-export function directoryProblem(directory: string): string | undefined {
-  const { mode } = statSync(directory);
+export function directoryProblem(directory: string, { mode, uid }: Stats): string | undefined {
   const isShared = (mode & SETGID) !== 0;
+  if (isShared && uid !== process.geteuid?.()) return undefined;
   if ((mode & (isShared ? WRITABLE_BY_OTHERS : WRITABLE_BY_GROUP_OR_OTHERS)) === 0)
     return undefined;
   if (isOnReadOnlyMount(directory)) return undefined;
