@@ -1,5 +1,6 @@
-import { failuresOf, type Refused, refused, violations } from "../remote/failures.ts";
+import { failuresOf, type Refused, refused } from "../remote/failures.ts";
 import { ConnectionLost } from "../remote/session.ts";
+import { violations } from "../sql/violations.ts";
 
 /** What to say of the numbers of errors that MySQL and MariaDB share, and of those of one of them. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([

@@ -1,5 +1,6 @@
 import { EngineRefusal } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
+import { violations } from "../sql/violations.ts";
 
 /** SQLite's primary result codes (https://sqlite.org/rescode.html). */
 const resultCodes = {
@@ -26,7 +27,9 @@ export function refusalOf(error: unknown): EngineRefusal | undefined {
   // The low byte is the primary code, the rest tells its variants apart.
   switch (Number(error.errcode) & 0xff) {
     case resultCodes.constraint:
-      return new EngineRefusal("constraint_violation", error.message, { cause: error });
+      return new EngineRefusal("constraint_violation", violationOf(error.message), {
+        cause: error,
+      });
     case resultCodes.busy:
     case resultCodes.locked:
       return new EngineRefusal("busy", "The database is in use by another process", {
@@ -52,6 +55,26 @@ export function refusing<Result>(work: () => Result): Result {
     return work();
   } catch (error) {
     throw refusalOf(error) ?? error;
+  }
+}
+
+/** What SQLite says of a broken rule, as `UNIQUE constraint failed: users.id`, in the words for all databases. */
+function violationOf(words: string): string {
+  const [, rule, what = ""] = /^([A-Z ]+) constraint failed(?:: (.*))?$/s.exec(words) ?? [];
+  const [, table = "", first = ""] = /^([^.]+)\.(.*)$/s.exec(what) ?? [];
+  switch (rule) {
+    case "NOT NULL":
+      return violations.required(`Table ${table}`, first);
+    case "UNIQUE":
+      // An index on expressions is told by its name.
+      if (table === "") return violations.unique("A table", ` (${what})`);
+      return violations.unique(`Table ${table}`, ` (${first.replaceAll(`, ${table}.`, ", ")})`);
+    case "CHECK":
+      return violations.other("A table", ` (constraint "${what}")`);
+    case "FOREIGN KEY":
+      return violations.reference("A table", "");
+    default:
+      return words;
   }
 }
 
