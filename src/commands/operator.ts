@@ -1,11 +1,12 @@
 /** What commands do to the state of a gateway, which need not run, as its operator. */
+import { statSync } from "node:fs";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
 import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
 import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { nameOfUser } from "../files/permissions.ts";
+import { nameOfUser, permissionProblem } from "../files/permissions.ts";
 import { addNote, changeNotesOf } from "../gateway/change-notes.ts";
 import { describeChanges } from "../gateway/change-records.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
@@ -100,6 +101,14 @@ export function changeAccess(
     };
     const { snapshot } = await changeAccessFile(file, noted, options);
     await noteChanges(loaded, describeChanges(changes), snapshot.version);
+    // A change keeps the file's mode, and a gateway does not take a file that others may read.
+    const problem = permissionProblem(file, statSync(file), auth.check_permissions);
+    if (problem !== undefined) {
+      const { reason, remedy } = problem;
+      process.stderr.write(
+        `warning: no gateway takes this change yet: ${file}: ${reason}; mend it with: ${remedy}\n`,
+      );
+    }
     return snapshot;
   });
 }

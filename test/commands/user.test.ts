@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { grantOn } from "../../src/access/snapshot.ts";
@@ -197,6 +197,15 @@ t.test(
     t.notMatch(gatehouse.text, "attributes");
   },
 );
+
+t.test("a change of a file that others may read says that no gateway takes it", async (t) => {
+  const gatehouse = install(t);
+  chmodSync(gatehouse.accessFile, 0o644);
+  const { code, stderr } = await gatehouse.run("user set alice --attribute tenant=acme");
+  t.equal(code, 0);
+  const problem = `others may read it; mend it with: chmod 600 ${gatehouse.accessFile}\n`;
+  t.equal(stderr, `warning: no gateway takes this change yet: ${gatehouse.accessFile}: ${problem}`);
+});
 
 t.test("user set refuses what it cannot write, and changes nothing", async (t) => {
   const gatehouse = install(
