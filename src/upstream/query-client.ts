@@ -45,17 +45,16 @@ function overloaded(): Refusal {
  *
  * - It waits for a free connection of the least busy live backend; if that is ejected meanwhile, of
  *   the next one.
- * - As long as its connection never stood, no byte of it has gone up, and it goes to one backend
- *   after the other.
- * - A read whose connection broke before a byte of an answer is sent once more: to another live
- *   backend, or to the same one where there is none, since it may have been no more than the end of
- *   an idle connection.
+ * - As long as no byte of it has gone up, it goes to one backend after the other.
+ * - A read whose connection broke before a byte of an answer is sent once more, and so is anything
+ *   else of which no byte has gone up: to another live backend, or to the same one where there is
+ *   none, since it may have been no more than the end of an idle connection.
  */
 abstract class Delivery<Query extends { readonly user: string; readonly isRead: boolean }> {
   protected readonly query: Query;
   readonly #balancer: LoadBalancer<Backend>;
   #tried: Set<Backend> | undefined;
-  /** True once a read was sent again. */
+  /** True once it was sent again. */
   #isRepeat = false;
   /** Why the last attempt has failed. */
   #failure: Refusal | undefined;
@@ -135,7 +134,7 @@ abstract class Delivery<Query extends { readonly user: string; readonly isRead: 
   #retry(backend: Backend, slot: Slot, failure: Refusal, { isUnsent, hasReceived }: Sent): void {
     const { isRead } = this.query;
     const tried = this.#noteTried(backend);
-    const mayRepeat = isRead && !this.#isRepeat && !hasReceived && hasBroken(failure);
+    const mayRepeat = (isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
     const nextForRead = mayRepeat ? this.#balancer.leastBusy(tried) : undefined;
     const next = isUnsent ? this.#nextBackend() : nextForRead;
     if (mayRepeat && (next === undefined || !isUnsent)) this.#isRepeat = true;

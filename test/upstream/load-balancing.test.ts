@@ -17,6 +17,16 @@ function candidate(name: string, load = 0, isLive = true, failedAt = 0) {
   return { name, load, isLive, failedAt };
 }
 
+/** A query whose answer is held. */
+const held = {
+  largest: 100,
+  hold() {},
+  signal: new AbortController().signal,
+  user: "alice",
+  body: Buffer.from("{}"),
+  fields: "",
+};
+
 const none = new Set<ReturnType<typeof candidate>>();
 
 async function rawUpstream(t: Test, onRequest: OnRequest): Promise<RawUpstream> {
@@ -161,6 +171,25 @@ t.test("an idle connection's end is no trouble where no other target is live", a
   t.strictSame(await inTurn(6, () => send("read")), Array(6).fill(200));
 });
 
+t.test(
+  "a write goes up again where its idle connection ends before a byte of it has",
+  async (t) => {
+    const sockets: Socket[] = [];
+    const only = await rawUpstream(t, (socket) => {
+      sockets.push(socket);
+      socket.write(wireAnswer("{}"));
+    });
+    const { group, send } = await balanced(t, [only.url]);
+    t.equal((await send("write")).status, 200);
+    // What is begun here is written after the sockets are read the next time.
+    await new Promise((resolve) => setImmediate(resolve));
+    sockets[0]?.destroy();
+    t.equal((await group.queries.ask({ ...held, isRead: false })).body.toString(), "{}");
+    t.equal(queriesOf(only), 2);
+    t.equal(new Set(sockets).size, 2, "on a connection of its own");
+  },
+);
+
 t.test("whoever waits for a target that is ejected goes to another one", async (t) => {
   const onFull: Socket[] = [];
   const onOther: Socket[] = [];
@@ -201,15 +230,6 @@ t.test(
     });
     const { send, group } = await balanced(t, [only.url]);
     t.strictSame(await send("read"), { status: 200, text: "{}" });
-    const { signal } = new AbortController();
-    const held = {
-      largest: 100,
-      hold() {},
-      signal,
-      user: "alice",
-      body: Buffer.from("{}"),
-      fields: "",
-    };
     const answer = await group.queries.ask({ ...held, isRead: true });
     t.equal(answer.body.toString(), "{}");
     t.equal(queriesOf(only), 4);
