@@ -6,6 +6,7 @@ import { isUsername } from "../access/identifiers.ts";
 import { readAccessBytes, readAgain } from "../access/parse.ts";
 import { storeName } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { counted } from "../counted.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
@@ -105,12 +106,15 @@ async function importOthers(
   const directory = keysDirectoryOf(serviceDirectory);
   const held = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
   await addKeys(keys, held);
-  print(`Imported ${revoked.length} revocations and ${held.length} signing keys.`);
+  const revocationCount = counted(revoked.length, "revocation");
+  print(`Imported ${revocationCount} and ${counted(held.length, "signing key")}.`);
   const copy = await copyStateIn(stateDirectoryOf(serviceDirectory));
   if (copy === undefined) return;
   await importState(copy, authorization, database);
   const count = copy.records.filter(({ model }) => model === "Grant").length;
-  print(`Imported the authorization server's state and keys, with ${count} apps let in.`);
+  print(
+    `Imported the authorization server's state and keys, with ${counted(count, "app")} let in.`,
+  );
 }
 
 /** `gatehouse store import`. */
