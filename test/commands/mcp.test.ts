@@ -184,6 +184,15 @@ t.test("a call whose right is lost meanwhile ends in an error", async (t) => {
   t.match(heard, { id: 1, error: { code: -32603, message: "The answer broke off" } });
 });
 
+t.test("what was asked before standard input was closed is answered", async (t) => {
+  const token = await gateway.addUser("piper", "ReadOnly");
+  const input = `${JSON.stringify(request(1, "tools/list"))}\n`;
+  const flags = ["mcp", "--stdio", "--url", gateway.url];
+  const result = await runCommand(gateway.home, flags, { env: { GATEHOUSE_TOKEN: token }, input });
+  t.equal(result.code, 0);
+  t.match(JSON.parse(result.stdout), { id: 1, result: { tools: [{ name: String }] } });
+});
+
 t.test("closing standard input ends everything with 0", async (t) => {
   const { fixture, reach } = await startFixture(t);
   const speaker = speak(t, reach);

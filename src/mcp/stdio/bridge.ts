@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import {
   isJSONRPCRequest,
   type JSONRPCMessage,
@@ -12,6 +13,8 @@ import { cancelledId, readLine, readLines } from "./messages.ts";
 
 /** Milliseconds that the end of a session may take, so that closing is prompt. */
 const GOODBYE_MS = 1000;
+/** Milliseconds that the last answers may take once the lines of the client have ended. */
+const LAST_ANSWERS_MS = 5000;
 
 /** Where messages go, and how. */
 interface BridgeOptions {
@@ -43,6 +46,8 @@ export class StdioBridge {
   readonly #pending = new Map<MessageId, Pending>();
   /** When all that has to keep its order has been sent. */
   #sent = Promise.resolve();
+  /** When all that was asked has its answer. */
+  #answered = Promise.resolve();
 
   constructor(options: BridgeOptions) {
     this.#options = options;
@@ -65,11 +70,12 @@ export class StdioBridge {
     await this.#transport.start();
   }
 
-  /** Takes the lines of the client until they end. */
+  /** Takes the lines of the client until they end, and waits a while for the last answers. */
   async takeAll(input: AsyncIterable<Buffer>): Promise<void> {
     for await (const line of readLines(input)) {
       if (line.toString("latin1").trim() !== "") this.take(line);
     }
+    await Promise.race([this.#sent.then(() => this.#answered), delay(LAST_ANSWERS_MS)]);
   }
 
   /**
@@ -96,8 +102,10 @@ export class StdioBridge {
     try {
       const { read, message } = readLine(line);
       const cancelled = cancelledId(message);
-      if (isJSONRPCRequest(message)) void this.#ask(message, read);
-      else if (cancelled === undefined || !this.#hangUp(cancelled)) await this.#tell(message);
+      if (isJSONRPCRequest(message)) {
+        const asked = this.#ask(message, read);
+        this.#answered = this.#answered.then(() => asked);
+      } else if (cancelled === undefined || !this.#hangUp(cancelled)) await this.#tell(message);
     } catch (error) {
       if (!(error instanceof McpRefused)) throw error;
       const { id = null, code, message } = error;
