@@ -132,7 +132,8 @@ export async function importFile(
       (current) => replacementBy(current, records),
       { force: options.force ?? false },
     );
-    print(`The store holds ${users.size} users, and entries of ${grants.size} names, as ${file}.`);
+    const held = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
+    print(`The store holds ${held}, as ${file}.`);
     await importOthers(loaded, operator, store.database);
   });
 }
