@@ -42,9 +42,9 @@ function moved<S extends Statement>(statement: S, by: number): S {
 }
 
 /**
- * Edits the access file's bytes in place, whose text is never in memory as a whole: a change touches the lines that it means and no other,
- * so that the operator's comments, order, spacing and line ends stay as they are. Edits are
- * collected, then made at once by `finish`.
+ * Edits the access file's bytes in place, whose text is never in memory as a whole: a change touches
+ * the lines that it means and no other, so that the operator's comments, order, spacing and line
+ * ends stay as they are. Edits are collected, then made at once by `finish`.
  */
 export class TextEditor {
   readonly #bytes: Buffer;
