@@ -187,8 +187,13 @@ export class Connection {
 
   #end(reader: AnswerReader, { last, surplus }: AnswerEnd): void {
     // An answer before the whole request was sent leaves the connection with a rest of that.
-    if (surplus > 0 || this.#socket.writableLength > 0) this.destroy();
+    if (surplus > 0 || this.#hasRest()) this.destroy();
     this.#finish(reader, last);
+  }
+
+  /** TLS tells a turn of the event loop later that a request is out; a short one is out at once. */
+  #hasRest(): boolean {
+    return this.#socket.writableLength > (this.#isEncrypted ? SENT_AT_ONCE : 0);
   }
 
   #finish({ receiver, head }: AnswerReader, last: Buffer | undefined): void {
