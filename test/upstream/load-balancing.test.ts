@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { openBackendGroup } from "../../src/upstream/database-routing.ts";
 import { LoadBalancer } from "../../src/upstream/load-balancer.ts";
+import { QueryMetrics } from "../../src/upstream/query-link.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -51,11 +52,12 @@ function queriesOf({ requests }: RawUpstream): number {
 /** Several targets behind a server that forwards what it is asked, as a read if its path says so. */
 async function balanced(t: Test, urls: readonly string[], connections = 8) {
   const changes: string[] = [];
+  const metrics = new QueryMetrics();
   const [first, ...others] = urls.map(parseTarget);
   if (first === undefined) throw new Error("no target");
   const onChange = (name: string, isLive: boolean) =>
     changes.push(`${name} ${isLive ? "returned" : "ejected"}`);
-  const group = openBackendGroup(first, others, backendOptions({ connections, onChange }));
+  const group = openBackendGroup(first, others, backendOptions({ connections, onChange, metrics }));
   t.teardown(() => group.close());
   const server = createServer((request, response) => {
     group.queries.forward({ ...queryFor(response), isRead: request.url === "/read" });
@@ -65,7 +67,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
     const answer = await fetch(`${url}/${kind}`);
     return { status: answer.status, text: await answer.text().catch(() => "cut") };
   };
-  return { group, changes, send };
+  return { group, changes, metrics, send };
 }
 
 /** The statuses of as many queries, one after the other. */
@@ -195,9 +197,10 @@ t.test("whoever waits for a target that is ejected goes to another one", async (
   const onOther: Socket[] = [];
   const full = await rawUpstream(t, (socket) => void onFull.push(socket));
   const other = await rawUpstream(t, (socket) => void onOther.push(socket));
-  const { send, changes, group } = await balanced(t, [full.url, other.url], 4);
+  const { send, changes, metrics, group } = await balanced(t, [full.url, other.url], 4);
   const queries = Array.from({ length: 16 }, () => send("write"));
   await eventually("both are full", () => onFull.length === 4 && onOther.length === 4);
+  await eventually("the others wait", () => metrics.waiting === 8);
   t.strictSame(
     group.targets.map(({ busy }) => busy),
     [4, 4],
