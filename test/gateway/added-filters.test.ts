@@ -29,21 +29,24 @@ t.test("a short query is read again at once", (t) => {
   t.end();
 });
 
-t.test("a long query is read again in slices, between which others are served", async (t) => {
+t.test("long queries are read again in slices, between which others are served", async (t) => {
   const asked = asking(60_000);
   t.ok(asked.body.length > 4 * LONG_BODY);
-  const sent = withFilters(gateway, asked, decisions);
   let isRead = false;
-  const whenRead = Promise.resolve(sent).then((read) => {
+  // Several, which share the time of a turn: a fast machine may read one of them within it.
+  const reads = Promise.all(
+    Array.from({ length: 8 }, () => withFilters(gateway, asked, decisions)),
+  );
+  const whenRead = reads.finally(() => {
     isRead = true;
-    return read;
   });
   let turns = 0;
   for (; !isRead; turns++) await nextTurn();
   t.ok(turns > 1, `${turns} turns of others`);
-  const { body, query } = await whenRead;
-  t.equal(body.length, asked.body.length + `{"and":[${own},]}`.length);
-  t.strictSame(query.accesses[0]?.tables, ["a"]);
+  for (const { body, query } of await whenRead) {
+    t.equal(body.length, asked.body.length + `{"and":[${own},]}`.length);
+    t.strictSame(query.accesses[0]?.tables, ["a"]);
+  }
 });
 
 t.test("a query that filters make too long is refused", (t) => {
