@@ -59,7 +59,7 @@ function findUrl(options: McpOptions): URL {
 
 /** The token can be read on the way to another machine without TLS. */
 function warnOfPlainText({ protocol, hostname, origin }: URL): void {
-  if (protocol === "https:" || isLoopback(hostname.replace(/^\[|\]$/g, ""))) return;
+  if (protocol === "https:" || isLoopback(hostname)) return;
   say(`the token goes to ${origin} without encryption: use https`);
 }
 

@@ -16,16 +16,17 @@ const hostName =
 
 /** True for an IP address (IPv6 without brackets or zone) or a host name (RFC 1123, section 2.1). */
 export function isHost(text: string): boolean {
-  return isAddress(text) || (hostName.test(text) && !isNumeric(lastLabel(text)));
+  return isAddress(text) || (hostName.test(text) && !numericEnd.test(text));
 }
 
 /**
- * True if nothing but this machine can connect to `host`: `localhost`, 127.0.0.0/8, ::1. Every
- * other name is taken for a public one, since what it resolves to may change.
+ * True if nothing but this machine can connect to `host`: `localhost`, 127.0.0.0/8, ::1, that also
+ * in the brackets of URLs. Every other name is taken for a public one, since what it resolves to may
+ * change.
  */
 export function isLoopback(host: string): boolean {
-  if (host.toLowerCase() === "localhost") return true;
-  return isAddress(host) && ipaddr.process(host).range() === "loopback";
+  const name = host.replace(/^\[|\]$/g, "").toLowerCase();
+  return name === "localhost" || (isAddress(name) && ipaddr.process(name).range() === "loopback");
 }
 
 /** True if `host` stands for every address of this machine: `0.0.0.0`, `::`. */
@@ -61,13 +62,7 @@ function isAddress(text: string): boolean {
 }
 
 /** A name that ends in a number is an IPv4 address to URL parsers (WHATWG URL, section 3.5). */
-function isNumeric(label: string): boolean {
-  return /^(?:\d+|0[xX][0-9A-Fa-f]*)$/.test(label);
-}
-
-function lastLabel(host: string): string {
-  return host.slice(host.lastIndexOf(".") + 1);
-}
+const numericEnd = /(?:^|\.)(?:\d+|0[xX][0-9A-Fa-f]*)$/;
 
 /** URLs as the configuration spells them. */
 
@@ -153,7 +148,7 @@ export function isOrigin(text: string): boolean {
 const loopbackHost = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 
 /** True for a URL that is safe to send secrets to: https, or http that stays on this machine. */
-function isConfidential({ protocol, hostname }: URL): boolean {
+export function isConfidential({ protocol, hostname }: URL): boolean {
   return protocol === "https:" || (protocol === "http:" && loopbackHost.test(hostname));
 }
 

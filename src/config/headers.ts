@@ -5,15 +5,8 @@ const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
 
 /** Headers that belong to one connection (RFC 9110, section 7.6.1) and go no further. */
 export const hopByHop: ReadonlySet<string> = new Set([
-  "connection",
-  "keep-alive",
-  "proxy-authenticate",
-  "proxy-authorization",
-  "proxy-connection",
-  "te",
-  "trailer",
-  "transfer-encoding",
-  "upgrade",
+  ...["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"],
+  ...["te", "trailer", "transfer-encoding", "upgrade"],
 ]);
 
 /**
@@ -25,13 +18,8 @@ export const foldHeader = memoize((name) => name.toLowerCase().replaceAll(/[^a-z
 /** Hop-by-hop headers, credentials, framing, and what the gateway itself sets. */
 const refused = new Set([
   ...hopByHop,
-  "authorization",
-  "cookie",
-  "host",
-  "content-length",
-  "forwarded",
-  "x-real-ip",
-  "x-request-id",
+  ...["authorization", "cookie", "host", "content-length"],
+  ...["forwarded", "x-real-ip", "x-request-id"],
 ]);
 const refusedPrefixes = ["x-gatehouse-", "x-forwarded-"];
 

@@ -15,6 +15,11 @@ export function text(allowed: string, rule: RegExp | ((text: string) => boolean)
   return string.meta({ title: allowed });
 }
 
+/** A switch. */
+export function flag(byDefault: boolean, description: string): z.ZodDefault<z.ZodBoolean> {
+  return z.boolean().default(byDefault).describe(description);
+}
+
 /** A whole number with both its ends. */
 export function wholeNumber(lowest: number, highest: number): z.ZodInt {
   return z.int().min(lowest).max(highest);

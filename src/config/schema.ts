@@ -14,11 +14,6 @@ import { routes } from "./sections/routes.ts";
 import { server } from "./sections/server.ts";
 import { upstream } from "./sections/upstream.ts";
 
-/** True if nothing but this machine can be meant by the URL. */
-function isLoopbackUrl(url: string): boolean {
-  return isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ""));
-}
-
 /** `[console]`: the pages for operators and users, on a listener of their own. */
 const consolePages = z
   .strictObject({
@@ -38,7 +33,7 @@ const consolePages = z
       }),
   })
   .superRefine(({ listen, public_url: url }, context) => {
-    if (url.startsWith("http:") && !isLoopbackUrl(url)) {
+    if (url.startsWith("http:") && !isLoopback(new URL(url).hostname)) {
       const allowed = "an https:// URL, or one of a loopback address, since passwords go over it";
       refuse(context, ["public_url"], allowed);
     }
@@ -150,14 +145,14 @@ export const configurationSchema = z
           "or accept the risk with auth.insecure_allow_remote = true",
       );
     },
-    { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "auth")) },
+    ifGood("server", "auth"),
   )
   .superRefine(
     ({ server, console }, context) => {
       if (console.public_url === "" || console.public_url !== server.public_url) return;
       refuse(context, ["console", "public_url"], "another origin than server.public_url");
     },
-    { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "console")) },
+    ifGood("server", "console"),
   )
   .superRefine(
     ({ server, console, metrics }, context) => {
@@ -171,10 +166,7 @@ export const configurationSchema = z
         taken.push({ key: `${section}.listen`, ...address });
       }
     },
-    {
-      when: ({ issues }) =>
-        !issues.some(({ path }) => isOneOf(path?.[0], "server", "console", "metrics")),
-    },
+    ifGood("server", "console", "metrics"),
   )
   .superRefine(
     ({ server, upstream }, context) => {
@@ -182,7 +174,7 @@ export const configurationSchema = z
       const allowed = `at least one for each of server.workers, which is ${server.workers}`;
       refuse(context, ["upstream", "connections"], allowed);
     },
-    { when: ({ issues }) => !issues.some(({ path }) => isOneOf(path?.[0], "server", "upstream")) },
+    ifGood("server", "upstream"),
   );
 
 /** True if two listeners cannot both be there. */
@@ -191,8 +183,12 @@ function isSamePlace(one: ListenAddress, other: ListenAddress): boolean {
   return one.port === other.port && (hosts[0] === hosts[1] || hosts.some(isUnspecified));
 }
 
-function isOneOf(section: PropertyKey | undefined, ...names: readonly string[]): boolean {
-  return names.some((name) => name === section);
+/** Has a rule between sections judged once nothing is wrong with either by itself. */
+function ifGood(...sections: readonly PropertyKey[]) {
+  return {
+    when: ({ issues }: z.core.ParsePayload) =>
+      !issues.some(({ path: [section = ""] = [] }) => sections.includes(section)),
+  };
 }
 
 type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } : T;

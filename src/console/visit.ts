@@ -111,6 +111,6 @@ export function arrivalOf(
   if (isPublic) return { origin: publicUrl, isSecure: publicUrl.startsWith("https:") };
   const url = readHost(host);
   if (url === undefined || Number(url.port || 80) !== port) return undefined;
-  const isLocal = isLoopback(url.hostname.replace(/^\[|\]$/g, "")) && isLoopback(peer);
+  const isLocal = isLoopback(url.hostname) && isLoopback(peer);
   return isLocal ? { origin: url.origin, isSecure: false } : undefined;
 }

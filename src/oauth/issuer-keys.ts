@@ -1,5 +1,6 @@
 import { createRemoteJWKSet, customFetch, type JWTVerifyGetKey } from "jose";
 import * as z from "zod";
+import { isConfidential } from "../config/addresses.ts";
 
 const MAX_BYTES = 256 * 1024;
 
@@ -43,10 +44,7 @@ async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
 
 /** Keys that come over plain HTTP could be anybody's, but for those of this very machine. */
 function requireConfidential(url: URL): void {
-  const isLocal = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
-  if (url.protocol !== "https:" && !(url.protocol === "http:" && isLocal)) {
-    throw new Error(`${url.origin} is not reached by https`);
-  }
+  if (!isConfidential(url)) throw new Error(`${url.origin} is not reached by https`);
 }
 
 /**

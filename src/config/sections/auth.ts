@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { plainNameRule, wholePlainName } from "../../query/names.ts";
-import { filePath, refuse, seconds, text, wholeNumber } from "../kinds.ts";
+import { filePath, flag, refuse, seconds, text, wholeNumber } from "../kinds.ts";
 
 /** How long the longest token lives: 366 days. */
 export const LONGEST_TOKEN_SECONDS = 31_622_400;
@@ -19,18 +19,12 @@ export const serviceFiles = {
 /** `[auth]`: tokens, passwords, and the files that decide who may do what. */
 export const auth = z
   .strictObject({
-    enabled: z
-      .boolean()
-      .default(true)
-      .describe("Whether callers need a token; false lets everybody query what they like."),
-    insecure_allow_remote: z
-      .boolean()
-      .default(false)
-      .describe("Whether enabled = false is accepted on a host that other machines can reach."),
-    check_permissions: z
-      .boolean()
-      .default(true)
-      .describe("Whether secret files that others may read stop the start."),
+    enabled: flag(true, "Whether callers need a token; false lets everybody query what they like."),
+    insecure_allow_remote: flag(
+      false,
+      "Whether enabled = false is accepted on a host that other machines can reach.",
+    ),
+    check_permissions: flag(true, "Whether secret files that others may read stop the start."),
     token_expiration: wholeNumber(1, LONGEST_TOKEN_SECONDS)
       .default(86_400)
       .describe("Lifetime of a login token, in seconds."),
@@ -43,10 +37,10 @@ export const auth = z
       .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
     argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
     argon2_parallelism: wholeNumber(1, 64).default(4).describe("Lanes of one password hash."),
-    refuse_common_passwords: z
-      .boolean()
-      .default(false)
-      .describe("Whether a new password that stands on a list of common ones is refused."),
+    refuse_common_passwords: flag(
+      false,
+      "Whether a new password that stands on a list of common ones is refused.",
+    ),
     access_control_file: filePath()
       .default(serviceFiles.access_control_file)
       .describe("Users and grants; the bare default name is in the service directory."),

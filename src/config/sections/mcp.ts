@@ -8,7 +8,7 @@ import {
   isIssuer,
   isMcpUrl,
 } from "../addresses.ts";
-import { credentialKeys, refuse, refuseTwoCredentials, text, wholeNumber } from "../kinds.ts";
+import { credentialKeys, flag, refuse, refuseTwoCredentials, text, wholeNumber } from "../kinds.ts";
 
 const prefix = text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/);
 const claim = text("the name of a claim", /^[!-~]{1,128}$/);
@@ -102,7 +102,7 @@ const MEBIBYTE = 1024 * 1024;
 /** `[mcp]`: the Model Context Protocol endpoint. */
 export const mcp = z
   .strictObject({
-    enabled: z.boolean().default(true).describe("Whether /mcp is served."),
+    enabled: flag(true, "Whether /mcp is served."),
     upstream: text("http://host[:port]/path", isMcpUrl)
       .optional()
       .meta({

@@ -1,20 +1,12 @@
 import { z } from "zod";
 import { isPermissionClass, permissionClasses } from "../../query/permissions.ts";
 import { isForwardableHeader } from "../headers.ts";
-import { refuse, seconds, text } from "../kinds.ts";
+import { flag, refuse, seconds, text } from "../kinds.ts";
 
 /** First segments of the gateway's own paths; a configured route may not start with one. */
 const builtInSegments: ReadonlySet<string> = new Set([
-  ".well-known",
-  "api",
-  "healthz",
-  "login",
-  "logout",
-  "mcp",
-  "oauth",
-  "query",
-  "readyz",
-  "schema",
+  ...[".well-known", "api", "healthz", "login", "logout"],
+  ...["mcp", "oauth", "query", "readyz", "schema"],
 ]);
 
 const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
@@ -59,10 +51,7 @@ const route = z
       description: "Request header that names the database, if the path has no :database.",
       examples: ["X-Database"],
     }),
-    upgrade: z
-      .boolean()
-      .default(false)
-      .describe("Whether clients may speak WebSocket on it, by GET."),
+    upgrade: flag(false, "Whether clients may speak WebSocket on it, by GET."),
     upgrade_idle_timeout: seconds()
       .default(600)
       .describe("Seconds without a byte either way after which a WebSocket is closed."),

@@ -10,6 +10,7 @@ import {
 import { isForwardableHeader } from "../headers.ts";
 import {
   credentialKeys,
+  flag,
   refuse,
   refuseTwoCredentials,
   seconds,
@@ -159,10 +160,10 @@ export const upstream = z
         examples: [["http://10.0.0.1:9090", "http://10.0.0.2:9090"]],
       }),
     ...credentialKeys("The upstream's", "/run/secrets/upstream"),
-    forward_authorization: z
-      .boolean()
-      .default(false)
-      .describe("Whether the client's own Authorization header goes upstream."),
+    forward_authorization: flag(
+      false,
+      "Whether the client's own Authorization header goes upstream.",
+    ),
     forward_headers: z
       .array(headerName)
       .default([])

@@ -19,10 +19,7 @@ export function isPublicAddress(address: string): boolean {
 }
 
 const privateRanges: ReadonlySet<string> = new Set([
-  "loopback",
-  "private",
-  "uniqueLocal",
-  "carrierGradeNat",
+  ...["loopback", "private", "uniqueLocal", "carrierGradeNat"],
 ]);
 
 /**

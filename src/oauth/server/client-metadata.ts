@@ -6,17 +6,13 @@ import {
   schemeOf,
 } from "../../config/addresses.ts";
 
+/** Hosts that are the user's own machine (RFC 8252, section 7.3). */
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
-
-/** True for a host that is the user's own machine (RFC 8252, section 7.3). */
-function isLoopbackHost(hostname: string): boolean {
-  return loopbackHosts.has(hostname);
-}
 
 /** True for a redirect by http to a program that listens on the user's own machine. */
 export function isLoopbackRedirect(uri: string): boolean {
   const url = URL.parse(uri);
-  return url?.protocol === "http:" && isLoopbackHost(url.hostname);
+  return url?.protocol === "http:" && loopbackHosts.has(url.hostname);
 }
 
 /** True for a redirect to a program on the user's own machine, by http or by an app's scheme. */
@@ -43,7 +39,7 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
     return isReverseDomainScheme(scheme) || appSchemes.includes(scheme);
   }
   if (!isRedirectUri(uri) || !host.test(url.hostname)) return false;
-  return isLoopbackHost(url.hostname) === (url.protocol === "http:");
+  return loopbackHosts.has(url.hostname) === (url.protocol === "http:");
 }
 
 const MAX_REDIRECT_URIS = 10;
