@@ -31,16 +31,14 @@ const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
 
 /** Which member of `params` says what a message is about, by its method. */
 const nameMembers: ReadonlyMap<string, string> = new Map([
-  ["tools/call", "name"],
-  ["prompts/get", "name"],
-  ["resources/read", "uri"],
-  ["resources/subscribe", "uri"],
-  ["resources/unsubscribe", "uri"],
-  ["tasks/get", "taskId"],
-  ["tasks/result", "taskId"],
-  ["tasks/update", "taskId"],
-  ["tasks/cancel", "taskId"],
+  ...ofMember("name", "tools/call", "prompts/get"),
+  ...ofMember("uri", "resources/read", "resources/subscribe", "resources/unsubscribe"),
+  ...ofMember("taskId", "tasks/get", "tasks/result", "tasks/update", "tasks/cancel"),
 ]);
+
+function ofMember(member: string, ...methods: readonly string[]) {
+  return methods.map((method) => [method, member] as const);
+}
 
 function invalid(problem: string, id?: MessageId): McpRefused {
   return new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id });

@@ -9,28 +9,19 @@ import type { Era } from "./protocol-headers.ts";
  * The protocol's methods, all revisions together, each with the scope that it needs, if it needs one. A method that
  * is not here is a server's own, and nobody knows what it would do: it goes nowhere.
  */
-const scopes: ReadonlyMap<string, McpScope | undefined> = new Map<string, McpScope | undefined>([
-  ["initialize", undefined],
-  ["ping", undefined],
-  ["server/discover", undefined],
-  ["logging/setLevel", undefined],
-  ["subscriptions/listen", undefined],
-  ["tools/list", "mcp:tools"],
-  ["tools/call", "mcp:tools"],
-  ["tasks/get", "mcp:tools"],
-  ["tasks/list", "mcp:tools"],
-  ["tasks/result", "mcp:tools"],
-  ["tasks/update", "mcp:tools"],
-  ["tasks/cancel", "mcp:tools"],
-  ["prompts/list", "mcp:resources"],
-  ["prompts/get", "mcp:resources"],
-  ["completion/complete", "mcp:resources"],
-  ["resources/list", "mcp:resources"],
-  ["resources/templates/list", "mcp:resources"],
-  ["resources/read", "mcp:resources"],
-  ["resources/subscribe", "mcp:resources"],
-  ["resources/unsubscribe", "mcp:resources"],
+const scopes: ReadonlyMap<string, McpScope | undefined> = new Map([
+  ...needing(undefined, "initialize", "ping", "server/discover", "logging/setLevel"),
+  ...needing(undefined, "subscriptions/listen"),
+  ...needing("mcp:tools", "tools/list", "tools/call", "tasks/get", "tasks/list", "tasks/result"),
+  ...needing("mcp:tools", "tasks/update", "tasks/cancel"),
+  ...needing("mcp:resources", "prompts/list", "prompts/get", "completion/complete"),
+  ...needing("mcp:resources", "resources/list", "resources/templates/list", "resources/read"),
+  ...needing("mcp:resources", "resources/subscribe", "resources/unsubscribe"),
 ]);
+
+function needing(scope: McpScope | undefined, ...methods: readonly string[]) {
+  return methods.map((method) => [method, scope] as const);
+}
 
 const notifications: ReadonlySet<string> = new Set([
   "notifications/initialized",

@@ -14,17 +14,8 @@ const dropped: ReadonlySet<string> = new Set([
 
 /** What describes the very bytes of a body that is filtered, or lets somebody keep it. */
 const ofWholeBody: ReadonlySet<string> = new Set([
-  "content-length",
-  "etag",
-  "digest",
-  "content-digest",
-  "repr-digest",
-  "content-md5",
-  "accept-ranges",
-  "last-modified",
-  "cache-control",
-  "expires",
-  "age",
+  ...["content-length", "etag", "digest", "content-digest", "repr-digest", "content-md5"],
+  ...["accept-ranges", "last-modified", "cache-control", "expires", "age"],
 ]);
 
 /** The headers that may pass of those of an answer; most answers have the very list of the one before. */
