@@ -2,8 +2,8 @@ import { writeFileSync } from "node:fs";
 import { z } from "zod";
 import { configurationSchema } from "../src/config/schema.ts";
 import type { Level } from "../src/query/kind.ts";
-import { querySchema } from "../src/query/query-schema.ts";
 import { accessSchema } from "./access-schema.ts";
+import { querySchema } from "./query-schema.ts";
 
 /** Writes the JSON Schemas of both TOML files and of queries: `node generate/schemas.ts`. */
 

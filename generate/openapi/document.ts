@@ -6,9 +6,9 @@ import type { Endpoint } from "../../src/gateway/route.ts";
 import { routeTable } from "../../src/gateway/routes.ts";
 import { version } from "../../src/product.ts";
 import type { Schema } from "../../src/query/kind.ts";
-import { querySchema } from "../../src/query/query-schema.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { type RefusalCode, refusals } from "../../src/refusal.ts";
+import { querySchema } from "../query-schema.ts";
 import { notReady } from "./refusal-lists.ts";
 import { type Operation, operations } from "./routes.ts";
 import {

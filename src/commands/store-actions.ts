@@ -1,15 +1,18 @@
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { isUsername } from "../access/identifiers.ts";
 import { readAccessBytes, readAgain } from "../access/parse.ts";
 import { storeName } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import type { Configuration } from "../config/schema.ts";
 import { counted } from "../counted.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
+import { ensureSigner } from "../identity/key-rotation.ts";
 import { hashPassword, openPasswordRule } from "../identity/password.ts";
 import { readRevocations } from "../identity/revocation-lines.ts";
 import { copyStateIn } from "../oauth/server/state-copy.ts";
@@ -20,9 +23,16 @@ import { rekeyApprovals } from "../store/approval-database.ts";
 import { rekeyRecords } from "../store/authorization-records.ts";
 import { importState } from "../store/authorization-state.ts";
 import type { Database } from "../store/database.ts";
-import { initializeStore } from "../store/initialize.ts";
 import { addKeys, rekey as rekeyStore } from "../store/key-table.ts";
-import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
+import { migrate } from "../store/migrations.ts";
+import {
+  connectStore,
+  openStore,
+  operateStore,
+  type StoreOperator,
+  withStore,
+} from "../store/open.ts";
+import { makeSecretLine, StoreKeyError } from "../store/secrets.ts";
 import { readStatus } from "../store/status.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
 import { loadFor } from "./load.ts";
@@ -53,13 +63,40 @@ async function addAdministrator(
   else if (chosen === undefined) print(`Its password, shown only now, is ${password}`);
 }
 
+/** @throws StoreKeyError if the store holds what another key file has encrypted */
+async function makeKeyFile(file: string, { query }: Database): Promise<boolean> {
+  if (existsSync(file)) return false;
+  if ((await query("select 1 from gatehouse.keys limit 1")).length > 0) {
+    throw new StoreKeyError(
+      `${file} is missing, and the store holds keys that it encrypts: copy it from another replica`,
+    );
+  }
+  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+  await replaceFile(file, `${makeSecretLine()}\n`);
+  return true;
+}
+
+/** Makes what is not there yet of tables and key file, and brings older tables up to date. */
+async function prepare(configuration: Configuration) {
+  const database = connectStore(configuration);
+  try {
+    const migrations = await migrate(database);
+    const hasMadeKeyFile = await makeKeyFile(configuration.store.key_file, database);
+    return { migrations, hasMadeKeyFile };
+  } finally {
+    await database.close();
+  }
+}
+
 /** `gatehouse store init`. */
 export async function init(options: CommonOptions & { admin?: string }): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
   const { admin = ADMINISTRATOR } = options;
   if (!isUsername(admin)) throw new Refusal("invalid_username");
-  const { migrations, hasMadeKeyFile, operator } = await initializeStore(configuration);
+  const { migrations, hasMadeKeyFile } = await prepare(configuration);
+  const operator = await operateStore(await openStore(configuration));
+  await ensureSigner(operator.keys, configuration.auth.signing_algorithm);
   const name = storeName(configuration);
   print(migrations > 0 ? `Made the tables of ${name}.` : `The tables of ${name} are up to date.`);
   const { key_file: keyFile, access } = configuration.store;

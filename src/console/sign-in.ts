@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { checkPassword } from "../identity/login.ts";
-import { explainLogin } from "../pages/forms.ts";
+import { explainLogin, loginError, loginFields } from "../pages/forms.ts";
+import { html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { browserName, dropSession, keepSession, nameBrowser, sessionSecret } from "./guards.ts";
-import { signInPage } from "./pages/sign-in.ts";
+import { hidden, renderConsolePage } from "./pages/frame.ts";
 import type { ConsoleRequest } from "./visit.ts";
 
 /** A page of this console, with its query; nothing that a browser could take for another site. */
@@ -28,13 +29,28 @@ function showSignIn(c: ConsoleRequest, { username, next, refusal }: Attempt): Re
   const { guard, options } = c.var;
   const browser = browserName(c) || randomBytes(32).toString("base64url");
   nameBrowser(c, browser);
-  const page = signInPage({
-    csrf: guard.tokenFor(signInFormOf(browser)),
-    username,
-    next,
-    error: refusal && explainLogin(refusal),
-    gatewayUrl: options.gatewayUrl,
-  });
+  const error = refusal && explainLogin(refusal);
+  const csrf = guard.tokenFor(signInFormOf(browser));
+  const page = renderConsolePage(
+    {
+      title: error === undefined ? "Sign in" : "Error: sign in",
+      content: html`<h1>Sign in</h1>
+${loginError(error)}
+<form method="post" action="/sign-in">
+${hidden("csrf", csrf)}${hidden("next", next)}
+${loginFields(username, error)}
+<div class="actions"><button class="primary">Sign in</button></div>
+</form>
+<p class="quiet after">This is the console of the gateway at <bdi>${options.gatewayUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>
+<details class="quiet"><summary>Cannot sign in?</summary>
+<ul>
+<li>The first start of a gateway makes the administrator <code>admin</code>, and prints its password or leaves it in the file <code>initial_admin_password</code>.</li>
+<li>A password that is lost is set anew on the gateway's machine: <code>gatehouse user password &lt;name&gt;</code>.</li>
+<li>Users of another authorization server have no password here, and so no console.</li>
+</ul></details>`,
+    },
+    undefined,
+  );
   if (refusal?.retryAfter !== undefined) c.header("Retry-After", String(refusal.retryAfter));
   if (refusal?.status === 429 || refusal?.status === 503) return c.html(page, refusal.status);
   return c.html(page, refusal === undefined ? 200 : 401);

@@ -1,18 +1,23 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createMcpHandler } from "@modelcontextprotocol/server";
 import { quoteName } from "../json/fault.ts";
-import { type Answering, sendMcpRefusal } from "./answering.ts";
 import type { Principal } from "./authenticate.ts";
-import { McpRefused } from "./json-rpc.ts";
+import { type Answering, McpRefused, sendMcpRefusal } from "./json-rpc.ts";
 import { type McpMessage, readMessageInSlices } from "./message.ts";
 import { requireMethod } from "./methods.ts";
-import { ObservedServer } from "./observed-server.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerResources } from "./resources.ts";
 import { withApproval } from "./tools/approval-argument.ts";
 import { registerTool, type Taking, toolsOf } from "./tools/register.ts";
 import type { Tool, ToolContext } from "./tools/tool.ts";
-import { ResultSlot, sendInPieces, sendWebResponse, toWebRequest, WebRequest } from "./web.ts";
+import {
+  ObservedServer,
+  ResultSlot,
+  sendInPieces,
+  sendWebResponse,
+  toWebRequest,
+  WebRequest,
+} from "./web.ts";
 
 interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
   readonly serverVersion: string;

@@ -2,7 +2,6 @@ import type { Connection } from "../../oauth/server/connections.ts";
 import { identityOf, type KnownClient, permission } from "../../oauth/server/pages/client.ts";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import { type ConsolePage, heading, hidden, table } from "./frame.ts";
-import { browserNamed } from "./user-agent.ts";
 
 /** A session of the console. Times in epoch seconds. */
 export interface SessionRow {
@@ -135,4 +134,32 @@ ${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not show
 <p class="quiet">Tokens of logins and machines are not listed, since nothing is kept of them; they end with everything.</p>
 ${endEverything(view)}`,
   };
+}
+
+/** Browsers by what they say of themselves; each says that it is those after it, too. */
+const browsers = [
+  [/\bEdg(?:A|iOS)?\/(\d+)/, "Edge"],
+  [/\bOPR\/(\d+)/, "Opera"],
+  [/\b(?:Firefox|FxiOS)\/(\d+)/, "Firefox"],
+  [/\b(?:HeadlessChrome|Chrome|CriOS)\/(\d+)/, "Chrome"],
+  [/\bVersion\/(\d+)[\d.]* (?:Mobile\/\w+ )?Safari\//, "Safari"],
+] as const;
+
+const systems = [
+  [/\bAndroid\b/, "Android"],
+  [/\b(?:iPhone|iPad)\b/, "iOS"],
+  [/\bMac OS X\b/, "macOS"],
+  [/\bWindows\b/, "Windows"],
+  [/\bLinux\b/, "Linux"],
+] as const;
+
+/** A browser as people call it; what is none of the usual ones is shown as it is. */
+export function browserNamed(userAgent: string): string {
+  for (const [pattern, name] of browsers) {
+    const version = pattern.exec(userAgent)?.[1];
+    if (version === undefined) continue;
+    const [, system] = systems.find(([sign]) => sign.test(userAgent)) ?? [];
+    return system === undefined ? `${name} ${version}` : `${name} ${version} on ${system}`;
+  }
+  return userAgent || "a browser that does not say what it is";
 }

@@ -1,4 +1,4 @@
-import { setHeaders } from "../../mcp/answering.ts";
+import { setHeaders } from "../../mcp/json-rpc.ts";
 import { Refusal } from "../../refusal.ts";
 import { SMALL_BODY_BYTES } from "../body.ts";
 import type { Exchange } from "../exchange.ts";

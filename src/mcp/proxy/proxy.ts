@@ -3,9 +3,8 @@ import type { UpwardRequest } from "../../observe/request-trace.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
 import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-head.ts";
 import { PooledProxy } from "../../upstream/pooled-proxy.ts";
-import { type Answering, sendMcpRefusal } from "../answering.ts";
 import type { Principal } from "../authenticate.ts";
-import { McpRefused } from "../json-rpc.ts";
+import { type Answering, McpRefused, sendMcpRefusal } from "../json-rpc.ts";
 import {
   type Judged,
   judgeRequest,

@@ -1,15 +1,17 @@
 import { setTimeout as delay } from "node:timers/promises";
 import {
+  isJSONRPCNotification,
   isJSONRPCRequest,
+  isJSONRPCResponse,
   type JSONRPCMessage,
   type JSONRPCRequest,
   StreamableHTTPClientTransport,
 } from "@modelcontextprotocol/client";
+import { keepSpelling } from "../../json/exact-numbers.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
-import type { McpMessage } from "../message.ts";
+import { type McpMessage, readMessage } from "../message.ts";
 import { GatewayClient, isMendable } from "./gateway-client.ts";
 import { fetchFromGateway, rpcErrorOf } from "./gateway-http.ts";
-import { cancelledId, readLine, readLines } from "./messages.ts";
 
 /** Milliseconds that the end of a session may take, so that closing is prompt. */
 const GOODBYE_MS = 1000;
@@ -156,4 +158,54 @@ export class StdioBridge {
   #write(message: object): void {
     this.#options.write(JSON.stringify(message));
   }
+}
+
+/** The lines of a client over stdio, each a message (MCP, stdio transport). */
+
+const NEWLINE = 0x0a;
+
+/**
+ * The lines of a stream of bytes, without their ends, each as soon as it is whole. Only a line feed
+ * ends one: what else editors take for a line's end may stand in a JSON string. What follows the
+ * last line feed is no whole message and is dropped.
+ */
+async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let begun: Buffer[] = [];
+  for await (const chunk of input) {
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+      yield Buffer.concat([...begun, chunk.subarray(start, end)]);
+      begun = [];
+      start = end + 1;
+    }
+    if (start < chunk.length) begun.push(chunk.subarray(start));
+  }
+}
+
+/** A line of the client: what counts of it, and the message as the library takes it. */
+interface ReadLine {
+  readonly read: McpMessage;
+  readonly message: JSONRPCMessage;
+}
+
+/**
+ * Reads a line by the rules of the gateway itself.
+ *
+ * @throws McpRefused
+ */
+function readLine(line: Buffer): ReadLine {
+  const read = readMessage(line);
+  const message: unknown = JSON.parse(line.toString("utf8"), keepSpelling);
+  const isMessage =
+    isJSONRPCRequest(message) || isJSONRPCNotification(message) || isJSONRPCResponse(message);
+  if (isMessage) return { read, message };
+  const problem = "Invalid request: it has not the shape of a message";
+  throw new McpRefused("invalidRequest", problem, { id: read.id });
+}
+
+/** The request that a `notifications/cancelled` is about; undefined for every other message. */
+function cancelledId(message: JSONRPCMessage): MessageId | undefined {
+  if (!("method" in message) || message.method !== "notifications/cancelled") return undefined;
+  const id = message.params?.requestId;
+  return typeof id === "string" || typeof id === "number" ? id : undefined;
 }

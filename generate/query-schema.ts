@@ -1,9 +1,9 @@
 /** The whole grammar as JSON Schemas, out of the table of operations. */
 
-import { batchKey, LARGEST_BATCH } from "./grammar.ts";
-import { collectInto, type Level, named, objectSchema, type Schema } from "./kind.ts";
-import { definitions } from "./operations.ts";
-import type { QueryRefusalCode } from "./refusal.ts";
+import { batchKey, LARGEST_BATCH } from "../src/query/grammar.ts";
+import { collectInto, type Level, named, objectSchema, type Schema } from "../src/query/kind.ts";
+import { definitions } from "../src/query/operations.ts";
+import type { QueryRefusalCode } from "../src/query/refusal.ts";
 
 /** What the schema lets pass and the scanner refuses, by the code that it is refused with. */
 export const beyondSchema = {
