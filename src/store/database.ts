@@ -6,7 +6,7 @@ import { parseExact } from "./exact-json.ts";
 
 /** Connections of one process, at most: polls, reads, and the one write that is under way. */
 const CONNECTIONS = 6;
-/** Milliseconds that the server has to take a connection, and to answer a statement. */
+/** Milliseconds to take a connection (unless the URL says so), and to answer a statement. */
 const CONNECT_TIMEOUT_MS = 2000;
 const STATEMENT_TIMEOUT_MS = 15_000;
 /** Milliseconds for a statement that has nothing to do: a connection that takes longer is dead. */
@@ -75,13 +75,15 @@ function unreachable(cause: unknown): Refusal {
   return new Refusal("store_unreachable", { detail: detailOf(cause), cause });
 }
 
-function settingsOf({ host, port, user, database, ssl, password }: ServerAddress) {
+function settingsOf(address: ServerAddress) {
+  const { host, port, user, database, ssl, connectTimeout = CONNECT_TIMEOUT_MS } = address;
   return {
     ...{ host, port, user, database, ssl },
-    password: () => password(database),
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    password: () => address.password(database),
+    connectionTimeoutMillis: connectTimeout,
     keepAlive: true,
-    application_name: "gatehouse",
+    application_name: address.applicationName,
+    fallback_application_name: "gatehouse",
     types: { getTypeParser },
   };
 }

@@ -11,6 +11,8 @@ export interface ServerAddress {
   readonly user: string;
   readonly password: string | undefined;
   readonly ssl: SslOptions | undefined;
+  /** How long the server may take to take a connection, in milliseconds; undefined: as ever. */
+  readonly connectTimeout: number | undefined;
 }
 
 /** The words of `ssl-mode`, as MySQL's own clients have them. `PREFERRED` would protect nothing. */
@@ -21,7 +23,7 @@ const sslModes: ReadonlyMap<string, SslOptions | undefined> = new Map([
   ["VERIFY_IDENTITY", { rejectUnauthorized: true, verifyIdentity: true }],
 ]);
 
-const parameters = ["socket", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"];
+const parameters = ["socket", "connect-timeout", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"];
 
 /** The port that MySQL and MariaDB listen on. */
 const USUAL_PORT = 3306;
@@ -53,7 +55,15 @@ export function parseAddress(url: string): ServerAddress {
     user,
     password: password || process.env.MYSQL_PWD,
     ssl: readSsl(host, searchParams),
+    connectTimeout: readTimeout(searchParams.get("connect-timeout")),
   };
+}
+
+/** Reads `connect-timeout`, in seconds, as MySQL's own clients have it. */
+function readTimeout(text: string | null): number | undefined {
+  if (text === null) return undefined;
+  if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;
+  throw wrong("has a connect-timeout that is no number of seconds from 1 to 9999");
 }
 
 function readSsl(host: string, parameters: URLSearchParams): SslOptions | undefined {

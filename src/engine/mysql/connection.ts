@@ -11,7 +11,7 @@ import { answered } from "./failures.ts";
 import { MysqlSession } from "./session.ts";
 import { readTraits, settings, traitsQuestion } from "./set-up.ts";
 
-/** How long the server may take to take a connection and to hear its settings, in milliseconds. */
+/** How long it may take to connect and to make settings unless the URL says so, in milliseconds. */
 const CONNECT_TIMEOUT_MS = 5000;
 
 /** How long the server may take to take a request to end a statement, in milliseconds. */
@@ -41,7 +41,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
    * @throws ConnectionLost, or the server's error if it refuses the connection
    */
   static async open(address: ServerAddress, timeLimit: number): Promise<MysqlConnection> {
-    const opened = open(address, CONNECT_TIMEOUT_MS);
+    const opened = open(address, address.connectTimeout ?? CONNECT_TIMEOUT_MS);
     try {
       await opened.ready;
       const [row = []] = await answered<RowDataPacket[][]>((done) =>

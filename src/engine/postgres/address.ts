@@ -12,6 +12,10 @@ export interface ServerAddress {
   readonly user: string;
   readonly database: string;
   readonly ssl: boolean | ConnectionOptions;
+  /** By which the server knows the connection; undefined: `$PGAPPNAME`, or the product's own name. */
+  readonly applicationName: string | undefined;
+  /** How long the server may take to take a connection, in milliseconds; undefined: as ever. */
+  readonly connectTimeout: number | undefined;
   /**
    * The password for a database. Looked up at each connection that is asked for one, so that a new
    * one needs no restart. @throws PasswordMissing
@@ -28,6 +32,9 @@ export interface ServerAddress {
  * @throws Error that does not repeat the URL, which may hold the password
  */
 export function parseAddress(url: string, what = "The engine's URL"): ServerAddress {
+  const given = URL.parse(url)?.searchParams ?? new URLSearchParams();
+  requireKnown(given, what);
+  const connectTimeout = readTimeout(given.get("connect_timeout"), what);
   const { host, port, user, database, password, ssl } = readUrl(url, what);
   if (user === undefined || database === undefined) {
     throw new Error(`${what} names no user: postgres://user@host:port/database.`);
@@ -37,6 +44,8 @@ export function parseAddress(url: string, what = "The engine's URL"): ServerAddr
     ...login,
     database,
     ssl,
+    applicationName: given.get("application_name") ?? undefined,
+    connectTimeout,
     password: async (database) => password || (await findPassword({ ...login, database })),
   };
 }
@@ -46,28 +55,48 @@ const parameters = [
   "port",
   "user",
   "password",
+  "application_name",
+  "connect_timeout",
   "sslmode",
   "sslrootcert",
   "sslcert",
   "sslkey",
 ];
 
+/** The driver takes all but the first and the last for `verify-full`. */
+const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full", "no-verify"];
+
 /**
- * The driver reads the URL, and never connects. It would pass over a parameter that it does not
- * know, and a misspelled `sslmode` would go without TLS.
+ * The driver would pass over a parameter that it does not know, and a misspelled `sslmode` would go
+ * without TLS.
  */
-function readUrl(url: string, what: string): Client {
-  const unknown = [...(URL.parse(url)?.searchParams.keys() ?? [])].find(
-    (name) => !parameters.includes(name),
-  );
+function requireKnown(given: URLSearchParams, what: string): void {
+  const unknown = [...given.keys()].find((name) => !parameters.includes(name));
   if (unknown !== undefined) {
     const known = `known are ${parameters.join(", ")}`;
     throw new Error(`${what} has an unknown parameter "${unknown}"; ${known}.`);
   }
+  if (!sslModes.includes(given.get("sslmode") ?? "disable")) {
+    throw new Error(`${what} has an unknown sslmode; known are ${sslModes.join(", ")}.`);
+  }
+}
+
+/** Reads `connect_timeout`, in seconds; libpq's 0, which waits without end, would keep queries. */
+function readTimeout(text: string | null, what: string): number | undefined {
+  if (text === null) return undefined;
+  if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;
+  throw new Error(`${what} has a connect_timeout that is no number of seconds from 1 to 9999.`);
+}
+
+/** The driver reads the URL, and never connects. */
+function readUrl(url: string, what: string): Client {
   try {
     new URL(url);
     return new Client({ connectionString: url });
-  } catch {
+  } catch (error) {
+    if (error instanceof Error && "path" in error) {
+      throw new Error(`${what} names a file that cannot be read: ${error.path}.`);
+    }
     throw new Error(`${what} cannot be read: it is written postgres://user@host:port/database.`);
   }
 }

@@ -8,7 +8,7 @@ import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { PostgresSession } from "./session.ts";
 import type { PostgresTable } from "./tables.ts";
 
-/** How long the server may take to take a connection, in milliseconds. */
+/** How long the server may take to take a connection unless its URL says so, in milliseconds. */
 const CONNECT_TIMEOUT_MS = 5000;
 
 /** How long the server may take to hear that a connection is left, in milliseconds. */
@@ -35,7 +35,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     database: string,
     tables: KnownTables<PostgresTable>,
   ): Promise<PostgresConnection> {
-    const { host, port, user, ssl } = address;
+    const { host, port, user, ssl, connectTimeout = CONNECT_TIMEOUT_MS } = address;
     const socket = new Socket();
     const client = new Client({
       host,
@@ -44,8 +44,9 @@ export class PostgresConnection implements Connection<PostgresSession> {
       database,
       ssl,
       password: () => address.password(database),
-      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      connectionTimeoutMillis: connectTimeout,
       keepAlive: true,
+      application_name: address.applicationName,
       fallback_application_name: "gatehouse",
       stream: () => socket,
     });
@@ -53,7 +54,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     let timer: NodeJS.Timeout | undefined;
     try {
       await client.connect();
-      timer = setTimeout(() => socket.destroy(), CONNECT_TIMEOUT_MS);
+      timer = setTimeout(() => socket.destroy(), connectTimeout);
       await connection.session.prepareIfDirect();
       return connection;
     } catch (error) {

@@ -5,7 +5,7 @@ import t from "tap";
 import { startEngine } from "../../../src/engine/engine.ts";
 import { parseAddress } from "../../../src/engine/mysql/address.ts";
 import { createTable, query, selectAll, send, temporaryDirectory } from "../kit.ts";
-import { startOn } from "../postgres/kit.ts";
+import { silentServer, startOn } from "../postgres/kit.ts";
 import { startService } from "../postgres/service.ts";
 import { freshMysql, sharedServer } from "./kit.ts";
 import { LyingServer } from "./lying-server.ts";
@@ -36,6 +36,7 @@ t.test("a URL that would not be obeyed is refused, without a word of its passwor
     ["mysql://app:hunter2@db/?multipleStatements=true", /unknown parameter "multipleStatements"/],
     ["mysql://app:hunter2@db/?ssl-mode=PREFERRED", /unknown ssl-mode/],
     ["mysql://app:hunter2@127.0.0.1/?ssl-mode=VERIFY_IDENTITY", /needs a host name/],
+    ["mysql://app:hunter2@db/?connect-timeout=2s", /connect-timeout that is no number/],
     ["mysql://app:hunter2@db/?ssl-ca=/nowhere", /cannot be read: ssl-ca=\/nowhere/],
     ["mysql://app:hunter2%@db/", /percent-encoded/],
   ];
@@ -43,6 +44,14 @@ t.test("a URL that would not be obeyed is refused, without a word of its passwor
     t.throws(() => parseAddress(url), message);
     await t.rejects(startEngine({ url, listen, log }), { message: /^(?!.*hunter2)/ });
   }
+});
+
+t.test("a URL says how long a server may take to take a connection", async (t) => {
+  const { port, whenLeft } = await silentServer(t);
+  const url = `mysql://app@127.0.0.1:${port}/?connect-timeout=1`;
+  t.equal(parseAddress(url).connectTimeout, 1000);
+  await startOn(t, url);
+  await whenLeft;
 });
 
 t.test("the password comes from the URL or the environment, and nobody sees it", async (t) => {

@@ -3,9 +3,9 @@ import path from "node:path";
 import { pino } from "pino";
 import t from "tap";
 import { startEngine } from "../../../src/engine/engine.ts";
-import { passwordIn } from "../../../src/engine/postgres/address.ts";
+import { parseAddress, passwordIn } from "../../../src/engine/postgres/address.ts";
 import { query, selectAll, temporaryDirectory } from "../kit.ts";
-import { sharedServer } from "./kit.ts";
+import { sharedServer, silentServer, startOn } from "./kit.ts";
 import { startService } from "./service.ts";
 
 const log = pino({ level: "silent" });
@@ -52,6 +52,9 @@ t.test(
         "postgres://ann:hunter2@db/x?sslmod=verify-full",
         /unknown parameter "sslmod"; known are host/,
       ],
+      ["postgres://ann:hunter2@db/x?sslmode=verify_full", /unknown sslmode; known are disable, /],
+      ["postgres://ann:hunter2@db/x?connect_timeout=0", /connect_timeout that is no number/],
+      ["postgres://ann:hunter2@db/x?sslrootcert=/nowhere", /cannot be read: \/nowhere\./],
       [server.url("nowhere").replace("@", ":hunter2@"), /"nowhere" does not exist/],
       [server.url().replace("gatehouse@", "nobody:hunter2@"), /"nobody" does not exist/],
     ];
@@ -65,3 +68,20 @@ t.test(
     }
   },
 );
+
+t.test("a URL says by which name the server knows the engine", async (t) => {
+  const server = await sharedServer();
+  const { address } = await startOn(t, `${server.url()}?application_name=shop+gateway`);
+  t.match(await query(address, selectAll("t")), { status: 404 });
+  const sessions = await server.sql("select application_name as name from pg_stat_activity");
+  t.ok(sessions.some(({ name }) => name === "shop gateway"));
+});
+
+t.test("a URL says how long a server may take to take a connection", async (t) => {
+  const { port, whenLeft } = await silentServer(t);
+  const url = `postgres://ann@127.0.0.1:${port}/shop`;
+  t.equal(parseAddress(url).connectTimeout, undefined);
+  t.equal(parseAddress(`${url}?connect_timeout=1`).connectTimeout, 1000);
+  await startOn(t, `${url}?connect_timeout=1`);
+  await whenLeft;
+});

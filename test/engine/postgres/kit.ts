@@ -70,3 +70,21 @@ export async function countedWay(test: {
   const { port: own } = way.address() as AddressInfo;
   return { port: own, count: () => count };
 }
+
+/** A server that takes connections and says nothing; `whenLeft` resolves when one has been given up. */
+export async function silentServer(test: {
+  teardown(work: () => unknown): void;
+}): Promise<{ port: number; whenLeft: Promise<void> }> {
+  const { promise: whenLeft, resolve } = Promise.withResolvers<void>();
+  const server = createServer((client) => {
+    client
+      .on("error", () => {})
+      .on("close", () => resolve())
+      .resume();
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  test.teardown(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  return { port, whenLeft };
+}
