@@ -112,6 +112,7 @@ export interface UserPatch {
  * Changes a user's email (its own, or an administrator anybody's), or disables and enables it or
  * sets its attributes (an administrator).
  *
+ * @returns nothing if all is so already
  * @throws Refusal `user_not_found` or a 403 code
  */
 export function planPatchUser(
@@ -122,13 +123,14 @@ export function planPatchUser(
 ): Change[] {
   requireSelfOrAdministrator(snapshot, actor, username);
   if (disabled !== undefined || attributes !== undefined) requireAdministrator(snapshot, actor);
-  requireUser(snapshot, username);
+  const user = requireUser(snapshot, username);
+  const areSame = isDeepStrictEqual(attributes, user.attributes ?? new Map());
   const update = {
-    ...(email === undefined ? {} : { email: email ?? undefined }),
-    ...(disabled === undefined ? {} : { disabled }),
-    ...(attributes === undefined ? {} : { attributes }),
+    ...(email === undefined || email === (user.email ?? null) ? {} : { email: email ?? undefined }),
+    ...(disabled === undefined || disabled === user.disabled ? {} : { disabled }),
+    ...(attributes === undefined || areSame ? {} : { attributes }),
   };
-  return [{ kind: "update-user", username, update }];
+  return Object.keys(update).length === 0 ? [] : [{ kind: "update-user", username, update }];
 }
 
 /**

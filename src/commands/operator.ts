@@ -100,6 +100,7 @@ export function changeAccess(
       return changes;
     };
     const { snapshot } = await changeAccessFile(file, noted, options);
+    if (changes.length === 0) return snapshot;
     await noteChanges(loaded, describeChanges(changes), snapshot.version);
     // A change keeps the file's mode, and a gateway does not take a file that others may read.
     const problem = permissionProblem(file, statSync(file), auth.check_permissions);

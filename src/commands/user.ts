@@ -122,13 +122,19 @@ function readPatch({ email, attribute, removeAttribute = [] }: SetOptions) {
 
 async function set(username: string, options: SetOptions): Promise<void> {
   const patchOf = readPatch(options);
-  const plan: Plan = (current) =>
-    planPatchUser(current, "operator", username, patchOf(current.users.get(username)));
+  let isChanged = false;
+  const plan: Plan = (current) => {
+    const patch = patchOf(current.users.get(username));
+    const changes = planPatchUser(current, "operator", username, patch);
+    isChanged = changes.length > 0;
+    return changes;
+  };
   const { users } = await changeAccess(loadFor(options), { username }, plan);
   const user = users.get(username);
   const known = attributesInWords(user);
   const attributes = known === undefined ? "no attributes" : `attributes ${known}`;
-  print(`${username} has ${user?.email ?? "no email"} and ${attributes}.`);
+  const has = `${username} has ${user?.email ?? "no email"} and ${attributes}`;
+  print(isChanged ? `${has}.` : `${has} already: nothing was changed.`);
 }
 
 async function setDisabled(

@@ -29,7 +29,7 @@ export interface JournalOptions {
 export interface ChangeJournal {
   /** Says that the audit has, or will have, who made a version of the access file. */
   noteVersion(accessVersion: string): void;
-  /** Writes the line of a change. */
+  /** Writes the line of a change; none for nothing. */
   write(author: Author, changes: readonly AuditedChange[], accessVersion?: string): void;
   /**
    * Writes what somebody else has changed. An edit of the access file is taken for one by hand,
@@ -88,7 +88,9 @@ export function openChangeJournal(options: JournalOptions): ChangeJournal {
         );
       }
     },
-    write: (author, changes, version) => write(author, changes, version),
+    write(author, changes, version) {
+      if (changes.length > 0) write(author, changes, version);
+    },
     onReload(event) {
       if (!isFirst || event.kind === "failed" || event.isOwn) return;
       const { snapshot, diff } = event;

@@ -148,7 +148,9 @@ t.test("an email is changed by its owner or an administrator, a state by the lat
   t.equal(patch(dora, "bob", { disabled: true }), "role_insufficient");
   t.equal(patch({ ...dora, tokenDatabase: "main" }, "dora", { email: null }), "token_database");
   t.equal(patch(root, "bob", { email: null, disabled: true }), undefined);
-  t.strictSame(planPatchUser(snapshot, root, "bob", { email: null }), [
+  t.strictSame(planPatchUser(snapshot, root, "bob", { email: null, disabled: false }), []);
+  const mailed = parseAccessFile(`${user("bob", 'email = "b@example.com"')}`, "access");
+  t.strictSame(planPatchUser(mailed, "operator", "bob", { email: null, disabled: false }), [
     { kind: "update-user", username: "bob", update: { email: undefined } },
   ]);
   t.end();

@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { grantOn } from "../../src/access/snapshot.ts";
@@ -186,6 +186,15 @@ t.test(
       "user set okta:rita --no-email --remove-attribute regions,level",
     );
     t.strictSame(left, done('okta:rita has no email and attributes { tenant = "acme" }.'));
+    const notes = readFileSync(path.join(gatehouse.home, "audit_pending"), "utf8");
+    t.strictSame(
+      await gatehouse.run("user set okta:rita --no-email --attribute tenant=acme"),
+      done(
+        'okta:rita has no email and attributes { tenant = "acme" } already: nothing was changed.',
+      ),
+    );
+    await gatehouse.run("user enable okta:rita");
+    t.equal(readFileSync(path.join(gatehouse.home, "audit_pending"), "utf8"), notes);
     t.match((await gatehouse.run("user list")).stdout, / {2}\{ tenant = "acme" \} {2}/);
     await gatehouse.run("user set okta:rita --attribute big=99999999999999999999");
     t.match(

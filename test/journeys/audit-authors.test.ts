@@ -41,6 +41,8 @@ for (const workers of [1, 2]) {
     await gateway.send("DELETE", "/api/users/rita/tokens", {}, admin);
     await gateway.send("PUT", "/api/access/rita/main", { role: "no such" }, admin);
     await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
+    await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
+    await gateway.send("PATCH", "/api/users/rita", { disabled: false }, admin);
     await run(gateway.home, "user", "disable", "rita");
     await run(gateway.home, "token", "revoke", "--user", "rita");
     await run(gateway.home, "key", "rotate");
