@@ -18,26 +18,38 @@ import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { StoreOperator } from "../store/open.ts";
+import { didYouMean } from "../suggestion.ts";
 
 /** Whom and what a command is about, to be named in what refuses it. */
 interface About {
   readonly username: string;
   readonly database?: string;
+  /** The state that was asked: another user of it may have been meant. */
+  snapshot?: Snapshot;
+}
+
+function userNotFound({ username, snapshot }: About): string {
+  const meant = didYouMean(username, snapshot?.users.keys() ?? []);
+  return `User not found: ${username}${meant || ` (\`${invocation} user list\` shows all)`}`;
+}
+
+function grantNotFound({ username, database = "*" }: About): string {
+  return `Grant not found: ${username} on ${database}`;
 }
 
 /** The codes that are about a user or a grant, each with what the operator is told. */
-const messages: Partial<Record<RefusalCode, (username: string, database: string) => string>> = {
-  user_not_found: (username) => `User not found: ${username}`,
-  user_exists: (username) => `User already exists: ${username}`,
-  grant_not_found: (username, database) => `Grant not found: ${username} on ${database}`,
-  no_grant: (username, database) => `Grant not found: ${username} on ${database}`,
-  database_case_mismatch: (username, database) =>
-    `Grant not found: ${username} on ${database}; the file names that database in another case`,
+const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
+  user_not_found: userNotFound,
+  user_exists: ({ username }) => `User already exists: ${username}`,
+  grant_not_found: grantNotFound,
+  no_grant: grantNotFound,
+  database_case_mismatch: (about) =>
+    `${grantNotFound(about)}; the file names that database in another case`,
 };
 
 /** A refusal that names the user whom it is about, and the database if there is one. */
-export function refusalOf(code: RefusalCode, { username, database = "*" }: About): Refusal {
-  const message = messages[code]?.(username, database);
+export function refusalOf(code: RefusalCode, about: About): Refusal {
+  const message = messages[code]?.(about);
   return new Refusal(code, message === undefined ? {} : { message });
 }
 
@@ -90,15 +102,17 @@ export function changeAccess(
 ): Promise<Snapshot> {
   const { auth, store: settings } = loaded.configuration;
   const { access_control_file: file } = auth;
-  return naming(about, async () => {
-    const store = await accessStoreOf(loaded);
-    if (store !== undefined) return store.access.change(plan, options);
-    if (settings.url !== undefined) throw new Refusal("access_file_read_only");
+  const named = { ...about };
+  return naming(named, async () => {
     let changes: readonly Change[] = [];
     const noted: Plan = (current) => {
+      named.snapshot = current;
       changes = plan(current);
       return changes;
     };
+    const store = await accessStoreOf(loaded);
+    if (store !== undefined) return store.access.change(noted, options);
+    if (settings.url !== undefined) throw new Refusal("access_file_read_only");
     const { snapshot } = await changeAccessFile(file, noted, options);
     if (changes.length === 0) return snapshot;
     await noteChanges(loaded, describeChanges(changes), snapshot.version);

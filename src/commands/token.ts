@@ -58,7 +58,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   if (database !== EVERY_DATABASE && !isPlainName(database)) throw new Refusal("invalid_database");
   const snapshot = await readAccess(loaded);
   const user = snapshot.users.get(username);
-  if (user === undefined) throw refusalOf("user_not_found", { username });
+  if (user === undefined) throw refusalOf("user_not_found", { username, snapshot });
   if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
   const role = await naming({ username, database }, () => tokenRole(snapshot, username, database));
   const keys = await keysOf(loaded);
@@ -85,8 +85,8 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
 /** @throws Refusal `user_not_found`; a user of an external issuer needs no record to have tokens */
 async function requireTokenOwner(loaded: LoadedConfiguration, username: string): Promise<void> {
   if (isExternalUsername(username)) return;
-  const { users } = await readAccess(loaded);
-  if (!users.has(username)) throw refusalOf("user_not_found", { username });
+  const snapshot = await readAccess(loaded);
+  if (!snapshot.users.has(username)) throw refusalOf("user_not_found", { username, snapshot });
 }
 
 async function revokeTokens(

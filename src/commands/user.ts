@@ -53,8 +53,8 @@ async function setPassword(
   options: CommonOptions & { passwordStdin?: true },
 ): Promise<void> {
   const loaded = loadFor(options);
-  const { users } = await readAccess(loaded);
-  if (!users.has(username)) throw refusalOf("user_not_found", { username });
+  const snapshot = await readAccess(loaded);
+  if (!snapshot.users.has(username)) throw refusalOf("user_not_found", { username, snapshot });
   const question = `Password for ${username}:`;
   const passwordHash = await readNewHash(question, options, loaded.configuration);
   const plan: Plan = (current) => planSetPassword(current, username, passwordHash);

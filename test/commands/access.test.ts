@@ -44,7 +44,11 @@ t.test("access revoke takes an entry, and says what is left", async (t) => {
 });
 
 const refused: [flags: string, code: number, stderr: RegExp][] = [
-  ["access grant nobody main ReadOnly", 1, /^gatehouse: User not found: nobody\n$/],
+  [
+    "access grant nobody main ReadOnly",
+    1,
+    /^gatehouse: User not found: nobody \(`\S+ user list` shows all\)\n$/,
+  ],
   ["access grant alice ma/in ReadOnly", 1, /^gatehouse: Invalid database/],
   ["access grant alice MAIN ReadOnly", 1, /^gatehouse: A database whose name differs only by case/],
   ["access grant alice main Writer", 2, /Allowed: Owner, DbAdmin, ReadWrite, ReadOnly, None\./],
@@ -55,7 +59,12 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant root * DbAdmin", 1, /^gatehouse: The last administrator cannot be/],
   ["access revoke root *", 1, /^gatehouse: The last administrator cannot be/],
   ["access revoke alice other", 1, /^gatehouse: Grant not found: alice on other\n$/],
-  ["access revoke nobody main", 1, /^gatehouse: User not found: nobody\n$/],
+  ["access grant alcie main ReadOnly", 1, /User not found: alcie \(did you mean alice\?\)\n$/],
+  [
+    "access revoke nobody main",
+    1,
+    /^gatehouse: User not found: nobody \(`\S+ user list` shows all\)\n$/,
+  ],
   ["access revoke alice ma/in", 1, /^gatehouse: Invalid database/],
   [
     "access check alice Explode main",

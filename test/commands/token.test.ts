@@ -105,8 +105,8 @@ t.test("--expires takes seconds, minutes, hours and days, up to 366 days", async
 t.test("no token is issued to who could not use it", async (t) => {
   const gatehouse = await installRobots(t);
   const refused: [flags: string, reason: string][] = [
-    ["nobody", "User not found: nobody"],
-    ["idp:nobody", "User not found: idp:nobody"],
+    ["nobody", `User not found: nobody (\`${program} user list\` shows all)`],
+    ["idp:nobody", `User not found: idp:nobody (\`${program} user list\` shows all)`],
     ["bob", "bob is disabled: enable it first"],
     ["robot --database other", "Grant not found: robot on other"],
     [

@@ -29,9 +29,25 @@ const refused: [flags: string, input: string | undefined, code: number, stderr: 
     /^gatehouse: there is no terminal to ask on: give the password with --password-stdin\n$/,
   ],
   ["user password alice", undefined, 2, /give the password with --password-stdin/],
-  ["user password nobody --password-stdin", PASSWORD, 1, /^gatehouse: User not found: nobody\n$/],
+  [
+    "user password nobody --password-stdin",
+    PASSWORD,
+    1,
+    /^gatehouse: User not found: nobody \(`\S+ user list` shows all\)\n$/,
+  ],
   ["user password alice --password-stdin", "short", 1, /^gatehouse: Password must be at least/],
-  ["user remove nobody", undefined, 1, /^gatehouse: User not found: nobody\n$/],
+  [
+    "user password bo --password-stdin",
+    PASSWORD,
+    1,
+    /User not found: bo \(did you mean bob\?\)\n$/,
+  ],
+  [
+    "user remove nobody",
+    undefined,
+    1,
+    /^gatehouse: User not found: nobody \(`\S+ user list` shows all\)\n$/,
+  ],
   ["user add", undefined, 2, /missing required argument 'username'/],
   ["user add carol extra --no-password", undefined, 2, /too many arguments/],
 ];
