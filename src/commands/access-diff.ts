@@ -46,11 +46,7 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
 }
 
 /** `access diff`. */
-export async function compareAccess(
-  old: string,
-  current: string,
-  { json }: CommonOptions,
-): Promise<void> {
+export async function compareAccess(old: string, current: string, { json }: CommonOptions) {
   const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
   printDifference(before, after, json);
 }

@@ -16,7 +16,7 @@ import { didYouMean } from "../suggestion.ts";
 import { loadFor } from "./load.ts";
 import { changeAccess, readAccess } from "./operator.ts";
 import { type CommonOptions, readDuration } from "./options.ts";
-import { print, printList, UsageError } from "./output.ts";
+import { print, printJson, printList, UsageError, warn } from "./output.ts";
 
 /** A database (or `*`), and perhaps one of its tables or a pattern of them. */
 export interface Place {
@@ -125,7 +125,7 @@ export async function grantAccess(
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const limits = limitsInWords(grant);
   for (const odd of entryOddities(snapshot, grant, Date.now())) {
-    process.stderr.write(`warning: ${odd}\n`);
+    warn(odd);
   }
   print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
 }
@@ -176,17 +176,13 @@ export async function listAccess(options: ListOptions): Promise<void> {
     (name === undefined || concernsTable(grant, name));
   const names = user === undefined ? snapshot.grants.keys() : [user].values();
   const entries = [...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isMeant))];
+  if (options.json) {
+    return printJson(entries.map((grant) => ({ username: grant.username, ...viewEntry(grant) })));
+  }
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
-  if (options.json) {
-    const views = entries.map((grant) => ({ username: grant.username, ...viewEntry(grant) }));
-    printList(views, options, head, () => []);
-    return;
-  }
-  printList(entries, options, head, (grant) => {
-    const plain = [grant.username, grant.database, grant.role];
-    return isPlain
-      ? plain
-      : [...plain, grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"];
-  });
+  printList(entries, {}, head, (grant) => [
+    ...[grant.username, grant.database, grant.role],
+    ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
+  ]);
 }

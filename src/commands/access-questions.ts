@@ -23,18 +23,12 @@ import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** The rights that an operation needs, by its key in a query or by a right's own name. */
 function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
-  const own = Object.entries(definitions).map(([name, operation]) => [
-    name,
-    permissionsOfAll(operation),
-  ]);
-  const configured = Object.entries(query.operations).map(([name, right]) => [name, [right]]);
-  const known = new Map<string, readonly PermissionClass[]>(
-    Object.entries(Object.fromEntries([...own, ...configured])),
-  );
+  const known = new Map<string, readonly PermissionClass[]>();
+  for (const [name, own] of Object.entries(definitions)) known.set(name, permissionsOfAll(own));
+  for (const [name, right] of Object.entries(query.operations)) known.set(name, [right]);
   const wanted = operation.toLowerCase();
   if (wanted === batchKey.toLowerCase()) {
-    const problem = `a ${batchKey} needs what its elements need; ask for each of them`;
-    throw new UsageError(problem);
+    throw new UsageError(`a ${batchKey} needs what its elements need; ask for each of them`);
   }
   const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
   const permissions = known.get(key ?? "");
@@ -146,16 +140,16 @@ export async function whoMay(
       waysTo(snapshot, username, question, context).map((way) => ({ username, way })),
     )
     .toArray();
-  const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
   if (options.json) {
-    const views = found.map(({ username, way }) => {
-      const { role, entry } = way;
-      return { username, role, entry, ...viewLimits(way) };
-    });
-    printList(views, options, head, () => []);
-    return;
+    return printJson(
+      found.map(({ username, way }) => {
+        const { role, entry } = way;
+        return { username, role, entry, ...viewLimits(way) };
+      }),
+    );
   }
-  printList(found, options, head, ({ username, way: { role, entry, grant } }) => [
+  const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
+  printList(found, {}, head, ({ username, way: { role, entry, grant } }) => [
     ...[username, String(role), String(entry)],
     (grant && limitsInWords(grant)) || "-",
   ]);

@@ -6,7 +6,6 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { diffSnapshots } from "../access/diff.ts";
 import { readAgain } from "../access/parse.ts";
-import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { describeDiff } from "../gateway/change-records.ts";
 import { invocation } from "../product.ts";
@@ -61,31 +60,22 @@ async function carryOut(
   { dryRun = false, force = false }: ChangeFlags,
 ): Promise<void> {
   const { state } = operator;
-  if (dryRun) {
-    const before = state.snapshot;
-    const next = state.position.version + 1;
-    printDifference(before, await previewAccess(state, plan(before), next, force));
-    return;
-  }
   let before = state.snapshot;
-  const after = await replaceAccess(
-    operator,
-    (current) => {
-      before = current;
-      return plan(current);
-    },
-    { force },
-  );
+  if (dryRun) {
+    const next = state.position.version + 1;
+    return printDifference(before, await previewAccess(state, plan(before), next, force));
+  }
+  const noting: ReplacementPlan = (current) => {
+    before = current;
+    return plan(current);
+  };
+  const after = await replaceAccess(operator, noting, { force });
   printDifference(before, after);
   const isSame = after.version === before.version;
   print(isSame ? `Still version ${after.version}.` : `Now version ${after.version}.`);
 }
 
-async function applyFile(
-  loaded: LoadedConfiguration,
-  file: string,
-  flags: ChangeFlags,
-): Promise<void> {
+async function applyFile(loaded: LoadedConfiguration, file: string, flags: ChangeFlags) {
   const bytes = await readFile(file);
   const version = versionOf(bytes.toString());
   if (version === undefined) {
@@ -171,12 +161,6 @@ export async function listVersions(
   ]);
 }
 
-function reportGone(current: Snapshot, earlier: Snapshot): void {
-  const gone = usersGone(current, earlier);
-  if (gone.length === 0) return;
-  print(`Left out, since they have no record any more: ${gone.join(", ")}`);
-}
-
 /** `access rollback`. */
 export async function rollBack(text: string, options: ChangeFlags): Promise<void> {
   if (!/^\d{1,15}$/.test(text)) throw new UsageError("a version is a number");
@@ -188,7 +172,8 @@ export async function rollBack(text: string, options: ChangeFlags): Promise<void
       throw new Error(`there is no version ${version}: the newest is ${position.version}`);
     }
     const earlier = await accessAt(store.database.query, operator.state, version);
-    reportGone(snapshot, earlier);
+    const gone = usersGone(snapshot, earlier).join(", ");
+    if (gone !== "") print(`Left out, since they have no record any more: ${gone}`);
     await carryOut(operator, planRollback(earlier), options);
   });
 }

@@ -1,4 +1,3 @@
-import { userInfo } from "node:os";
 import type { Command } from "commander";
 import {
   type Approval,
@@ -12,6 +11,7 @@ import type { NoPreview } from "../approvals/preview.ts";
 import { type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { counted } from "../counted.ts";
+import { systemUser } from "../files/permissions.ts";
 import { keepSpelling } from "../json/exact-numbers.ts";
 import { readPreview } from "./approval-preview.ts";
 import { loadFor } from "./load.ts";
@@ -19,14 +19,9 @@ import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { plainly, print, printJson, printList } from "./output.ts";
 
-/** The system's user, by whose name a decision is known. */
+/** By whose name a decision is known. */
 function operator(): Author {
-  try {
-    return { kind: "cli", name: userInfo().username };
-  } catch {
-    // It has no entry among the system's users.
-    return { kind: "cli", name: String(process.getuid?.() ?? "") };
-  }
+  return { kind: "cli", name: systemUser() };
 }
 
 async function withStore<Result>(

@@ -15,7 +15,7 @@ import { operationsInWords, wantedBy } from "../observe/audit-lines.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, subcommand, withCommonOptions, withHouseStyle } from "./options.ts";
-import { plainly, print, printList } from "./output.ts";
+import { plainly, print, printList, warn } from "./output.ts";
 import { findUnused } from "./unused-entries.ts";
 
 /** @throws Error if the audit goes to the log */
@@ -93,7 +93,7 @@ async function unused(options: UnusedOptions): Promise<void> {
   );
   if (begins === undefined || begins > since) {
     const reach = begins === undefined ? "is empty" : `begins ${new Date(begins).toISOString()}`;
-    process.stderr.write(`warning: the audit ${reach}: what was used before is not known\n`);
+    warn(`the audit ${reach}: what was used before is not known`);
   }
   const head = ["USERNAME", "ENTRY", "ROLE"];
   printList(entries, options, head, ({ username, entry, role }) => [username, entry, role]);

@@ -15,7 +15,7 @@ import { keysDirectoryOf } from "../identity/key-file.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
-import { print, reportFailure } from "./output.ts";
+import { print, reportFailure, warn } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
 /** Checks that the store can be read, and all that it holds. */
@@ -56,19 +56,15 @@ async function checkAccess(loaded: LoadedConfiguration): Promise<void> {
   const place = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
   print(`access file    ok  ${place} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
-    process.stderr.write(`warning: there are grants for ${name}, but no record\n`);
+    warn(`there are grants for ${name}, but no record`);
   }
   if (!runAtOnce(hasAdministrator(snapshot))) {
-    process.stderr.write(
-      "warning: no administrator can log in: nobody with a password is Owner of *, without an end\n",
-    );
+    warn("no administrator can log in: nobody with a password is Owner of *, without an end");
   }
   warnOfOddEntries(snapshot);
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
     const whom = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
-    process.stderr.write(
-      `warning: the access file names ${named}: the database ${database} is denied to everybody${whom}\n`,
-    );
+    warn(`the access file names ${named}: the database ${database} is denied to everybody${whom}`);
   }
 }
 
@@ -78,8 +74,8 @@ const SHOWN = 50;
 /** Warns of entries and boundaries that may mean otherwise than they were meant. */
 function warnOfOddEntries(snapshot: Snapshot): void {
   const odd = runAtOnce(findOddities(snapshot, Date.now()));
-  for (const sentence of odd.slice(0, SHOWN)) process.stderr.write(`warning: ${sentence}\n`);
-  if (odd.length > SHOWN) process.stderr.write(`warning: and ${odd.length - SHOWN} more\n`);
+  for (const sentence of odd.slice(0, SHOWN)) warn(sentence);
+  if (odd.length > SHOWN) warn(`and ${odd.length - SHOWN} more`);
 }
 
 async function checkRevocations(loaded: LoadedConfiguration): Promise<void> {
@@ -98,7 +94,7 @@ async function checkCertificate({ configuration: { server, auth } }: LoadedConfi
   const options = { checkRead: auth.check_permissions };
   const { names, expires } = await readCertificate({ certificate, key }, options);
   print(`certificate    ok  ${certificate} (${names}, until ${expires.toISOString()})`);
-  if (expires.getTime() <= Date.now()) process.stderr.write("warning: it has expired\n");
+  if (expires.getTime() <= Date.now()) warn("it has expired");
 }
 
 function checkWrites(loaded: LoadedConfiguration): void {
@@ -111,7 +107,7 @@ async function check(options: CommonOptions): Promise<void> {
   print(`configuration  ok  ${loaded.file ?? "(none: defaults)"}`);
   for (const { about, sentence } of exposureWarnings(loaded)) {
     const where = about.host === undefined ? "" : `server.host ${about.host}: `;
-    process.stderr.write(`warning: ${where}${sentence}\n`);
+    warn(`${where}${sentence}`);
   }
   const isShared = loaded.configuration.store.url !== undefined;
   const held = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];

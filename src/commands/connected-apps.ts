@@ -10,7 +10,7 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import { loadFor } from "./load.ts";
 import { activityOf, noteChanges, readAccess, revocationsOf } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
-import { momentOrNull, plainly, print, printList } from "./output.ts";
+import { momentOf, momentOrNull, plainly, print, printList } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
 async function withState<Result>(
@@ -44,10 +44,6 @@ async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
   return withState(loaded, live, []);
 }
 
-function asTime(seconds: number): string {
-  return new Date(seconds * 1000).toISOString();
-}
-
 /** `gatehouse token list`: the apps that users have let in. */
 export async function listConnections(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
@@ -58,8 +54,8 @@ export async function listConnections(options: CommonOptions): Promise<void> {
     app: one.appName,
     database: one.database,
     read_only: one.readOnly,
-    allowed: asTime(one.allowedAt),
-    renewed: one.renewedAt === undefined ? null : asTime(one.renewedAt),
+    allowed: momentOf(one.allowedAt),
+    renewed: momentOrNull(one.renewedAt ?? 0),
     last_use: momentOrNull(activity.of(one.username, one.clientId).use),
     called: one.called,
   }));
@@ -83,13 +79,9 @@ function end(
   const work = async (store: StateStore) => {
     const meant = (await connectionsOf(store)).filter(isMeant);
     for (const { grantId } of meant) await store.endGrant(grantId);
-    if (meant.length > 0) {
-      const ended = meant.map(({ username: user, clientId: client }) => ({ user, client }));
-      await noteChanges(
-        loaded,
-        ended.map((one) => ({ change: "application ended", ...one })),
-      );
-    }
+    const change = "application ended";
+    const changes = meant.map(({ username: user, clientId: client }) => ({ change, user, client }));
+    if (meant.length > 0) await noteChanges(loaded, changes);
     return meant;
   };
   return withState(loaded, work, []);
@@ -110,13 +102,13 @@ export async function endClient(
   const ended = await end(loaded, isMeant);
   const whose = username === undefined ? "nobody has" : `${username} has not`;
   if (ended.length === 0) throw new Error(`${whose} let in the client ${plainly(clientId)}`);
-  for (const one of ended) printEnd(one);
+  ended.forEach(printEnd);
 }
 
 /** Ends the family of an access token: all that came of the same consent. */
 export async function endFamily(loaded: LoadedConfiguration, tokenId: string): Promise<void> {
-  for (const one of await end(loaded, (connection) => isTokenOf(connection, tokenId)))
-    printEnd(one);
+  const ended = await end(loaded, (connection) => isTokenOf(connection, tokenId));
+  ended.forEach(printEnd);
 }
 
 function printEnd({ username, clientId }: Connection): void {

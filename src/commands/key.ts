@@ -4,11 +4,7 @@ import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, noteChanges } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
-import { print, printList } from "./output.ts";
-
-function moment(seconds: number | undefined): string {
-  return seconds === undefined ? "-" : new Date(seconds * 1000).toISOString();
-}
+import { momentOf, momentOrNull, print, printList } from "./output.ts";
 
 async function list(options: CommonOptions): Promise<void> {
   const keys = await (await keysOf(loadFor(options))).read();
@@ -18,8 +14,8 @@ async function list(options: CommonOptions): Promise<void> {
     kid: key.kid,
     alg: key.alg,
     state: keyState(key, now),
-    created: moment(key.created),
-    verifies_until: key.verifies_until === undefined ? null : moment(key.verifies_until),
+    created: momentOf(key.created),
+    verifies_until: momentOrNull(key.verifies_until ?? 0),
   }));
   const head = ["KID", "ALG", "STATE", "CREATED", "VERIFIES UNTIL"];
   printList(shown, options, head, ({ kid, alg, state, created, verifies_until: until }) => [

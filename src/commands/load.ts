@@ -1,5 +1,6 @@
 import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
 import type { CommonOptions } from "./options.ts";
+import { warn } from "./output.ts";
 
 /** Options that say which configuration is loaded, and what overrides it. */
 export type ConfigurationOptions = CommonOptions & {
@@ -15,6 +16,6 @@ export function searchOf({ config, host, port }: ConfigurationOptions): LoadOpti
 /** Loads the configuration as the service itself would, and prints its warnings. */
 export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
   const loaded = loadConfiguration(searchOf(options));
-  for (const warning of loaded.warnings) process.stderr.write(`warning: ${warning}\n`);
+  for (const warning of loaded.warnings) warn(warning);
   return loaded;
 }

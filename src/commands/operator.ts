@@ -19,6 +19,7 @@ import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { StoreOperator } from "../store/open.ts";
 import { didYouMean } from "../suggestion.ts";
+import { warn } from "./output.ts";
 
 /** Whom and what a command is about, to be named in what refuses it. */
 interface About {
@@ -120,9 +121,7 @@ export function changeAccess(
     const problem = permissionProblem(file, statSync(file), auth.check_permissions);
     if (problem !== undefined) {
       const { reason, remedy } = problem;
-      process.stderr.write(
-        `warning: no gateway takes this change yet: ${file}: ${reason}; mend it with: ${remedy}\n`,
-      );
+      warn(`no gateway takes this change yet: ${file}: ${reason}; mend it with: ${remedy}`);
     }
     return snapshot;
   });
@@ -148,7 +147,7 @@ export async function noteChanges(
     });
   } catch (error) {
     const reason = error instanceof Error ? error.message : "unknown error";
-    process.stderr.write(`warning: the audit does not have this change: ${reason}\n`);
+    warn(`the audit does not have this change: ${reason}`);
   }
 }
 

@@ -54,6 +54,11 @@ export function reportFailure(error: unknown): void {
   process.exitCode = exitStatusOf(error);
 }
 
+/** Warns on standard error, in a sentence. */
+export function warn(sentence: string): void {
+  process.stderr.write(`warning: ${sentence}\n`);
+}
+
 /** Prints a line of a command's answer. */
 export function print(line: string): void {
   process.stdout.write(`${line}\n`);
@@ -83,9 +88,14 @@ function printTable(head: readonly string[], rows: readonly (readonly string[])[
   print([styleText("bold", line(head)), ...rows.map(line)].join("\n"));
 }
 
-/** A moment for lists; null for one that never was, which is 0. */
+/** Epoch seconds as people and scripts read them. */
+export function momentOf(seconds: number): string {
+  return new Date(seconds * 1000).toISOString();
+}
+
+/** The same for lists; null for a moment that never was, which is 0. */
 export function momentOrNull(seconds: number): string | null {
-  return seconds === 0 ? null : new Date(seconds * 1000).toISOString();
+  return seconds === 0 ? null : momentOf(seconds);
 }
 
 /** Prints a value for scripts. */

@@ -32,10 +32,6 @@ function takeChosenPassword(): string | undefined {
   return password || undefined;
 }
 
-function warn(loaded: LoadedConfiguration, log: Log): void {
-  for (const { about, sentence } of exposureWarnings(loaded)) log.warn(about, sentence);
-}
-
 function logStart(
   loaded: LoadedConfiguration,
   facts: GatewayFacts,
@@ -71,13 +67,6 @@ function logStart(
   );
 }
 
-/** Takes the embedded databases for this gateway, and returns what gives them back. */
-async function claim(loaded: LoadedConfiguration): Promise<() => Promise<void>> {
-  // Loaded here, as all that only a gateway needs.
-  const { claimDatabases } = await import("../gateway/service-directory.ts");
-  return claimDatabases(loaded);
-}
-
 interface ServeOptions extends Omit<StartOptions, "engine"> {
   /** Takes the lines of the log. */
   readonly output: DestinationStream;
@@ -101,14 +90,20 @@ async function startAs(
   loaded: LoadedConfiguration,
   options: ServeOptions,
 ): Promise<RunningGateway> {
-  // Loaded here, since no other command should wait for all that a gateway is made of.
   const { requireFreeAddresses } = await import("../gateway/system-limits.ts");
   await requireFreeAddresses(loaded.configuration);
   const { openEngine } = await import("../gateway/own-engine.ts");
   await using opened = new AsyncDisposableStack();
   // It gets ready while all else is loaded.
   const engine = await openEngine(loaded, options.log, opened);
-  const gateway = await startMembers(count, loaded, { ...options, engine });
+  const gateway =
+    count === 1
+      ? await (await import("../gateway/start.ts")).startGateway(loaded, { ...options, engine })
+      : await (await import("../workers/start.ts")).startWorkers(loaded, {
+          ...options,
+          engine,
+          count,
+        });
   const kept = opened.move();
   return {
     ...gateway,
@@ -119,26 +114,12 @@ async function startAs(
   };
 }
 
-async function startMembers(
-  count: number,
-  loaded: LoadedConfiguration,
-  options: ServeOptions & StartOptions,
-): Promise<RunningGateway> {
-  if (count === 1) {
-    const { startGateway } = await import("../gateway/start.ts");
-    return startGateway(loaded, options);
-  }
-  const { startWorkers } = await import("../workers/start.ts");
-  return startWorkers(loaded, { ...options, count });
-}
-
 /** Keeps the configuration file in force, as far as that goes without a restart. */
 async function openConfiguration(
   loaded: LoadedConfiguration,
   options: ConfigurationOptions,
   { gateway, log }: { gateway: RunningGateway; log: Log },
 ): Promise<LiveConfiguration> {
-  // Loaded here, as all that only a gateway needs.
   const { openLiveConfiguration } = await import("../config/reload.ts");
   const { failureOf, reportConfiguration } = await import("../gateway/reload-report.ts");
   const live = openLiveConfiguration(loaded, searchOf(options), {
@@ -152,9 +133,6 @@ async function openConfiguration(
   await live.reload();
   return live;
 }
-
-/** Does what SIGHUP asks for. */
-type Refresh = () => Promise<unknown>;
 
 /** Waits until the store answers, or the operator asks for the end. */
 async function waitForStore(
@@ -182,7 +160,7 @@ async function letOthersNotice(
 }
 
 async function run(options: ConfigurationOptions & { wait?: true }): Promise<void> {
-  const started = Promise.withResolvers<Refresh>();
+  const started = Promise.withResolvers<() => Promise<unknown>>();
   let log: Log | undefined;
   // Before all else: a signal that comes during the start waits until that is done.
   const asked = whenAskedToEnd(
@@ -199,9 +177,11 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   const hasTerminal = process.stdout.isTTY ?? false;
   const output = await openLogStream(hasTerminal);
   log = createLog({ isTerminal: hasTerminal }, output);
-  warn(loaded, log);
+  for (const { about, sentence } of exposureWarnings(loaded)) log.warn(about, sentence);
   if (options.wait) await waitForStore(loaded, log, asked);
-  const release = await claim(loaded);
+  // Loaded here and below, as all that only a gateway needs.
+  const { claimDatabases } = await import("../gateway/service-directory.ts");
+  const release = await claimDatabases(loaded);
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
   const live = await openConfiguration(loaded, options, { gateway, log });

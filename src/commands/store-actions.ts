@@ -109,10 +109,7 @@ export async function init(options: CommonOptions & { admin?: string }): Promise
 export async function status(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const found = await withStore(loaded, ({ database }) => readStatus(database));
-  if (options.json) {
-    printJson(found);
-    return;
-  }
+  if (options.json) return printJson(found);
   const { version, accessVersion, form, readableForm, migrations, knownMigrations } = found;
   print(`store       ${storeName(loaded.configuration)}`);
   print(`version     ${version}; users and grants as of ${accessVersion}`);

@@ -15,7 +15,7 @@ import { endClient, endFamily, listConnections } from "./connected-apps.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, naming, noteChanges, readAccess, refusalOf, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, readDuration, subcommand } from "./options.ts";
-import { print, UsageError } from "./output.ts";
+import { momentOf, print, UsageError } from "./output.ts";
 
 /** RFC 9562, section 4. */
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
@@ -42,9 +42,6 @@ function readTokenId(text: string): string {
       "or the 43 characters that name an access token for MCP",
   );
 }
-
-const DAY = 86_400;
-const DEFAULT_LIFETIME = 90 * DAY;
 
 interface IssueOptions extends CommonOptions {
   readonly database?: string;
@@ -73,9 +70,8 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
     notBefore: earliestIssue(revocations, user),
   });
   await noteMachineToken(keys, ring.signer.kid, claims.expiresAt);
-  const issued = { change: "token issued", user: username, token: claims.tokenId };
-  await noteChanges(loaded, [issued]);
-  const until = new Date(claims.expiresAt * 1000).toISOString();
+  await noteChanges(loaded, [{ change: "token issued", user: username, token: claims.tokenId }]);
+  const until = momentOf(claims.expiresAt);
   const limit = database === EVERY_DATABASE ? "every database that its grants open" : database;
   process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
   process.stderr.write(`Revoke it with:  ${invocation} token revoke ${claims.tokenId}\n`);
@@ -131,7 +127,7 @@ export function tokenCommand(): Command {
     .addOption(
       new Option("--expires <time>", "how long it lives, such as 90d, 12h or 30m; at most 366d")
         .argParser((text) => readDuration(text, LONGEST_TOKEN_SECONDS))
-        .default(DEFAULT_LIFETIME, "90d"),
+        .default(90 * 86_400, "90d"),
     )
     .action(issue);
   subcommand(token, "list", "list the apps that users have let in, and what these may do")

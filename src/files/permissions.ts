@@ -1,4 +1,5 @@
 import { chownSync, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
+import { userInfo } from "node:os";
 import path from "node:path";
 
 /** Who besides its owner may read or write a file. */
@@ -110,6 +111,16 @@ function unescapeOctal(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_whole, digits: string) =>
     String.fromCharCode(Number.parseInt(digits, 8)),
   );
+}
+
+/** The user whom this process runs as. */
+export function systemUser(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    // A container may run as a number without a name.
+    return String(process.getuid?.() ?? "unknown");
+  }
 }
 
 /** The name of a user of the system, or `uid 1000` where it has none. */

@@ -1,9 +1,9 @@
-import { userInfo } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules, Author } from "../access/access-rules.ts";
 import type { CountedWindow } from "../access/rate-limits.ts";
 import { storeName } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
+import { systemUser } from "../files/permissions.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import type { LiveRevocations, RevocationStore } from "../identity/revocations.ts";
 import type { SessionRegister } from "../mcp/proxy/sessions.ts";
@@ -177,15 +177,6 @@ export async function openCounts({ database }: Store, opened: AsyncDisposableSta
     openFailureCounts: (name: string, seconds: number) => failureCountsOf(counters, name, seconds),
     countRequests: async (window: CountedWindow) => countRequestIn(counters, window),
   };
-}
-
-function systemUser(): string {
-  try {
-    return userInfo().username;
-  } catch {
-    // A container may run as a number without a name.
-    return String(process.getuid?.() ?? "unknown");
-  }
 }
 
 /** Reads what is shared, to be judged and changed by a command. */
