@@ -50,12 +50,6 @@ class Handles<Thing> {
   }
 }
 
-/** A turn of the hashing process. */
-interface Turn {
-  readonly derive: Derive;
-  readonly leave: () => void;
-}
-
 /** What a worker is answered with, and what ends what it leaves behind. */
 export interface WorkerHandlers {
   readonly handlers: Handlers<WorkerCalls>;
@@ -63,81 +57,52 @@ export interface WorkerHandlers {
   close(): void;
 }
 
-type LoginCalls = Pick<Handlers<WorkerCalls>, "beginLogin" | "settleLogin">;
-
-function loginCalls({ throttle }: SharedHere, attempts: Handles<Attempt>): LoginCalls {
-  return {
-    async beginLogin({ username, address, isShared }, signal) {
-      return attempts.put(await throttle.begin(username, { address, isShared, signal }));
-    },
-    async settleLogin({ attempt, outcome }) {
-      await attempts.take(attempt)?.settle(outcome);
-    },
-  };
-}
-
-type HashingCalls = Pick<Handlers<WorkerCalls>, "enterHashing" | "derive" | "leaveHashing">;
-
-function hashingCalls({ hashing }: SharedHere, turns: Handles<Turn>): HashingCalls {
-  return {
-    enterHashing({ costs, client }, signal) {
-      const entered = Promise.withResolvers<number>();
-      const left = Promise.withResolvers<void>();
-      const work = (derive: Derive) => {
-        entered.resolve(turns.put({ derive, leave: left.resolve }));
-        return left.promise;
-      };
-      hashing.run(costs, { ...client, signal }, work).catch(entered.reject);
-      return entered.promise;
-    },
-    derive({ turn, order }) {
-      const held = turns.get(turn);
-      if (held === undefined) throw new Error("a hash without its turn");
-      return held.derive(order);
-    },
-    leaveHashing(turn) {
-      turns.take(turn)?.leave();
-    },
-  };
-}
-
-type McpCalls = Pick<
-  Handlers<WorkerCalls>,
-  "openSession" | "useSession" | "endSession" | "openStream" | "closeStream"
->;
-
-function mcpCalls({ sessions, streams }: SharedHere, open: Handles<string>): McpCalls {
-  return {
-    openSession: ({ id, username }) => sessions.open(id, username),
-    useSession: ({ id, username }) => sessions.use(id, username),
-    endSession(id) {
-      sessions.end(id);
-    },
-    openStream: (username) => (streams.take(username) ? open.put(username) : undefined),
-    closeStream(stream) {
-      const username = open.take(stream);
-      if (username !== undefined) streams.release(username);
-    },
-  };
-}
-
 /** Opens what one worker is answered with. */
 export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): WorkerHandlers {
+  const { throttle, hashing, sessions, streams } = shared;
   // Nobody will ever tell how they came out, and to end a worker must buy no guesses.
   const attempts = new Handles<Attempt>((attempt) => void attempt.settle("failed"));
-  const turns = new Handles<Turn>(({ leave }) => leave());
-  const streams = new Handles<string>((username) => shared.streams.release(username));
+  /** Turns of the hashing process. */
+  const turns = new Handles<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
+  const open = new Handles<string>((username) => streams.release(username));
   return {
     handlers: {
       ...common,
-      ...loginCalls(shared, attempts),
-      ...hashingCalls(shared, turns),
-      ...mcpCalls(shared, streams),
+      async beginLogin({ username, address, isShared }, signal) {
+        return attempts.put(await throttle.begin(username, { address, isShared, signal }));
+      },
+      async settleLogin({ attempt, outcome }) {
+        await attempts.take(attempt)?.settle(outcome);
+      },
+      enterHashing({ costs, client }, signal) {
+        const entered = Promise.withResolvers<number>();
+        const left = Promise.withResolvers<void>();
+        const work = (derive: Derive) => {
+          entered.resolve(turns.put({ derive, leave: left.resolve }));
+          return left.promise;
+        };
+        hashing.run(costs, { ...client, signal }, work).catch(entered.reject);
+        return entered.promise;
+      },
+      derive({ turn, order }) {
+        const held = turns.get(turn);
+        if (held === undefined) throw new Error("a hash without its turn");
+        return held.derive(order);
+      },
+      leaveHashing: (turn) => turns.take(turn)?.leave(),
+      openSession: ({ id, username }) => sessions.open(id, username),
+      useSession: ({ id, username }) => sessions.use(id, username),
+      endSession: (id) => sessions.end(id),
+      openStream: (username) => (streams.take(username) ? open.put(username) : undefined),
+      closeStream(stream) {
+        const username = open.take(stream);
+        if (username !== undefined) streams.release(username);
+      },
     },
     close() {
       attempts.end();
       turns.end();
-      streams.end();
+      open.end();
     },
   };
 }

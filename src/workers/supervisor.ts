@@ -3,9 +3,9 @@ import type { Configuration } from "../config/schema.ts";
 import type { SharedFile } from "../gateway/shared.ts";
 import type { GatewayFacts } from "../gateway/start.ts";
 import { ChannelClosedError } from "../ipc/channel.ts";
-import type { Deadline, Ending } from "../ipc/child-program.ts";
+import type { Ending } from "../ipc/child-program.ts";
 import type { Log } from "../observe/log.ts";
-import type { WorkerSettings } from "./calls.ts";
+import type { MainCalls, WorkerSettings } from "./calls.ts";
 import type { Worker } from "./worker.ts";
 
 /** Milliseconds to wait before a worker is started again, if the one before it has not lasted. */
@@ -38,15 +38,6 @@ export interface SupervisorOptions {
 interface Started {
   readonly worker: Worker;
   readonly facts: GatewayFacts;
-}
-
-/** Workers whose answer matters no more when they are gone. */
-async function untilGone(answer: Promise<unknown>): Promise<void> {
-  try {
-    await answer;
-  } catch (error) {
-    if (!(error instanceof ChannelClosedError)) throw error;
-  }
 }
 
 /** Supervises the workers of a gateway: each is started again whenever it dies. */
@@ -95,24 +86,19 @@ export class Supervisor {
   /** Has all workers but one read a file again; resolves when each has, or is gone. */
   async reload(file: SharedFile, except: number): Promise<void> {
     const others = [...this.#workers.values()].filter(({ number }) => number !== except);
-    await Promise.all(
-      others.map((worker) => untilGone(worker.ask("reload", file, this.#deadline(worker)))),
-    );
+    await this.#tellAll(others, "reload", () => file);
   }
 
   /** Has all workers read their files again and open their logs anew. */
   async refresh(): Promise<void> {
     // Also those that still start: they may have opened a file before it was moved away.
-    await this.#askAll([...this.#workers.values()], "refresh");
+    await this.#tellAll([...this.#workers.values()], "refresh", () => undefined);
   }
 
   /** Puts a configuration in force in all workers. @param configurationOf that of each, by number */
   async configure(configurationOf: (number: number) => Configuration): Promise<void> {
-    const told = Array.from(this.#workers.values(), (worker) => {
-      const configuration = configurationOf(worker.number);
-      return untilGone(worker.ask("configure", configuration, this.#deadline(worker)));
-    });
-    await Promise.all(told);
+    const workers = [...this.#workers.values()];
+    await this.#tellAll(workers, "configure", ({ number }) => configurationOf(number));
   }
 
   /**
@@ -125,31 +111,34 @@ export class Supervisor {
     // One that still starts may have taken requests already, so it drains once it has started.
     const workers = [...this.#workers.values()];
     // Whom one worker sends away must not come to another that is about to stop listening too.
-    await this.#askAll(workers, "stopListening");
-    await this.#askAll(workers, "drain", grace + END_MS);
+    await this.#tellAll(workers, "stopListening", () => undefined);
+    await this.#tellAll(workers, "drain", () => undefined, grace + END_MS);
     await Promise.all(workers.map(({ ended }) => ended));
   }
 
-  /** Asks workers for what has no answer. @param patience milliseconds until their deadline */
-  async #askAll(
+  /**
+   * Has workers do what has no answer. One that is stuck is ended, since it must not answer clients
+   * by an old state; one that is gone needs to do nothing.
+   */
+  async #tellAll<Name extends Exclude<keyof MainCalls, "start" | "metrics">>(
     workers: readonly Worker[],
-    name: "stopListening" | "drain" | "refresh",
-    patience?: number,
+    name: Name,
+    askOf: (worker: Worker) => MainCalls[Name]["ask"],
+    ms = MUTE_MS,
   ): Promise<void> {
-    await Promise.all(
-      workers.map((worker) =>
-        untilGone(worker.ask(name, undefined, this.#deadline(worker, patience))),
-      ),
-    );
-  }
-
-  /** When a worker is ended: one that is stuck must not answer clients by an old state. */
-  #deadline({ number }: Worker, ms = MUTE_MS): Deadline {
-    const onMissed = () => {
-      this.#options.log.error({ worker: number }, "a worker does not answer: it is ended");
-      return new ChannelClosedError();
-    };
-    return { ms, onMissed };
+    const told = workers.map(async (worker) => {
+      const onMissed = () => {
+        const { number } = worker;
+        this.#options.log.error({ worker: number }, "a worker does not answer: it is ended");
+        return new ChannelClosedError();
+      };
+      try {
+        await worker.ask(name, askOf(worker), { ms, onMissed });
+      } catch (error) {
+        if (!(error instanceof ChannelClosedError)) throw error;
+      }
+    });
+    await Promise.all(told);
   }
 
   #open(number: number): Worker {
