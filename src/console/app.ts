@@ -34,7 +34,7 @@ import {
 function expectedForm(c: ConsoleRequest): string {
   const { session } = c.var;
   const isSigningIn = c.req.path === "/sign-in";
-  if (isSigningIn) return signInFormOf(guards.browserName(c) ?? "");
+  if (isSigningIn) return signInFormOf(guards.browserCookie.read(c) ?? "");
   return session === undefined ? "" : formNameOf(session);
 }
 

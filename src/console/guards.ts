@@ -71,43 +71,26 @@ export const smallForms = bodyLimit({
   },
 });
 
-const SESSION = "gatehouse-console";
-const BROWSER = "gatehouse-console-browser";
-
 /** A cookie for the server alone; behind https it is bound to the host, too (RFC 6265bis). */
-function cookieOptions({ isSecure }: ConsoleEnv["Variables"]["arrival"]) {
-  const common = { path: "/", httpOnly: true, sameSite: "Lax" } as const;
-  return isSecure ? { ...common, secure: true, prefix: "host" as const } : common;
+function serverCookie(name: string) {
+  const optionsOf = ({ isSecure }: ConsoleEnv["Variables"]["arrival"]) => {
+    const common = { path: "/", httpOnly: true, sameSite: "Lax" } as const;
+    return isSecure ? { ...common, secure: true, prefix: "host" as const } : common;
+  };
+  return {
+    read: (c: ConsoleRequest) =>
+      c.var.arrival.isSecure ? getCookie(c, name, "host") : getCookie(c, name),
+    /** Has a browser keep a value until it is closed. */
+    keep: (c: ConsoleRequest, value: string) => setCookie(c, name, value, optionsOf(c.var.arrival)),
+    drop: (c: ConsoleRequest) => void deleteCookie(c, name, optionsOf(c.var.arrival)),
+  };
 }
 
-function readCookie(c: ConsoleRequest, name: string): string | undefined {
-  return c.var.arrival.isSecure ? getCookie(c, name, "host") : getCookie(c, name);
-}
-
-/** The secret of a browser's session, if it has one. */
-export function sessionSecret(c: ConsoleRequest): string | undefined {
-  return readCookie(c, SESSION);
-}
-
-/** Has a browser keep the secret of its session, until it is closed. */
-export function keepSession(c: ConsoleRequest, secret: string): void {
-  setCookie(c, SESSION, secret, cookieOptions(c.var.arrival));
-}
-
-/** Has a browser forget its session. */
-export function dropSession(c: ConsoleRequest): void {
-  deleteCookie(c, SESSION, cookieOptions(c.var.arrival));
-}
+/** The secret of a browser's session. */
+export const sessionCookie = serverCookie("gatehouse-console");
 
 /** The name of a browser that nobody is signed in with, to which the sign-in form is bound. */
-export function browserName(c: ConsoleRequest): string | undefined {
-  return readCookie(c, BROWSER);
-}
-
-/** Gives a browser a name. */
-export function nameBrowser(c: ConsoleRequest, name: string): void {
-  setCookie(c, BROWSER, name, cookieOptions(c.var.arrival));
-}
+export const browserCookie = serverCookie("gatehouse-console-browser");
 
 /**
  * Reads the form of a POST. @throws Refusal `unsupported_media_type`, or `bad_request` for a field

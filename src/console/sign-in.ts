@@ -3,7 +3,7 @@ import { checkPassword } from "../identity/login.ts";
 import { explainLogin, loginError, loginFields } from "../pages/forms.ts";
 import { html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
-import { browserName, dropSession, keepSession, nameBrowser, sessionSecret } from "./guards.ts";
+import { browserCookie, sessionCookie } from "./guards.ts";
 import { hidden, renderConsolePage } from "./pages/frame.ts";
 import type { ConsoleRequest } from "./visit.ts";
 
@@ -27,8 +27,8 @@ interface Attempt {
 
 function showSignIn(c: ConsoleRequest, { username, next, refusal }: Attempt): Response {
   const { guard, options } = c.var;
-  const browser = browserName(c) || randomBytes(32).toString("base64url");
-  nameBrowser(c, browser);
+  const browser = browserCookie.read(c) || randomBytes(32).toString("base64url");
+  browserCookie.keep(c, browser);
   const error = refusal && explainLogin(refusal);
   const csrf = guard.tokenFor(signInFormOf(browser));
   const page = renderConsolePage(
@@ -77,7 +77,7 @@ export async function postSignIn(c: ConsoleRequest): Promise<Response> {
     options.onEvent("console_login", { ...event, outcome: "allowed" }, "info");
     if (old !== undefined) await sessions.end(old.tokenId);
     const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
-    keepSession(c, await sessions.open(user, { address: origin.address, userAgent }));
+    sessionCookie.keep(c, await sessions.open(user, { address: origin.address, userAgent }));
     return c.redirect(next, 303);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
@@ -94,12 +94,12 @@ export async function postSignOut(c: ConsoleRequest): Promise<Response> {
     const { address } = options.originOf(c.env.incoming);
     options.onEvent("console_logout", { user: session.username, address }, "info");
   }
-  dropSession(c);
+  sessionCookie.drop(c);
   return c.redirect("/sign-in", 303);
 }
 
 /** The session that the browser shows, if it is one that has not ended. */
 export async function sessionOf(c: ConsoleRequest) {
-  const secret = sessionSecret(c);
+  const secret = sessionCookie.read(c);
   return secret === undefined ? undefined : c.var.sessions.use(secret);
 }
