@@ -41,10 +41,7 @@ export function isAddressOrNetwork(text: string): boolean {
   return prefix === undefined || (/^\d{1,3}$/.test(prefix) && ipaddr.isValidCIDR(text));
 }
 
-/**
- * Reads `host:port`, an IPv6 host in brackets.
- * @returns undefined if `text` is anything else
- */
+/** Reads `host:port`, an IPv6 host in brackets. @returns undefined if `text` is anything else */
 export function parseListenAddress(text: string): ListenAddress | undefined {
   const match = /^(?:\[(?<bracketed>[^\]]*)\]|(?<plain>[^:]*)):(?<digits>\d{1,5})$/.exec(text);
   const { bracketed, plain = "", digits } = match?.groups ?? {};

@@ -50,7 +50,8 @@ export async function openSharedCounts(
   opened: AsyncDisposableStack,
 ): Promise<Counts | undefined> {
   if (configuration.store.url === undefined) return undefined;
-  const { openCounts, openStore } = await import("../store/open.ts");
+  const { openStore } = await import("../store/open.ts");
+  const { openCounts } = await import("../store/shared-counts.ts");
   const store = known ?? (await openStore(configuration));
   if (known === undefined) opened.defer(() => store.close());
   return openCounts(store, opened);

@@ -216,16 +216,13 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
       }
       const parsed = sent === undefined ? {} : { parsedBody: sent.envelope };
       const answer = await handler.fetch(webRequest, parsed);
-      if (answer.status >= 400) answering.onRefused(reasonOfStatus(answer.status));
+      // What the library refuses before a server is asked has a status alone.
+      const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
+      if (answer.status >= 400) answering.onRefused(reason);
       const isWhole = sent !== undefined && isToolCall(sent.message);
       if (isWhole) await sendInPieces(answer, response, answering.answerHeaders, slot);
       else await sendWebResponse(answer, response, answering.answerHeaders);
     },
     close: (): Promise<void> => handler.close(),
   };
-}
-
-/** What the library refuses before a server is asked has a status alone. */
-function reasonOfStatus(status: number): string {
-  return status === 405 ? "method_not_allowed" : "bad_request";
 }

@@ -46,10 +46,6 @@ async function writeRecords(
   await query("update gatehouse.boundaries set version = $1, records = $2", [version, written]);
 }
 
-function isNothing({ users, boundaries }: Replacement): boolean {
-  return users.size === 0 && boundaries === undefined;
-}
-
 /** What a replacement takes the place of. */
 function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Replacement {
   const records = users.keys().map((name) => [name, recordsOf(snapshot, name)] as const);
@@ -94,7 +90,7 @@ export async function replaceAccess(
     const before = state.snapshot;
     written = before;
     const replacement = plan(before);
-    if (isNothing(replacement)) return;
+    if (replacement.users.size === 0 && replacement.boundaries === undefined) return;
     await beforeWrite?.();
     const { version } = turn;
     const next = await previewAccess(state, replacement, version, force);

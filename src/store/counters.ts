@@ -76,18 +76,15 @@ export class SharedCounters {
     return { count: stored + sent + pending, msLeft: ends - performance.now() };
   }
 
-  /**
-   * Counts so many more; the first begins a window.
-   *
-   * @param isUrgent has the others told at once
-   */
+  /** Counts so many more; the first begins a window. @param isUrgent has the others told at once */
   add(name: string, key: string, points: number, windowMs: number, isUrgent = false): void {
     const counter = this.#find(idOf({ name, key })) ?? this.#begin(name, key, windowMs);
     counter.pending += points;
     // In the store the window may be over by now, and this begin another.
     counter.windowMs = windowMs;
     this.#isUrgent ||= isUrgent;
-    this.#change(counter);
+    this.#changed.add(counter);
+    if (this.#running === undefined) this.#schedule();
   }
 
   /** Has nothing counted of a key from now on, also of what others have counted. */
@@ -130,11 +127,6 @@ export class SharedCounters {
   #drop(id: string, counter: Counter): void {
     this.#known.delete(id);
     this.#changed.delete(counter);
-  }
-
-  #change(counter: Counter): void {
-    this.#changed.add(counter);
-    if (this.#running === undefined) this.#schedule();
   }
 
   #schedule(): void {

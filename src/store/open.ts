@@ -1,6 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules, Author } from "../access/access-rules.ts";
-import type { CountedWindow } from "../access/rate-limits.ts";
 import { storeName } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
 import { systemUser } from "../files/permissions.ts";
@@ -12,7 +11,6 @@ import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
 import { stateInStore } from "./authorization-state.ts";
-import { SharedCounters } from "./counters.ts";
 import { type Database, openDatabase } from "./database.ts";
 import { keysInStore } from "./key-table.ts";
 import { MIGRATIONS, readMigrations } from "./migrations.ts";
@@ -20,7 +18,6 @@ import { Replica } from "./replica.ts";
 import { openRevocationStore, revocationsInStore } from "./revocation-store.ts";
 import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { sessionsInStore } from "./session-table.ts";
-import { countRequestIn, failureCountsOf } from "./shared-counts.ts";
 import { SharedState } from "./state.ts";
 import { StoreWriter } from "./writer.ts";
 
@@ -135,10 +132,6 @@ function authorizationOf(shared: StoreAccess, { database, secrets }: Store): Aut
   };
 }
 
-function writerOf({ database }: Store, state: SharedState, replica?: Replica): StoreWriter {
-  return new StoreWriter(database, state, replica?.id);
-}
-
 /** Takes a lease, and follows what is shared; puts the end of both on the stack. */
 export async function openReplica(
   store: Store,
@@ -150,7 +143,8 @@ export async function openReplica(
   opened.defer(() => replica.close());
   const { state } = replica;
   const author: Author = { kind: "store", name: replica.name };
-  const shared: StoreAccess = { state, writer: writerOf(store, state, replica), replica, author };
+  const writer = new StoreWriter(store.database, state, replica.id);
+  const shared: StoreAccess = { state, writer, replica, author };
   const authorization = authorizationOf(shared, store);
   opened.defer(() => authorization.store.close());
   return {
@@ -169,24 +163,12 @@ export interface StoreOperator extends StoreAccess {
   readonly authorization: AuthorizationState;
 }
 
-/** Counts failed logins and requests over all replicas; puts the end of it on the stack. */
-export async function openCounts({ database }: Store, opened: AsyncDisposableStack) {
-  const counters = await SharedCounters.open(database);
-  opened.defer(() => counters.close());
-  return {
-    openFailureCounts: (name: string, seconds: number) => failureCountsOf(counters, name, seconds),
-    countRequests: async (window: CountedWindow) => countRequestIn(counters, window),
-  };
-}
-
 /** Reads what is shared, to be judged and changed by a command. */
 export async function operateStore(store: Store): Promise<StoreOperator> {
   const state = await SharedState.load(store.database);
   const author: Author = { kind: "cli", name: systemUser() };
-  const shared: StoreAccess = {
-    ...{ state, author, replica: undefined },
-    writer: writerOf(store, state),
-  };
+  const writer = new StoreWriter(store.database, state);
+  const shared: StoreAccess = { state, writer, replica: undefined, author };
   return {
     ...shared,
     access: openAccessStore(shared),

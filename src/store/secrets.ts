@@ -67,11 +67,7 @@ export function makeSecretLine(): string {
   return randomBytes(KEY_BYTES).toString("base64url");
 }
 
-/**
- * Reads `store.key_file`.
- *
- * @throws StoreKeyError, UnsafeFileError or the file system's error
- */
+/** Reads `store.key_file`. @throws StoreKeyError, UnsafeFileError or the file system's error */
 export async function readSecrets(file: string, options: { checkRead: boolean }): Promise<Secrets> {
   const lines = (await readGuarded(file, options)).split("\n").map((line) => line.trim());
   const keys = lines.filter((line) => line !== "").map((line) => Buffer.from(line, "base64url"));

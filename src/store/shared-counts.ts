@@ -1,13 +1,10 @@
 import type { CountedWindow, RequestCount } from "../access/rate-limits.ts";
 import type { FailureCounts } from "../identity/throttle.ts";
-import type { SharedCounters } from "./counters.ts";
+import { SharedCounters } from "./counters.ts";
+import type { Store } from "./open.ts";
 
-/** Failed logins, counted over all replicas; the others are told of each at once. */
-export function failureCountsOf(
-  counters: SharedCounters,
-  name: string,
-  seconds: number,
-): FailureCounts {
+/** Failed logins; the others are told of each at once. */
+function failureCountsOf(counters: SharedCounters, name: string, seconds: number): FailureCounts {
   return {
     window: seconds,
     find: async (key) => counters.find(name, key),
@@ -22,12 +19,12 @@ export function failureCountsOf(
 
 const REQUESTS = "requests";
 
-/** Counts a request over all replicas. */
-export function countRequestIn(
+function countRequestIn(
   counters: SharedCounters,
   { key, points, limit: { count: limit, windowMs } }: CountedWindow,
 ): RequestCount {
   const { count, msLeft } = counters.find(REQUESTS, key) ?? { count: 0, msLeft: windowMs };
+  const secondsOf = (ms: number) => Math.max(1, Math.ceil(ms / 1000));
   // A window that is full says no, however often it is asked.
   if (count >= limit) return { counted: count, retryAfter: secondsOf(msLeft) };
   counters.add(REQUESTS, key, points, windowMs);
@@ -35,6 +32,12 @@ export function countRequestIn(
   return { counted, retryAfter: counted <= limit ? 0 : secondsOf(msLeft) };
 }
 
-function secondsOf(ms: number): number {
-  return Math.max(1, Math.ceil(ms / 1000));
+/** Counts failed logins and requests over all replicas; puts the end of it on the stack. */
+export async function openCounts({ database }: Store, opened: AsyncDisposableStack) {
+  const counters = await SharedCounters.open(database);
+  opened.defer(() => counters.close());
+  return {
+    openFailureCounts: (name: string, seconds: number) => failureCountsOf(counters, name, seconds),
+    countRequests: async (window: CountedWindow) => countRequestIn(counters, window),
+  };
 }

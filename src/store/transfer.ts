@@ -59,19 +59,12 @@ export function replacementBy(
   current: Snapshot,
   { users, grants, boundaries }: AccessRecords,
 ): Replacement {
-  const wanted = new Map<string, UserRecords>();
+  const known = new Map(users.map((user) => [user.username, user]));
   const own = Map.groupBy(grants, ({ username }) => username);
-  for (const user of users) {
-    wanted.set(user.username, { user, grants: own.get(user.username) ?? [] });
-  }
-  for (const [name, given] of own) {
-    if (!wanted.has(name)) wanted.set(name, { user: undefined, grants: given });
-  }
-  const names = new Set([...wanted.keys(), ...namesIn(current)]);
-  const none: UserRecords = { user: undefined, grants: [] };
+  const names = new Set([...known.keys(), ...own.keys(), ...namesIn(current)]);
   const differing = Array.from(names, (name): [string, UserRecords] => [
     name,
-    wanted.get(name) ?? none,
+    { user: known.get(name), grants: own.get(name) ?? [] },
   ]).filter(([name, records]) => textOf(records) !== textOf(recordsOf(current, name)));
   const asText = (some: Snapshot["boundaries"]) => writeExact(some.map(writtenBoundary));
   const isSame = asText(boundaries) === asText(current.boundaries);

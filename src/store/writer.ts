@@ -159,15 +159,11 @@ export class StoreWriter {
   }
 }
 
-/** What those that decide have in common. */
-interface Leases {
-  /** The newest form that all of them read; a change beyond it must not be written. */
-  readonly form: number;
-  /** Milliseconds that the longest was taken for. */
-  readonly longestLease: number;
-}
-
-async function readLeases(query: Query): Promise<Leases> {
+/**
+ * The newest form that all who decide can read, beyond which no change must be written, and the
+ * milliseconds that the longest lease was taken for.
+ */
+async function readLeases(query: Query) {
   const sql = `select coalesce(min(form), $1) as form,
       coalesce(max(extract(epoch from expires - sent)), 0) as length
     from gatehouse.leases where expires > clock_timestamp()`;

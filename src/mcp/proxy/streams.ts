@@ -15,11 +15,7 @@ export function isSubscription({ method }: IncomingMessage, { message }: Judged)
 
 /** How many streams of changes each user has open, counted here or in another process. */
 export interface StreamRegister {
-  /**
-   * Counts a stream as the user's until its answer is over.
-   *
-   * @throws McpRefused `tooManyStreams`
-   */
+  /** Counts a stream as the user's until its answer is over. @throws McpRefused `tooManyStreams` */
   open(username: string, response: ServerResponse, id: McpRefused["id"]): void | Promise<void>;
 }
 

@@ -84,20 +84,17 @@ export class ToolPolicy {
    * @throws McpRefused `denied`
    */
   judgeTask(rights: Rights, message: McpMessage): void {
-    if (!this.#rules().some((rule) => mayUse(rights, rule))) throw denied(message, "no_grant");
+    const mayUse = ({ permission, database }: ToolRule) => rights.mayUse(permission, database);
+    if (!this.#rules().some(mayUse)) throw denied(message, "no_grant");
   }
 
   /** True if the caller may call the tool, at least on some database. */
   mayCall(rights: Rights, name: string): boolean {
     const rule = this.#ruleOf(name);
-    return rule !== undefined && mayUse(rights, rule);
+    return rule !== undefined && rights.mayUse(rule.permission, rule.database);
   }
 
   #ruleOf(name: string): ToolRule | undefined {
     return this.#byName(this.#rules()).get(name);
   }
-}
-
-function mayUse(rights: Rights, { permission, database }: ToolRule): boolean {
-  return rights.mayUse(permission, database);
 }

@@ -188,11 +188,7 @@ interface ReadLine {
   readonly message: JSONRPCMessage;
 }
 
-/**
- * Reads a line by the rules of the gateway itself.
- *
- * @throws McpRefused
- */
+/** Reads a line by the rules of the gateway itself. @throws McpRefused */
 function readLine(line: Buffer): ReadLine {
   const read = readMessage(line);
   const message: unknown = JSON.parse(line.toString("utf8"), keepSpelling);

@@ -17,12 +17,7 @@ export interface QueryAnswer {
 /** Bytes of an answer that says what was done, or why not. */
 const LONGEST_MESSAGE = 16 * 1024;
 
-interface Message {
-  readonly message?: string | undefined;
-  readonly code?: string | undefined;
-}
-
-function messageIn(body: Buffer): Message {
+function messageIn(body: Buffer): { message?: string | undefined; code?: string | undefined } {
   if (body.length > LONGEST_MESSAGE) return {};
   try {
     const members = runAtOnce(readMembers(body));

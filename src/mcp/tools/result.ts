@@ -10,11 +10,7 @@ export interface ToolResult {
   readonly structured: Buffer;
 }
 
-/**
- * A result that is no page of a list.
- *
- * @param replace as `JSON.stringify` takes it
- */
+/** A result that is no page of a list. @param replace as `JSON.stringify` takes it */
 export function resultOf(
   content: Readonly<Record<string, unknown>>,
   replace?: (key: string, value: unknown) => unknown,

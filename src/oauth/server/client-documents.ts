@@ -55,12 +55,6 @@ function guardedLookup(isAllowed: AddressRule, resolve: ResolveAll): LookupFunct
   };
 }
 
-/** Checks a host that is an address itself, which nothing looks up. @throws Error */
-function requireAllowedLiteral(hostname: string, isAllowed: AddressRule): void {
-  const literal = hostname.replace(/^\[|\]$/g, "");
-  if (isIP(literal) !== 0 && !isAllowed(literal)) throw new Error("the address is not public");
-}
-
 /** Fetches the document at `url`, or says with an error why it may not be had. */
 export type DocumentFetch = (url: string, signal: AbortSignal) => Promise<ClientDocument>;
 
@@ -78,12 +72,6 @@ interface DocumentFetchOptions {
   /** Hosts, as they stand in https URLs, that may have private addresses. */
   readonly privateHosts?: readonly string[];
   readonly resolve?: ResolveAll;
-}
-
-function readUrl(text: string): URL {
-  const url = new URL(text);
-  if (url.protocol !== "https:") throw new Error("the document is not at an https URL");
-  return url;
 }
 
 async function readBounded(body: AsyncIterable<Uint8Array>): Promise<string> {
@@ -120,9 +108,12 @@ export function createDocumentFetch({
   const inside = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
   const named = new Set(privateHosts);
   return async (text, signal) => {
-    const url = readUrl(text);
+    const url = new URL(text);
+    if (url.protocol !== "https:") throw new Error("the document is not at an https URL");
     const { isAllowed, agent: dispatcher } = named.has(url.host) ? inside : outside;
-    requireAllowedLiteral(url.hostname, isAllowed);
+    // A host that is an address itself is looked up by nothing.
+    const literal = url.hostname.replace(/^\[|\]$/g, "");
+    if (isIP(literal) !== 0 && !isAllowed(literal)) throw new Error("the address is not public");
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds)]);
     const { statusCode, headers, body } = await request(url, {
       dispatcher,

@@ -60,10 +60,6 @@ function setPublicAddress({ headers }: IncomingMessage, { host, protocol }: URL)
   headers["x-forwarded-proto"] = protocol.replace(":", "");
 }
 
-function isForPerson({ headers }: IncomingMessage): boolean {
-  return headers.accept?.includes("text/html") === true;
-}
-
 /** Answers what no endpoint could: with a page for a person, with JSON for a program. */
 function sendFailure(
   request: IncomingMessage,
@@ -72,7 +68,7 @@ function sendFailure(
 ): void {
   if (response.headersSent) {
     response.destroy();
-  } else if (isForPerson(request)) {
+  } else if (request.headers.accept?.includes("text/html")) {
     response.writeHead(problem.status, { ...pageHeaders(undefined), ...problem.headers });
     response.end(errorPage({ code: problem.code, description: problem.message }));
   } else sendProblem(response, problem);

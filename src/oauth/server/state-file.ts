@@ -200,11 +200,7 @@ export class StateFile implements StateStore {
     throw new Error(`the secret ${name} cannot be read`);
   }
 
-  /**
-   * Removes what has expired.
-   *
-   * @param running milliseconds for which this process has run
-   */
+  /** Removes what has expired. @param running milliseconds for which this process has run */
   sweep(running?: number): void {
     this.#prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
     // Without this a token would live again, should the clock have been wrong.
