@@ -63,7 +63,8 @@ export async function runCommand(
   const result: CommandResult = { code: null, stdout: "", stderr: "" };
   child.stdout.setEncoding("utf8").on("data", (text: string) => (result.stdout += text));
   child.stderr.setEncoding("utf8").on("data", (text: string) => (result.stderr += text));
-  child.stdin.end(options.input ?? "");
+  // It may have ended without a look at its input.
+  child.stdin.on("error", () => {}).end(options.input ?? "");
   await once(child, "close");
   result.code = child.exitCode;
   return result;
@@ -77,6 +78,9 @@ export class Service {
   /** Everything that it printed. */
   output = "";
   readonly #waiting = new Set<() => void>();
+  /** Kept once it has ended and all that it printed is there, which may be after its exit. */
+  readonly #end = Promise.withResolvers<void>();
+  #isOver = false;
 
   /**
    * @param through a program with flags that runs it in its turn, such as `nsenter`
@@ -104,7 +108,9 @@ export class Service {
       for (const look of this.#waiting) look();
     });
     this.child.stderr?.setEncoding("utf8").on("data", (text: string) => (this.output += text));
-    this.child.once("exit", () => {
+    this.child.once("close", () => {
+      this.#isOver = true;
+      this.#end.resolve();
       for (const look of this.#waiting) look();
     });
   }
@@ -118,7 +124,7 @@ export class Service {
     const look = () => {
       const line = this.log.find(fits);
       if (line !== undefined) resolve(line);
-      else if (this.child.exitCode !== null) reject(new Error(`it ended:\n${this.output}`));
+      else if (this.#isOver) reject(new Error(`it ended:\n${this.output}`));
     };
     const timer = setTimeout(() => reject(new Error(`not logged:\n${this.output}`)), timeout);
     this.#waiting.add(look);
@@ -131,13 +137,10 @@ export class Service {
     }
   }
 
-  /** Sends a signal and resolves to the exit code. */
+  /** Sends a signal and resolves to the exit code once all that it printed is in `log`. */
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<number | null> {
-    if (this.child.exitCode === null && this.child.signalCode === null) {
-      const exit = once(this.child, "exit");
-      this.child.kill(signal);
-      await exit;
-    }
+    this.child.kill(signal);
+    await this.#end.promise;
     return this.child.exitCode;
   }
 }
