@@ -42,13 +42,21 @@ export function childrenOf(pid: number): number[] {
 }
 
 /**
- * Bytes that the other end of a connection has not read yet. What it has read it knows of before
- * whatever reaches it from now on. For connections between two processes of this machine, on IPv4.
+ * Bytes that were sent on a connection: those that have not arrived yet, and those that the other
+ * end has not read. For connections between two processes of this machine, on IPv4.
  */
-export function unreadBytes({ localPort = 0, remotePort = 0 }: Socket): number {
-  const ends = [remotePort, localPort].map((port) => port.toString(16).padStart(4, "0"));
-  const [theirs, ours] = ends.map((port) => `0100007F:${port.toUpperCase()}`);
-  const line = new RegExp(`${theirs} ${ours} \\w+ \\w+:(\\w+)`);
-  const [, queued = "0"] = line.exec(readFileSync("/proc/net/tcp", "utf8")) ?? [];
-  return Number.parseInt(queued, 16);
+export function sentBytes({ localPort = 0, remotePort = 0 }: Socket) {
+  const table = readFileSync("/proc/net/tcp", "utf8");
+  const [ours, theirs] = [localPort, remotePort].map(
+    (port) => `0100007F:${port.toString(16).padStart(4, "0").toUpperCase()}`,
+  );
+  const [, onTheWay = "0"] = new RegExp(`${ours} ${theirs} \\w+ (\\w+):`).exec(table) ?? [];
+  const [, unread = "0"] = new RegExp(`${theirs} ${ours} \\w+ \\w+:(\\w+)`).exec(table) ?? [];
+  return { onTheWay: Number.parseInt(onTheWay, 16), unread: Number.parseInt(unread, 16) };
+}
+
+/** True if the other end has read all that was sent: it knows of that before whatever comes now. */
+export function isTaken(socket: Socket): boolean {
+  if (socket.writableLength > 0 || sentBytes(socket).onTheWay > 0) return false;
+  return sentBytes(socket).unread === 0;
 }

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { eventually, PATIENCE_MS } from "./eventually.ts";
-import { unreadBytes } from "./process-info.ts";
+import { isTaken } from "./process-info.ts";
 
 /** A connection on which a test says exactly what it wants and sees every byte that comes back. */
 export class Wire {
@@ -62,8 +62,7 @@ export class Wire {
 
   /** Resolves when the other side has read all that was sent. */
   async taken(): Promise<void> {
-    const isTaken = () => this.socket.writableLength === 0 && unreadBytes(this.socket) === 0;
-    await eventually("what was sent is read", isTaken);
+    await eventually("what was sent is read", () => isTaken(this.socket));
   }
 
   /** Cuts the connection. */
