@@ -195,19 +195,27 @@ export class Connections {
   #closeOnceSilent(connection: ClientConnection): void {
     const { socket } = connection;
     const { bytesRead } = socket;
-    const timer = setTimeout(() => {
-      if (connection.current === undefined && socket.bytesRead === bytesRead) socket.destroy();
-    }, SILENCE_MS);
-    socket.once("close", () => clearTimeout(timer));
+    closeLater(socket, SILENCE_MS, () => {
+      return connection.current === undefined && socket.bytesRead === bytesRead;
+    });
   }
+}
+
+/**
+ * Closes a connection after a time if it is silent then. What had arrived is read first, since a
+ * process that is busy may come to both only later.
+ */
+function closeLater(socket: Socket, milliseconds: number, isSilent: () => boolean): void {
+  const look = () => {
+    if (isSilent()) socket.destroy();
+  };
+  const timer = setTimeout(() => setImmediate(look), milliseconds);
+  socket.once("close", () => clearTimeout(timer));
 }
 
 /** Closes a connection soon on which not even a handshake has begun. */
 function closeUnlessBegun(socket: Socket): void {
-  const timer = setTimeout(() => {
-    if (socket.bytesRead === 0) socket.destroy();
-  }, LINGER_MS);
-  socket.once("close", () => clearTimeout(timer));
+  closeLater(socket, LINGER_MS, () => socket.bytesRead === 0);
 }
 
 /** True if the head of an answer has gone out that says its connection ends. */
