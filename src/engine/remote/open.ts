@@ -1,4 +1,5 @@
 import type { Logger } from "pino";
+import { EngineRefusal } from "../refusal.ts";
 import type { Store } from "../store.ts";
 import type { Dialect } from "./dialect.ts";
 import { HealthCheck, reasonOf } from "./health-check.ts";
@@ -43,7 +44,9 @@ export async function openRemoteStore<Leased extends Session>(
   try {
     await check.run(START_PATIENCE_MS);
   } catch (error) {
-    if (!dialect.failures.isUnavailable(error)) {
+    // It is too busy for now: that is no refusal.
+    const isSlow = error instanceof EngineRefusal && error.code === "query_timeout";
+    if (!isSlow && !dialect.failures.isUnavailable(error)) {
       await check.close();
       throw new Error(
         `${dialect.name} on ${host}:${port} refuses the engine for ${wanted}: ${reasonOf(error)}`,

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer } from "node:net";
 import t from "tap";
+import { eventually } from "../../kit/eventually.ts";
 import { crashUnderLoad, waitForServer } from "../crash.ts";
 import { createTable, insert, query, selectAll } from "../kit.ts";
 import { freshPostgres, sharedServer, startOn } from "./kit.ts";
@@ -17,6 +18,25 @@ t.test("an engine that is started before PostgreSQL waits for it", async (t) => 
   await server.stop();
   const { address } = await startOn(t, server.url());
   await waitForServer(t, server, address);
+});
+
+t.test("a server that takes longer than a query may ends no start", async (t) => {
+  const { port } = await sharedServer();
+  let isSilent = true;
+  const way = createServer((client) => {
+    client.on("error", () => {});
+    if (!isSilent) client.pipe(connect(port, "127.0.0.1").on("error", () => {})).pipe(client);
+  });
+  way.listen(0, "127.0.0.1");
+  await once(way, "listening");
+  t.teardown(() => way.close());
+  const { port: own } = way.address() as AddressInfo;
+  const url = `postgres://gatehouse@127.0.0.1:${own}/postgres`;
+  const { address } = await startOn(t, url, { queryTimeLimit: 1000 });
+  isSilent = false;
+  await eventually("it is used once it answers", async () => {
+    return (await query(address, selectAll("rows"))).status === 404;
+  });
 });
 
 t.test("a query that its connection breaks under is not carried out on another one", async (t) => {
