@@ -1,8 +1,25 @@
 /** A gateway with a caller whose entries say more than a role. */
 import type { Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway } from "../kit/gateway.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+
+/** Edits the access file, and waits until each process of the gateway decides by it. */
+export async function editInForce(
+  gateway: TestGateway,
+  change: (text: string) => string,
+): Promise<void> {
+  const version = async () => {
+    const answer = await gateway.request("/readyz", { headers: { connection: "close" } });
+    return answer.body.access_version;
+  };
+  const before = await version();
+  await gateway.edit(change);
+  await eventually("the edit is in force", async () => {
+    const versions = await Promise.all(Array.from({ length: 16 }, version));
+    return !versions.includes(before);
+  });
+}
 
 /** Rita's entries, as an operator writes them in the place of the one she has. */
 export async function narrowed(t: Test, entries: string, upstreamUrl?: string, config = "") {
@@ -11,12 +28,7 @@ export async function narrowed(t: Test, entries: string, upstreamUrl?: string, c
     ...(upstreamUrl === undefined ? {} : { upstream: upstreamUrl }),
   });
   const token = await gateway.addUser("rita", "ReadWrite");
-  const version = async () => {
-    const answer = await gateway.request("/readyz", { headers: { connection: "close" } });
-    return answer.body.access_version;
-  };
-  const before = await version();
-  await gateway.edit((text) =>
+  await editInForce(gateway, (text) =>
     text
       .replace(/\[\[acl\]\]\nusername = "rita"\n[^[]*/, entries)
       .replace(
@@ -24,11 +36,6 @@ export async function narrowed(t: Test, entries: string, upstreamUrl?: string, c
         'username = "rita"\nattributes = { tenant = "acme", regions = ["eu", "us"] }\n',
       ),
   );
-  // Of several processes, each has to see it.
-  await eventually("the edit is in force", async () => {
-    const versions = await Promise.all(Array.from({ length: 16 }, version));
-    return !versions.includes(before);
-  });
   return { gateway, token, ask: (query: object | string) => gateway.query(query, token) };
 }
 

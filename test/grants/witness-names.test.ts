@@ -126,27 +126,37 @@ t.test("every position of a hidden column is known", async (t) => {
 
 t.test("a token narrows further, and an entry ends at its time", async (t) => {
   const site = await openRecorded(t);
-  const soon = new Date(Date.now() + 4000);
-  await site.allow(
-    entry("rita", "main", "ReadWrite", filter) +
-      entry("rita", "shop", "ReadOnly") +
-      entry("olga", "main", "ReadOnly") +
-      entry("olga", "main", "ReadWrite", `expires = ${soon.toISOString()}`) +
-      entry("olga", "shop", "ReadWrite", `tables = ["orders"]\nexpires = ${soon.toISOString()}`),
-  );
+  const allowUntil = async (end: number) => {
+    const expires = `expires = ${new Date(end).toISOString()}`;
+    await site.allow(
+      entry("rita", "main", "ReadWrite", filter) +
+        entry("rita", "shop", "ReadOnly") +
+        entry("olga", "main", "ReadOnly") +
+        entry("olga", "main", "ReadWrite", expires) +
+        entry("olga", "shop", "ReadWrite", `tables = ["orders"]\n${expires}`),
+    );
+    return end;
+  };
   const rita = await site.as("rita", attributes);
   const olga = await site.as("olga");
   const insert = { Insert: { ...tickets, values: [{ id: 1 }] } };
   const inShop = { Select: { database: "shop", from: "orders", columns: ["id"] } };
-  t.equal(outcome(await olga(insert)), "200");
-  t.equal(outcome(await olga(inShop)), "200");
+  let end = await allowUntil(Date.now() + 1000);
+  const asked = async () => [outcome(await olga(insert)), outcome(await olga(inShop))];
+  let before = await asked();
+  // A machine may be so busy that the entries are over before they are asked for.
+  for (let seconds = 2; before.join() !== "200,200" && seconds < 100; seconds *= 2) {
+    end = await allowUntil(Date.now() + seconds * 1000);
+    before = await asked();
+  }
+  t.strictSame(before, ["200", "200"]);
   const narrow = await site.gateway.login("rita", "rita password", "main");
   t.equal(outcome(await rita(inShop)), "200");
   t.equal(outcome(await site.gateway.query(inShop, narrow)), "403 token_database");
   site.bodies();
   t.equal(outcome(await site.gateway.query(select("tickets", ["id"]), narrow)), "200");
   t.match(site.bodies()[0], condition, "the filter holds for every token");
-  await eventually("the entries are over", () => Date.now() > soon.getTime());
+  await eventually("the entries are over", () => Date.now() > end);
   t.equal(outcome(await olga(insert)), "403 role_insufficient", "the entry that lasts decides");
   t.equal(outcome(await olga(inShop)), "403 grant_expired", "nothing lies behind it");
 });

@@ -3,11 +3,10 @@ import t, { type Test } from "tap";
 import type { Setting } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
 import { tables } from "../kit/tables.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { ways } from "./losses.ts";
-import { openStaffed, soon, succeed, tokenOf } from "./staff.ts";
+import { openBriefly, openStaffed, soon, succeed, tokenOf } from "./staff.ts";
 
 const config = tables("routes", [
   { path: "/public/events", access: "public" },
@@ -32,6 +31,8 @@ async function openStream(gateway: TestGateway, route: string, token?: string): 
   const wire = await Wire.open(gateway.url);
   const headers: Record<string, string> = token ? { Authorization: `Bearer ${token}` } : {};
   wire.send(wireRequest(`GET ${route}`, headers));
+  const answer = await wire.until(/\r\n\r\n/);
+  if (!answer.startsWith("HTTP/1.1 200 ")) throw new Error(answer);
   await wire.until(/data: first/);
   return wire;
 }
@@ -97,10 +98,8 @@ t.test("a stream is cut when its token expires", async (t) => {
   const { gateway } = setting;
   const streams = keepOpen(setting);
   const lasting = await openStream(gateway, "/events", await tokenOf(gateway, "bob"));
-  const flags = ["token", "issue", "bob", "--expires", "6s"];
-  const { stdout } = await runCommand(gateway.home, flags);
-  const { exp } = JSON.parse(Buffer.from(stdout.split(".")[1] ?? "", "base64url").toString());
-  const stream = await openStream(gateway, "/events", stdout.trim());
+  const open = (token: string) => openStream(gateway, "/events", token);
+  const { opened: stream, exp } = await openBriefly(gateway, open);
   await stream.untilClosed();
   const late = Date.now() / 1000 - exp;
   t.ok(late >= 0, "not before its time");

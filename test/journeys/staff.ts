@@ -10,6 +10,7 @@ import { openSetting, type Setting } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type RunOptions, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
 import { insert, queryHeaders } from "../kit/queries.ts";
 
 const costs = { memory: 64, time: 1, parallelism: 1 };
@@ -83,6 +84,26 @@ export async function untilInForce(gateway: TestGateway): Promise<void> {
 export async function putInForce(gateway: TestGateway, text: string): Promise<void> {
   writeFileSync(gateway.accessFile, text);
   await untilInForce(gateway);
+}
+
+/**
+ * Opens something with a token of bob's that expires six seconds later; where the machine is too
+ * busy for that, with one that lives longer. @returns when it expires, too, in seconds
+ */
+export async function openBriefly<Opened>(
+  gateway: TestGateway,
+  open: (token: string) => Promise<Opened>,
+): Promise<{ opened: Opened; exp: number }> {
+  for (let seconds = 6; ; seconds *= 2) {
+    const flags = ["token", "issue", "bob", "--expires", `${seconds}s`];
+    const token = (await runCommand(gateway.home, flags)).stdout.trim();
+    const { exp } = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString());
+    try {
+      return { opened: await open(token), exp };
+    } catch (error) {
+      if (seconds > 60) throw error;
+    }
+  }
 }
 
 /** Checks that `isSo` becomes true. */
