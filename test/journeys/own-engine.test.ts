@@ -92,22 +92,22 @@ t.test("the configured limits are the engine's", async (t) => {
   await server.sql(
     `create schema main; create view main.t as select 1 as id, pg_sleep(60)::text as slept`,
   );
-  const asked = Array.from({ length: 4 }, () => gateway.query(select, token));
   let most = 0;
-  let isOver = false;
-  const over = Promise.all(asked).finally(() => {
-    isOver = true;
-  });
   const sleeping = "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep'";
-  await eventually("all are ended", async () => {
-    const [row] = await server.sql(sleeping);
-    most = Math.max(most, Number(row?.n));
-    return isOver;
+  // On a busy machine they may be over before anybody looks: then once more.
+  await eventually("two are seen at one time", async () => {
+    let isOver = false;
+    const asked = Array.from({ length: 4 }, () => gateway.query(select, token));
+    const over = Promise.all(asked).finally(() => {
+      isOver = true;
+    });
+    while (!isOver) most = Math.max(most, Number((await server.sql(sleeping))[0]?.n));
+    for (const answer of await over) {
+      t.match(answer, { status: 503, body: { code: "query_timeout", message: /1 second/ } });
+    }
+    return most >= 2;
   });
   t.equal(most, 2, "no more than so many at one time");
-  for (const answer of await over) {
-    t.match(answer, { status: 503, body: { code: "query_timeout", message: /1 second/ } });
-  }
 });
 
 t.test("a database that refuses the engine ends the start, and says why", async (t) => {
