@@ -48,6 +48,11 @@ export function readNames(text: string): string[] {
   return text.trim() === "" ? [] : text.split(",").map((name) => name.trim());
 }
 
+/** Reads rights, in whatever case. */
+export function readRights(text: string): string[] {
+  return readNames(text.toUpperCase());
+}
+
 /** Reads a condition, and puts it behind those that were given before. */
 export function readFilter(text: string, earlier: readonly object[] = []): readonly object[] {
   const condition = readCondition(text);
@@ -75,36 +80,18 @@ export function readExpiry(text: string): string {
   return text;
 }
 
-/** What an entry is given beyond its role. */
-interface GrantOptions extends CommonOptions {
-  readonly columns?: string[];
-  readonly writableColumns?: string[];
-  readonly rowFilter?: readonly object[];
-  readonly requireWhere?: string[];
-  readonly maxRows?: number;
-  readonly maxChanges?: number;
-  readonly requireApproval?: string[];
-  readonly approvers?: string[];
-  readonly expires?: string;
+type EntryField = (typeof entryKeys)[keyof typeof entryKeys]["field"];
+
+/** What an entry is given beyond its role: each flag is called as the field of its key. */
+interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown>> {
   readonly beside?: true;
   readonly force?: true;
 }
 
 /** The entry by the keys of the file. */
 function keysOf(role: string, options: GrantOptions): Record<string, unknown> {
-  const keys = {
-    role,
-    columns: options.columns,
-    writable_columns: options.writableColumns,
-    row_filter: options.rowFilter,
-    require_where: options.requireWhere,
-    max_rows: options.maxRows,
-    max_changes: options.maxChanges,
-    require_approval: options.requireApproval?.map((permission) => permission.toUpperCase()),
-    approvers: options.approvers,
-    expires: options.expires,
-  };
-  return Object.fromEntries(Object.entries(keys).filter(([, value]) => value !== undefined));
+  const keys = Object.entries(entryKeys).map(([key, { field }]) => [key, options[field]]);
+  return { role, ...Object.fromEntries(keys.filter(([, value]) => value !== undefined)) };
 }
 
 /** `access grant`. */

@@ -8,6 +8,7 @@ import {
   readExpiry,
   readFilter,
   readNames,
+  readRights,
   readRole,
   revokeAccess,
 } from "./access-entries.ts";
@@ -41,7 +42,7 @@ function addGrant(access: Command): void {
     .option("--require-where <names>", "columns that Update and Delete pin", readNames)
     .option("--max-rows <n>", "rows of an answer", readCount)
     .option("--max-changes <n>", "rows that one query changes", readCount)
-    .option("--require-approval <rights>", "rights that need approval, as DELETE,DROP", readNames)
+    .option("--require-approval <rights>", "rights that need approval, as DELETE,DROP", readRights)
     .option("--approvers <usernames>", "who approves; else who may grant there", readNames)
     .option("--expires <time>", "when it ends: 2h, 30d, or 2026-12-24T18:00:00Z", readExpiry)
     .option("--beside", "leave the lasting entry for the place, and add this one, which expires")

@@ -1,6 +1,12 @@
 import { planGrant, planRevoke } from "../access/administration.ts";
 import { manageableBy } from "../access/administration-rights.ts";
-import { readCondition, readEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
+import {
+  readCondition,
+  readEntry,
+  viewEntry,
+  writeCondition,
+  writtenTime,
+} from "../access/entry-view.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
 import { tablePattern } from "../access/limit-fields.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
@@ -58,23 +64,15 @@ function entryOf(form: Fields): Grant {
 /** The fields of a form for what is held at a place, or for a new entry. */
 function fieldsOf(place: Fields, held: Grant | undefined): Fields {
   if (held === undefined) return new Map([...place, ["role", place.get("role") ?? "ReadOnly"]]);
-  const written: [string, string | undefined][] = [
-    ["role", place.get("role") ?? held.role],
-    ["columns", held.columns?.join(", ")],
-    ["writable_columns", held.writableColumns && (held.writableColumns.join(", ") || "-")],
-    ["row_filter", held.rowFilter?.map(writeCondition).join("\n")],
-    ["require_where", held.requireWhere?.join(", ")],
-    ["max_rows", held.maxRows?.toString()],
-    ["max_changes", held.maxChanges?.toString()],
-    ["require_approval", held.requireApproval?.join(", ")],
-    ["approvers", held.approvers?.join(", ")],
-    [
-      "expires",
-      held.expires === undefined ? undefined : writtenTime(held.expires).replace("Z", ""),
-    ],
-  ];
-  const fields = new Map(place);
-  for (const [name, value] of written) if (value !== undefined) fields.set(name, value);
+  const { tables: _, ...keys } = viewEntry(held);
+  const texts = Object.entries(keys).map(
+    ([key, value]) =>
+      [key, Array.isArray(value) ? value.join(", ") || "-" : String(value)] as const,
+  );
+  const fields = new Map([...texts, ...place]);
+  const { rowFilter, expires } = held;
+  if (rowFilter !== undefined) fields.set("row_filter", rowFilter.map(writeCondition).join("\n"));
+  if (expires !== undefined) fields.set("expires", writtenTime(expires).replace("Z", ""));
   return fields;
 }
 
