@@ -5,7 +5,6 @@ import { parseTarget } from "../upstream/target.ts";
 import {
   type Case,
   isObject,
-  type Json,
   type JsonObject,
   parseJson,
   type Section,
@@ -45,10 +44,15 @@ export async function runSection(
   prefix: string,
   send: Send,
 ): Promise<SectionResult> {
-  const databases = new Databases(prefix);
+  const others = new Set<string>();
+  const nameOf = (database: string) => {
+    if (database === "main") return prefix;
+    others.add(`${prefix}_${database}`);
+    return `${prefix}_${database}`;
+  };
   const failures: Failure[] = [];
   const check = async (one: Case): Promise<boolean> => {
-    const failure = await runCase(name, one, databases, send);
+    const failure = await runCase(name, one, nameOf, send);
     if (failure !== undefined) failures.push(failure);
     return failure === undefined;
   };
@@ -57,7 +61,7 @@ export async function runSection(
     if (isThere) for (const one of cases) await check(one);
   } finally {
     await check(administration("DropDatabase", "the section's database is dropped"));
-    for (const left of databases.others) {
+    for (const left of others) {
       await send(`{"DropDatabase": {"database": ${JSON.stringify(left)}}}`);
     }
   }
@@ -76,10 +80,10 @@ function administration(operation: string, name: string): Case {
 async function runCase(
   section: string,
   one: Case,
-  databases: Databases,
+  nameOf: (database: string) => string,
   send: Send,
 ): Promise<Failure | undefined> {
-  const sent = writeJson(databases.placed(one.send));
+  const sent = writeJson(placed(one.send, nameOf));
   const received = await send(sent);
   const difference = differenceOf(one, received);
   if (difference === undefined) return undefined;
@@ -88,41 +92,17 @@ async function runCase(
   return { section, name: one.name, sent, expected, got, difference };
 }
 
-/** The databases of a section, by the names that its cases have for them. */
-class Databases {
-  readonly #prefix: string;
-  readonly #others = new Set<string>();
-
-  constructor(prefix: string) {
-    this.#prefix = prefix;
+/** A body whose databases are called as `nameOf` says. */
+function placed(body: JsonObject, nameOf: (database: string) => string): JsonObject {
+  const [[key, value = null] = ["", null]] = Object.entries(body);
+  if (key === batchKey && Array.isArray(value)) {
+    return { [key]: value.map((one) => (isObject(one) ? placed(one, nameOf) : one)) };
   }
-
-  /** Those beside `main` that were named. */
-  get others(): Iterable<string> {
-    return this.#others;
-  }
-
-  /** A body whose databases are those of this run. */
-  placed(body: JsonObject): JsonObject {
-    const [[key, value = null] = ["", null]] = Object.entries(body);
-    if (key === batchKey && Array.isArray(value)) {
-      return {
-        [key]: value.map((element) => (isObject(element) ? this.placed(element) : element)),
-      };
-    }
-    if (!isObject(value)) return body;
-    const { database } = value;
-    // A Preview has its operation where others have their fields.
-    if (typeof database !== "string") return { [key]: this.placed(value) };
-    return { [key]: { ...value, database: this.#nameOf(database) } };
-  }
-
-  #nameOf(database: string): Json {
-    if (database === "main") return this.#prefix;
-    const name = `${this.#prefix}_${database}`;
-    this.#others.add(name);
-    return name;
-  }
+  if (!isObject(value)) return body;
+  const { database } = value;
+  // A Preview has its operation where others have their fields.
+  if (typeof database !== "string") return { [key]: placed(value, nameOf) };
+  return { [key]: { ...value, database: nameOf(database) } };
 }
 
 /** How long an answer may take. */

@@ -1,20 +1,14 @@
 import { errors, type JWTPayload, jwtVerify } from "jose";
 import { isUsername } from "../access/identifiers.ts";
 import { epochSeconds } from "../clock.ts";
+import type { Configuration } from "../config/schema.ts";
 import { invalidToken } from "../identity/jwt-verification.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal } from "../refusal.ts";
 import { createIssuerKeys, IssuerOutOfReach, RETRY_SECONDS } from "./issuer-keys.ts";
 
 /** An authorization server whose tokens are accepted. */
-interface IssuerSettings {
-  /** Compared as it stands. */
-  readonly issuer: string;
-  readonly prefix: string;
-  readonly username_claim: string;
-  /** What its tokens are for; absent: the resource. */
-  readonly audience?: string | undefined;
-}
+type IssuerSettings = Configuration["mcp"]["authorization_servers"][number];
 
 /** What an external token says, held to be true. */
 export interface ExternalToken {

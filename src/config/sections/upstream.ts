@@ -79,12 +79,81 @@ const elsewhere = z
     if (url === undefined && urls === undefined) refuse(context, ["url"], "either url or urls");
   });
 
-interface Places extends Where {
-  readonly databases: readonly (Where & { readonly databases: readonly string[] })[];
-}
+const keys = z.strictObject({
+  url: homeUrl.optional().meta({
+    description:
+      "Where the database listens, or a database that the gateway starts an engine for, such as postgres://user@host/database; absent: an engine over SQLite files in data/.",
+    examples: ["http://127.0.0.1:9090"],
+  }),
+  urls: z
+    .array(url)
+    .min(1)
+    .optional()
+    .meta({
+      description: "Where it listens, if each of several serves the same data; instead of url.",
+      examples: [["http://10.0.0.1:9090", "http://10.0.0.2:9090"]],
+    }),
+  ...credentialKeys("The upstream's", "/run/secrets/upstream"),
+  forward_authorization: flag(
+    false,
+    "Whether the client's own Authorization header goes upstream.",
+  ),
+  forward_headers: z
+    .array(headerName)
+    .default([])
+    .meta({
+      description: "Further request headers that go upstream.",
+      examples: [["X-Tenant"]],
+    }),
+  connections: wholeNumber(1, 10_000).default(64).describe("Connections to each URL at one time."),
+  connect_timeout: seconds().default(5).describe("Seconds to wait for a connection."),
+  response_timeout: seconds()
+    .default(30)
+    .describe("Seconds to wait for the head of an answer, and between parts of its body."),
+  query_form: z
+    .enum(["keyed", "op"])
+    .default("keyed")
+    .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
+  health_path: healthPath.default("").meta({
+    description:
+      "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
+    examples: ["/healthz"],
+  }),
+  health_interval: seconds()
+    .default(5)
+    .describe("Seconds between two checks of each of several URLs."),
+  statement_timeout: seconds()
+    .optional()
+    .meta({
+      description:
+        "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
+      examples: [10],
+    }),
+  pool_size: wholeNumber(1, 1000)
+    .optional()
+    .meta({
+      description:
+        "Queries that this engine carries out at one time over a database server, each on a connection of its own; absent: 16.",
+      examples: [32],
+    }),
+  postgres_databases: z
+    .enum(["schemas", "databases"])
+    .optional()
+    .meta({
+      description:
+        "What a database of queries is over PostgreSQL: a schema of the one that url names, or a database of the server; absent: a schema.",
+      examples: ["databases"],
+    }),
+  databases: z
+    .array(elsewhere)
+    .default([])
+    .describe("Databases that live elsewhere than the others."),
+});
+
+type Upstream = z.output<typeof keys>;
 
 /** A target that stood twice would be counted, checked and filled twice. */
-function refuseTargetsTwice(upstream: Places, context: z.core.$RefinementCtx): void {
+function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx): void {
   const seen = new Set(upstream.url === undefined ? [] : [upstream.url]);
   const visit = ({ url, urls = [] }: Where, path: PropertyKey[]) => {
     const named = urls.map((url, index) => ({ url, at: [...path, "urls", index] }));
@@ -99,7 +168,10 @@ function refuseTargetsTwice(upstream: Places, context: z.core.$RefinementCtx): v
 }
 
 /** Names that differ by case alone are one to an upstream that folds it. */
-function refuseDatabasesTwice({ databases: groups }: Places, context: z.core.$RefinementCtx): void {
+function refuseDatabasesTwice(
+  { databases: groups }: Upstream,
+  context: z.core.$RefinementCtx,
+): void {
   const seen = new Set<string>();
   for (const [group, { databases }] of groups.entries()) {
     for (const [index, name] of databases.entries()) {
@@ -112,16 +184,13 @@ function refuseDatabasesTwice({ databases: groups }: Places, context: z.core.$Re
   }
 }
 
-interface EngineKeys extends Where {
-  readonly statement_timeout?: number | undefined;
-  readonly pool_size?: number | undefined;
-  readonly postgres_databases?: string | undefined;
-}
-
-/** A key that nothing heeds would be trusted in vain. */
-function refuseKeysOfNoEngine(upstream: EngineKeys, context: z.core.$RefinementCtx): void {
+/** A key that nothing heeds would be trusted in vain; the own engine takes queries in one form alone. */
+function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): void {
   const { url, urls } = upstream;
   const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
+  if (upstream.query_form === "op" && hasEngine) {
+    refuse(context, ["query_form"], '"keyed", as the engine that the gateway starts wants it');
+  }
   if (upstream.statement_timeout !== undefined && !hasEngine) {
     refuse(context, ["statement_timeout"], "nothing, unless the gateway starts the engine itself");
   }
@@ -133,95 +202,12 @@ function refuseKeysOfNoEngine(upstream: EngineKeys, context: z.core.$RefinementC
   }
 }
 
-/** The gateway's own engine takes queries as clients send them. */
-function refuseOpFormToEngine(
-  { url, urls, query_form: form }: Where & { readonly query_form: string },
-  context: z.core.$RefinementCtx,
-): void {
-  const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
-  if (form === "keyed" || !hasEngine) return;
-  refuse(context, ["query_form"], '"keyed", as the engine that the gateway starts wants it');
-}
-
 /** `[upstream]`: the database behind the gateway. */
-export const upstream = z
-  .strictObject({
-    url: homeUrl.optional().meta({
-      description:
-        "Where the database listens, or a database that the gateway starts an engine for, such as postgres://user@host/database; absent: an engine over SQLite files in data/.",
-      examples: ["http://127.0.0.1:9090"],
-    }),
-    urls: z
-      .array(url)
-      .min(1)
-      .optional()
-      .meta({
-        description: "Where it listens, if each of several serves the same data; instead of url.",
-        examples: [["http://10.0.0.1:9090", "http://10.0.0.2:9090"]],
-      }),
-    ...credentialKeys("The upstream's", "/run/secrets/upstream"),
-    forward_authorization: flag(
-      false,
-      "Whether the client's own Authorization header goes upstream.",
-    ),
-    forward_headers: z
-      .array(headerName)
-      .default([])
-      .meta({
-        description: "Further request headers that go upstream.",
-        examples: [["X-Tenant"]],
-      }),
-    connections: wholeNumber(1, 10_000)
-      .default(64)
-      .describe("Connections to each URL at one time."),
-    connect_timeout: seconds().default(5).describe("Seconds to wait for a connection."),
-    response_timeout: seconds()
-      .default(30)
-      .describe("Seconds to wait for the head of an answer, and between parts of its body."),
-    query_form: z
-      .enum(["keyed", "op"])
-      .default("keyed")
-      .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
-    health_path: healthPath.default("").meta({
-      description:
-        "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
-      examples: ["/healthz"],
-    }),
-    health_interval: seconds()
-      .default(5)
-      .describe("Seconds between two checks of each of several URLs."),
-    statement_timeout: seconds()
-      .optional()
-      .meta({
-        description:
-          "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
-        examples: [10],
-      }),
-    pool_size: wholeNumber(1, 1000)
-      .optional()
-      .meta({
-        description:
-          "Queries that this engine carries out at one time over a database server, each on a connection of its own; absent: 16.",
-        examples: [32],
-      }),
-    postgres_databases: z
-      .enum(["schemas", "databases"])
-      .optional()
-      .meta({
-        description:
-          "What a database of queries is over PostgreSQL: a schema of the one that url names, or a database of the server; absent: a schema.",
-        examples: ["databases"],
-      }),
-    databases: z
-      .array(elsewhere)
-      .default([])
-      .describe("Databases that live elsewhere than the others."),
-  })
+export const upstream = keys
   .superRefine(refuseTwoCredentials)
   .superRefine(refuseTwoPlaces)
   .superRefine(refuseTargetsTwice)
   .superRefine(refuseDatabasesTwice)
-  .superRefine(refuseOpFormToEngine)
-  .superRefine(refuseKeysOfNoEngine)
+  .superRefine(refuseForEngine)
   .prefault({})
   .describe("The database behind the gateway.");

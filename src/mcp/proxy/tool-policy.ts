@@ -1,4 +1,5 @@
 import type { Decision } from "../../access/decision.ts";
+import type { Configuration } from "../../config/schema.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { memoizeLast } from "../../memoize.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
@@ -6,15 +7,7 @@ import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, plainNameIn, readKnownMembers } from "../message.ts";
 
 /** What a caller of a foreign server's tool must be allowed to do, and on which database. */
-export interface ToolRule {
-  /** The tool's name, exactly. */
-  readonly name: string;
-  readonly permission: PermissionClass;
-  /** The database, if it is always the same one. */
-  readonly database?: string | undefined;
-  /** Else the argument that names it. */
-  readonly database_argument?: string | undefined;
-}
+export type ToolRule = Configuration["mcp"]["tools"][number];
 
 /** What the caller of one request may do, as the live access file says. */
 export interface Rights {

@@ -4,11 +4,8 @@ import { z } from "zod";
 import { errorCode } from "../json-rpc.ts";
 
 /** The error of a JSON-RPC response (JSON-RPC 2.0, section 5.1). */
-interface RpcError {
-  readonly code: number;
-  readonly message: string;
-  readonly data?: unknown;
-}
+const rpcError = z.object({ code: z.int(), message: z.string(), data: z.unknown().optional() });
+type RpcError = z.infer<typeof rpcError>;
 
 /** The gateway has answered with an HTTP error; the message is what it says. */
 export class GatewayRefused extends Error {
@@ -41,10 +38,6 @@ export function isHeaderMismatch(error: unknown): boolean {
   return error instanceof GatewayRefused && error.error.code === errorCode("headerMismatch");
 }
 
-/** An answer in the protocol's own terms. */
-const rpcAnswer = z.object({
-  error: z.object({ code: z.int(), message: z.string(), data: z.unknown().optional() }),
-});
 /** An answer in the terms of the gateway's HTTP interface. */
 const refusal = z.object({
   message: z.string(),
@@ -62,7 +55,7 @@ function parsed(body: string): unknown {
 
 function readError(status: number, body: string): RpcError {
   const answer = parsed(body);
-  const inProtocol = rpcAnswer.safeParse(answer);
+  const inProtocol = z.object({ error: rpcError }).safeParse(answer);
   if (inProtocol.success) return inProtocol.data.error;
   const { data } = refusal.safeParse(answer);
   if (data === undefined) {

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { CountRequests } from "../../access/rate-limits.ts";
 import type { Snapshot, User } from "../../access/snapshot.ts";
+import type { Configuration } from "../../config/schema.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
@@ -9,11 +10,7 @@ import type { McpScope } from "./protocol.ts";
 import type { AuthorizationState } from "./state-store.ts";
 
 /** A public client that the operator has named in the configuration. */
-export interface ConfiguredClient {
-  readonly client_id: string;
-  readonly client_name: string;
-  readonly redirect_uris: readonly string[];
-}
+export type ConfiguredClient = Configuration["mcp"]["clients"][number];
 
 /** What the authorization server is given by the gateway that it is part of. */
 export interface AuthorizationServerOptions {
