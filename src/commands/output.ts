@@ -20,7 +20,8 @@ export class Cancelled extends Error {
   }
 }
 
-function explain(error: unknown): string {
+/** Why something failed, in one or more lines. */
+export function explain(error: unknown): string {
   if (error instanceof ConfigurationError) return error.message;
   if (error instanceof Refusal && error.detail !== undefined) {
     return `${error.message} (${error.detail})`;
