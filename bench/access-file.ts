@@ -15,6 +15,7 @@ import path from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { hashPassword } from "../src/identity/password.ts";
+import { freePort } from "../test/kit/free-port.ts";
 import { Service } from "../test/kit/process.ts";
 
 const { values: flags } = parseArgs({
@@ -114,7 +115,7 @@ const upstream = createServer((request, response) => {
 await once(upstream, "listening");
 const upstreamAddress = upstream.address();
 const upstreamPort = typeof upstreamAddress === "object" ? upstreamAddress?.port : 0;
-const metricsPort = 20_000 + (process.pid % 20_000);
+const metricsPort = await freePort();
 const config = `[auth]\nargon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1
 [upstream]\nurl = "http://127.0.0.1:${upstreamPort}"
 [server]\nworkers = ${flags.workers}
