@@ -12,6 +12,7 @@ import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import {
   createMcpHandler,
+  type EventStore,
   isLegacyRequest,
   type McpServer,
   type ServerOptions,
@@ -37,6 +38,7 @@ export class FixtureServer {
   cancelled = 0;
   readonly #more: (server: McpServer) => void;
   readonly #options: ServerOptions;
+  readonly #events: EventStore | undefined;
   readonly #sessions = new Map<string, WebStandardStreamableHTTPServerTransport>();
   readonly #stateless = createMcpHandler(() => this.#createServer(), { legacy: "reject" });
   readonly #server = createServer((request, response) => {
@@ -46,10 +48,16 @@ export class FixtureServer {
   /**
    * @param more registers what a server is to have besides the usual tools
    * @param options what each server is made with besides the usual options
+   * @param events where it keeps what it sends in sessions; without it streams are not resumed
    */
-  constructor(more: (server: McpServer) => void = () => {}, options: ServerOptions = {}) {
+  constructor(
+    more: (server: McpServer) => void = () => {},
+    options: ServerOptions = {},
+    events?: EventStore,
+  ) {
     this.#more = more;
     this.#options = options;
+    this.#events = events;
   }
 
   /** Listens on a free port and gives the endpoint's URL. */
@@ -113,6 +121,7 @@ export class FixtureServer {
   /** A session that begins if the first request is a handshake. */
   async #newSession(): Promise<WebStandardStreamableHTTPServerTransport> {
     const transport = new WebStandardStreamableHTTPServerTransport({
+      ...(this.#events === undefined ? {} : { eventStore: this.#events }),
       sessionIdGenerator: () => randomUUID(),
       onsessioninitialized: (id) => {
         this.#sessions.set(id, transport);

@@ -1,10 +1,13 @@
 import { existsSync } from "node:fs";
 import path from "node:path";
+import type { EventStore, JSONRPCMessage, McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
 import { usualLimits } from "../../src/mcp/proxy/sessions.ts";
 import { keyOf } from "../../src/store/secrets.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { send } from "../journeys/mcp.ts";
+import { revision } from "../journeys/mcp-server.ts";
+import { open } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
@@ -14,7 +17,23 @@ import { handshakeCall, initialize } from "../mcp/messages.ts";
 import { openOwn } from "./own-replica.ts";
 import { addUser, openReplicated } from "./round-robin.ts";
 
-const fixture = new FixtureServer();
+/** What the fixture has sent in its sessions, in order. */
+const sent: { stream: string; message: JSONRPCMessage }[] = [];
+const events: EventStore = {
+  async storeEvent(stream, message) {
+    sent.push({ stream, message });
+    return String(sent.length - 1);
+  },
+  async replayEventsAfter(last, { send }) {
+    const stream = sent[Number(last)]?.stream ?? "";
+    for (const [id, event] of sent.entries()) {
+      if (id > Number(last) && event.stream === stream) await send(String(id), event.message);
+    }
+    return stream;
+  },
+};
+const servers: McpServer[] = [];
+const fixture = new FixtureServer((server) => servers.push(server), {}, events);
 const upstream = await fixture.listen();
 t.teardown(() => fixture.close());
 const policy = tables("mcp.tools", [
@@ -81,6 +100,45 @@ t.test("a session outlives the replica where it began", async (t) => {
   );
   t.equal((await send(started, listIn(session), alice)).status, 200);
   t.equal((await send(started, listIn(session), bob)).status, 404);
+});
+
+/** The session's stream, and what has come on it by now. */
+async function openStream(gateway: TestGateway, session: string, last = {}) {
+  const headers = {
+    authorization: `Bearer ${alice}`,
+    ...revision,
+    "mcp-session-id": session,
+    ...last,
+  };
+  const answer = await open(`${gateway.url}/mcp`, {
+    headers: { accept: "text/event-stream", ...headers },
+  });
+  const come: string[] = [];
+  answer.on("error", () => {}).on("data", (piece) => come.push(String(piece)));
+  return { answer, text: () => come.join("") };
+}
+
+t.test("a stream that broke off with its replica is taken up at another one", async (t) => {
+  const more = `[server]\npublic_url = "${front.url}"\n`;
+  const fourth = await store.replica(store.url, store.makeHome(), more);
+  const session = await begin(fourth, alice);
+  const server = servers.at(-1);
+  const broken = await openStream(fourth, session);
+  await server?.sendLoggingMessage({ level: "error", data: "first" });
+  await eventually("it comes", () => broken.text().includes("first"));
+  await fourth.service.stop("SIGKILL");
+  await eventually("it broke off", () => broken.answer.destroyed);
+  await server?.sendLoggingMessage({ level: "error", data: "second" });
+
+  const last = { "last-event-id": /^id: (\d+)$/m.exec(broken.text())?.[1] ?? "" };
+  const theirs = { headers: { "mcp-session-id": session, ...last }, method: "GET" };
+  t.equal((await send(two, theirs, bob)).status, 404, "not by somebody else");
+  const resumed = await openStream(two, session, last);
+  await eventually("what was missed comes", () => resumed.text().includes("second"));
+  await server?.sendLoggingMessage({ level: "error", data: "third" });
+  await eventually("and what follows", () => resumed.text().includes("third"));
+  t.notMatch(resumed.text(), "first");
+  resumed.answer.destroy();
 });
 
 t.test("who reads the store learns no session", async (t) => {
