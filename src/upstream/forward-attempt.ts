@@ -62,7 +62,7 @@ export interface AttemptLimits {
 /**
  * Told what came of an attempt.
  *
- * @param failure why it has failed before the head of an answer went out; undefined: it is over
+ * @param failure why it has failed before anything of an answer went out; undefined: it is over
  * @param hasReceived true if bytes of an answer have come
  */
 export type Settle = (failure: Refusal | undefined, hasReceived: boolean) => void;
@@ -82,10 +82,10 @@ export class ForwardAttempt implements AnswerReceiver {
   #interim = 0;
   /** True once the first byte of an answer has come. */
   #hasReceived = false;
-  /** True once the head of the answer has gone out. */
+  /** True once the client's answer has begun. */
   #hasStarted = false;
-  /** The head of an answer that must turn out to be empty. */
-  #heldHead: AnswerHead | undefined;
+  /** The head of an answer of which nothing has gone out. */
+  #head: AnswerHead | undefined;
   #isClientGone = false;
   /** True while the upstream waits for the client to read. */
   #isStalled = false;
@@ -123,28 +123,38 @@ export class ForwardAttempt implements AnswerReceiver {
   }
 
   onHead(head: AnswerHead): void {
-    this.#query.onHeaders?.(head.headers);
     this.#metrics.answers.add((performance.now() - this.#startedAt) / 1000);
-    // Whether it is as empty as it says is known at its end alone.
-    if (head.status === RESET_CONTENT) this.#heldHead = head;
-    else this.#start(head);
+    this.#head = head;
   }
 
-  #start({ status, headers }: AnswerHead): void {
+  /**
+   * Begins the client's answer, with its first piece or its end: until then nothing of it would go
+   * out, and what breaks can be told. Returns why it cannot be passed on.
+   */
+  #start(head: AnswerHead | undefined): Refusal | undefined {
+    if (head === undefined) return undefined;
+    const { status, headers } = head;
     // A query is a POST, which spares no content.
     const own = status === NOT_MODIFIED ? withoutLength(headers) : headers;
     try {
       this.#response.writeHead(status, answerHeaders(own).concat(this.#query.answerHeaders));
-      this.#hasStarted = true;
     } catch (error) {
       // A status or header that cannot be passed on: the upstream's fault, not the client's.
-      this.#connection.abort(new Refusal("upstream_broken", { cause: error }));
+      return new Refusal("upstream_broken", { cause: error });
     }
+    this.#head = undefined;
+    this.#hasStarted = true;
+    this.#query.onHeaders?.(headers);
+    return undefined;
   }
 
   onData(piece: Buffer, release: Release): void {
-    if (this.#heldHead !== undefined) {
-      this.#connection.abort(new Refusal("upstream_broken", { detail: "content in a 205" }));
+    const fault =
+      this.#head?.status === RESET_CONTENT
+        ? new Refusal("upstream_broken", { detail: "content in a 205" })
+        : this.#start(this.#head);
+    if (fault !== undefined) {
+      this.#connection.abort(fault);
       return;
     }
     if (this.#response.write(piece, release) || this.#isStalled) return;
@@ -157,7 +167,11 @@ export class ForwardAttempt implements AnswerReceiver {
 
   onEnd(last: Buffer | undefined): void {
     this.#release();
-    if (this.#heldHead !== undefined) this.#start(this.#heldHead);
+    const fault = this.#start(this.#head);
+    if (fault !== undefined) {
+      this.#settle(fault, this.#hasReceived);
+      return;
+    }
     const response = this.#response;
     // As text it goes out together with the head, byte for byte the same.
     const text = last?.toString("latin1") ?? "";

@@ -71,6 +71,16 @@ export const cut: Record<string, Misbehaviour> = {
   },
 };
 
+/** Answers that break off before a byte of their content. */
+export const cutEarly: Record<string, Misbehaviour> = {
+  "no chunk": ending(`${head}Transfer-Encoding: chunked\r\n\r\n`),
+  "half a chunk's size": ending(`${head}Transfer-Encoding: chunked\r\n\r\n4`),
+  "a first chunk whose size is no number": (socket) => {
+    socket.write(`${head}Transfer-Encoding: chunked\r\n\r\nzz\r\n`);
+  },
+  "none of the bytes of its length": ending(`${head}Content-Length: 100\r\n\r\n`),
+};
+
 /** Answers with something behind them. */
 export const odd: Record<string, Misbehaviour> = {
   "two answers at once": (socket, right) => socket.write(right + wireAnswer('"forged"')),

@@ -5,7 +5,17 @@ import { startGateway } from "../kit/gateway.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { asking, broken, cut, ending, idIn, type Misbehaviour, odd, open } from "./misbehaving.ts";
+import {
+  asking,
+  broken,
+  cut,
+  cutEarly,
+  ending,
+  idIn,
+  type Misbehaviour,
+  odd,
+  open,
+} from "./misbehaving.ts";
 
 const get = "GET /public HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
@@ -42,7 +52,7 @@ async function scene(t: Test, config = "") {
 const { upstream, meet, recovers } = await scene(t, open);
 
 t.test("what is no answer is 502, was carried out once, and spoils no other", async (t) => {
-  for (const [name, how] of Object.entries(broken)) {
+  for (const [name, how] of Object.entries({ ...broken, ...cutEarly })) {
     for (const operation of ["Select", "Insert"] as const) {
       const { text, carriedOut } = await meet(how, operation);
       t.match(text, /^HTTP\/1\.1 502 .*"code":"upstream_broken"/s, `${operation}: ${name}`);
