@@ -3,7 +3,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { ask, open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { putInPlace, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { Service } from "../kit/process.ts";
 import { select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
@@ -46,7 +46,7 @@ async function scene(t: Test, workers: number) {
   /** Writes the file and waits for the log to say what came of it. */
   async function write(text: string, outcome: RegExp): Promise<Record<string, unknown>> {
     lines = gateway.service.log.length;
-    await writeFile(file, head + text);
+    await putInPlace(file, head + text);
     return gateway.service.logged(
       (line) => gateway.service.log.indexOf(line) >= lines && outcome.test(String(line.msg)),
     );

@@ -1,3 +1,4 @@
+import { readFileSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { grant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -25,19 +26,22 @@ t.test("a role raised and lowered in the file is obeyed within a second", async 
   const token = await gateway.addUser("alice", "ReadOnly");
   t.equal((await gateway.query(insert, token)).status, 403);
 
+  const isLate = ({ times }: { times: number[] }) => !(Math.min(...times) < 1000);
   const turns = [
     { role: "ReadWrite", status: 200, times: [] as number[] },
     { role: "ReadOnly", status: 403, times: [] as number[] },
   ];
-  for (let round = 0; round < 4; round++) {
+  // What else the machine does only ever adds time.
+  for (let round = 0; round < 30 && turns.some(isLate); round++) {
     for (const { role, status, times } of turns) {
       const start = performance.now();
-      await gateway.edit(setRole(role));
+      // In place, as some editors do.
+      const text = setRole(role)(readFileSync(gateway.accessFile, "utf8"));
+      writeFileSync(gateway.accessFile, text);
       await untilAnswered(gateway, token, status);
       times.push(performance.now() - start);
     }
   }
-  // What else the machine does only ever adds time.
   for (const { role, times } of turns) t.ok(Math.min(...times) < 1000, `${role} after ${times}`);
   upstream.take();
   t.equal((await gateway.query(insert, token)).status, 403);

@@ -1,5 +1,5 @@
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { readFile, writeFile } from "node:fs/promises";
+import { readFile, rename, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
@@ -45,6 +45,12 @@ export function temporaryHome(t: Pick<Test, "teardown">): string {
   chmodSync(home, 0o700);
   t.teardown(() => rmSync(home, { recursive: true, force: true }));
   return home;
+}
+
+/** Puts a file in the place of another as most editors do: nobody meets half of it. */
+export async function putInPlace(file: string, text: string): Promise<void> {
+  await writeFile(`${file}.edited`, text, { mode: 0o600 });
+  await rename(`${file}.edited`, file);
 }
 
 /** A gateway in a process of its own, with an administrator, and a client of it. */
@@ -103,9 +109,9 @@ export class TestGateway {
     return this.login(username, password);
   }
 
-  /** Edits the access file as an operator would, in place. */
+  /** Edits the access file as an operator would. */
   async edit(change: (text: string) => string): Promise<void> {
-    await writeFile(this.accessFile, change(await readFile(this.accessFile, "utf8")));
+    await putInPlace(this.accessFile, change(await readFile(this.accessFile, "utf8")));
   }
 }
 
