@@ -113,21 +113,25 @@ t.test("SIGHUP goes on in a new audit file after the old one was moved away", as
 
 for (const workers of [1, 2]) {
   t.test(`before its end it is not ready, and goes on, with ${workers} processes`, async (t) => {
-    const delays = `[server]\nworkers = ${workers}\nshutdown_delay = 3\n`;
+    const delays = `[server]\nworkers = ${workers}\nshutdown_delay = 3600\n`;
     const gateway = await startGateway(t, { config: delays });
     t.equal((await gateway.request("/readyz")).status, 200);
-    const start = performance.now();
-    const code = gateway.service.stop("SIGTERM");
+    gateway.service.child.kill("SIGTERM");
     await eventually("it is not ready", async () => {
       const { status, body } = await gateway.request("/readyz");
       return status === 503 && body.code === "shutting_down";
     });
     t.equal((await gateway.request("/healthz")).status, 200);
     t.match(await gateway.login(), /^ey/, "what is asked all the same is answered");
-    t.equal(await code, 0);
-    t.ok(performance.now() - start > 3000);
   });
 }
+
+t.test("it ends when the delay is over", async (t) => {
+  const gateway = await startGateway(t, { config: "[server]\nshutdown_delay = 1\n" });
+  const start = performance.now();
+  t.equal(await gateway.service.stop("SIGTERM"), 0);
+  t.ok(performance.now() - start > 1000);
+});
 
 t.test("a Ctrl-C waits for nobody to notice", async (t) => {
   const gateway = await startGateway(t, { config: "[server]\nshutdown_delay = 3600\n" });
