@@ -2,13 +2,14 @@ import type { ServerResponse } from "node:http";
 import type { BackendOptions } from "../../src/upstream/backend.ts";
 import { fieldLines } from "../../src/upstream/query-form.ts";
 import { QueryMetrics } from "../../src/upstream/query-link.ts";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 
 /** How the backends of tests are reached, unless the test says otherwise. */
 export function backendOptions(options: Partial<BackendOptions>): BackendOptions {
   return {
     connections: 8,
-    connectTimeout: 1000,
-    responseTimeout: 5000,
+    connectTimeout: PATIENCE_MS,
+    responseTimeout: PATIENCE_MS,
     healthPath: "",
     // Only the check at the start: all else is told by the queries.
     healthInterval: 3_600_000,

@@ -26,7 +26,7 @@ const digest = (bytes: Buffer): string => createHash("sha256").update(bytes).dig
 
 /** A server that forwards to `upstream` on two connections. */
 async function forwarder(t: Test, upstream: RecordingUpstream): Promise<string> {
-  const options = backendOptions({ connections: 2, connectTimeout: 5000, responseTimeout: 20_000 });
+  const options = backendOptions({ connections: 2 });
   const group = openBackendGroup(parseTarget(upstream.url), [], options);
   const server = createServer((request, response) => {
     const body = Buffer.from(request.url ?? "");

@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import t from "tap";
 import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
-import { eventually } from "../../kit/eventually.ts";
+import { eventually, PATIENCE_MS } from "../../kit/eventually.ts";
 import { sentBytes } from "../../kit/process-info.ts";
 import { wireAnswer } from "../../kit/raw-upstream.ts";
 import { ask, askNode, connected, Gathered } from "./kit.ts";
@@ -166,7 +166,7 @@ t.test("an answer before the request was sent is given, and the connection ended
 t.test("an upstream that says nothing in time is an error", async (t) => {
   const upstream = await connected(t, () => {});
   const pool = new ConnectionPool(parseTarget(upstream.upstream.url), {
-    connect: 2000,
+    connect: PATIENCE_MS,
     response: 100,
   });
   t.teardown(() => pool.close());
@@ -178,7 +178,10 @@ t.test("a head that comes a byte at a time has no more time than another", async
     const timer = setInterval(() => socket.write("H"), 40);
     socket.once("close", () => clearInterval(timer));
   });
-  const pool = new ConnectionPool(parseTarget(upstream.url), { connect: 2000, response: 200 });
+  const pool = new ConnectionPool(parseTarget(upstream.url), {
+    connect: PATIENCE_MS,
+    response: 200,
+  });
   t.teardown(() => pool.close());
   t.match(await ask(pool), { error: { failure: "response-timeout" } });
 });

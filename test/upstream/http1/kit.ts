@@ -5,9 +5,10 @@ import type { AnswerHead } from "../../../src/upstream/http1/answer-head.ts";
 import type { AnswerReceiver } from "../../../src/upstream/http1/answer-reader.ts";
 import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
+import { PATIENCE_MS } from "../../kit/eventually.ts";
 import { type OnRequest, RawUpstream } from "../../kit/raw-upstream.ts";
 
-const TIMEOUTS = { connect: 2000, response: 2000 };
+const TIMEOUTS = { connect: PATIENCE_MS, response: PATIENCE_MS };
 
 /** An answer as it was read, or the error in its place. */
 export interface Read {
