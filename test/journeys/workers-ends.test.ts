@@ -71,7 +71,8 @@ async function scene(more: Parameters<typeof servedBy>[1] = {}) {
 const { upstream, gateway, token } = await scene({ config: `[metrics]\nlisten = "${metrics}"` });
 
 t.test("a worker that is killed takes nothing along but its own requests", async (t) => {
-  const clients = Array.from({ length: 12 }, () => new Client(gateway));
+  // So many that the system gives some to each worker, all but surely.
+  const clients = Array.from({ length: 30 }, () => new Client(gateway));
   const running = clients.map((client) => client.run(token));
   const isSpread = () => new Set(clients.flatMap(({ workers }) => workers)).size === COUNT;
   await eventually("all ask, of both workers", () => {

@@ -42,13 +42,12 @@ t.test(
     const session = { ...revision, "mcp-session-id": String(begun.headers["mcp-session-id"]) };
     const list = handshakeCall("tools/list", {}, session);
     const workers = new Set<number>();
-    for (let count = 0; count < MANY; count++) {
+    for (let count = 0; count < MANY || workers.size < COUNT; count++) {
       const { status, headers } = await knock(alice, list);
       t.equal(status, 200);
       workers.add(await workerOf(gateway, String(headers["x-request-id"])));
       t.equal((await knock(bob, list)).status, 404);
     }
-    t.equal(workers.size, COUNT);
     t.equal((await knock(alice, { ...list, method: "DELETE" })).status, 200);
     for (let count = 0; count < COUNT; count++) t.equal((await knock(alice, list)).status, 404);
   },
