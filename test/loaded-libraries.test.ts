@@ -73,6 +73,7 @@ t.test("an engine starts beside its gateway, and reads no configuration", async 
     ["upstream", "approvals"],
     "its process is started before the rest is loaded",
   );
+  await service.logged(({ msg }) => msg === "engine listening");
   const engine = loadedBy("engine");
   t.ok(engine.includes("pino"), "its libraries are told");
   t.notOk(engine.includes("zod") || engine.includes("smol-toml"), engine.join(" "));
