@@ -1,11 +1,12 @@
 import t, { type Test } from "tap";
 import { ChannelClosedError, messageCodec, type NoCalls } from "../../src/ipc/channel.ts";
 import { ChildProgram } from "../../src/ipc/child-program.ts";
+import type { HeartbeatLimits } from "../../src/ipc/heartbeat.ts";
 import type { EchoCalls } from "./echo-program.ts";
 
 const name = new URL("./echo-program.ts", import.meta.url);
 
-function start(t: Test, heartbeat?: { missable: number }) {
+function start(t: Test, heartbeat?: HeartbeatLimits) {
   const program = new ChildProgram<NoCalls, EchoCalls, string>(name, {
     fork: { execArgv: [] },
     handlers: {},
@@ -38,7 +39,7 @@ t.test("a program that is late is ended, and its callers are told why", async (t
 });
 
 t.test("a program that gives no sign of life is ended while it owes an answer", async (t) => {
-  const program = start(t, { missable: 1 });
+  const program = start(t, { missable: 1, missableAtStart: 60 });
   await program.ask("echo", "hello");
   await t.rejects(
     program.ask("standStill", undefined),
