@@ -82,7 +82,9 @@ t.test("who is demoted while it grants has granted nothing after that", async (t
   const give = (name: string) =>
     gateway.send("PUT", `/api/access/${name}/main`, { role: "ReadWrite" }, dora);
   const between = { passed: 0, refused: 0 };
-  for (let round = 0; round < 5; round++) {
+  // More often where the demotion has fallen before all of them, or behind.
+  const hasMissed = () => between.passed === 0 || between.refused === 0;
+  for (let round = 0; round < 5 || (round < 50 && hasMissed()); round++) {
     const early = names.slice(0, 12).map(give);
     await Promise.race(early);
     // The marker is written together with the demotion, so that its place says what came later.
@@ -108,7 +110,7 @@ t.test("who is demoted while it grants has granted nothing after that", async (t
     t.equal((await give("user-0")).status, 403, "and nothing is granted from then on");
     await putInForce(gateway, text);
   }
-  t.ok(between.passed > 0 && between.refused > 0, "the demotion fell between grants");
+  t.notOk(hasMissed(), "the demotion fell between grants");
 });
 
 t.test("a login during a change of password is dead, or of the new password", async (t) => {
