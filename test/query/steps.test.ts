@@ -99,9 +99,10 @@ t.test("other work is done between the slices of a long scan", async (t) => {
   };
   setImmediate(turn);
   const body = Buffer.from(`{"Insert":{${target},"values":[${row}]}}`);
-  const query = await scanInSlices(body, plain);
+  // Several, which share the time of a turn: a fast machine may read one of them within it.
+  const queries = await Promise.all(Array.from({ length: 8 }, () => scanInSlices(body, plain)));
   isDone = true;
-  t.equal(query?.accesses.length, 1);
+  for (const query of queries) t.equal(query?.accesses.length, 1);
   t.ok(turns > 1, `${turns} turns`);
   const broken = Buffer.from(`${row}${row}`);
   await t.rejects(scanInSlices(broken, plain), { code: "unknown_operation" });
