@@ -168,6 +168,7 @@ t.test("a token that is not accepted is said on both sides, and never shown", as
     id: 1,
     error: { data: { status: 401, code: "token_invalid" } },
   });
+  await eventually("it is said", () => speaker.stderr.includes("\n"));
   const [message = ""] = speaker.stderr.split("\n");
   t.match(message, /does not accept the token .*token issue <username>.*\$GATEHOUSE_TOKEN/);
   t.notMatch(speaker.stderr, "c2VjcmV0");

@@ -15,7 +15,9 @@ export const noTerminal =
 /** A terminal on which one `gatehouse <flags>` runs; it ends with the test. */
 export class Terminal {
   readonly #child: ChildProcess;
+  /** When it has ended and all that it showed has come. */
   readonly #end: Promise<unknown>;
+  #isOver = false;
   /** All that was shown so far. */
   shown = "";
   #read = 0;
@@ -29,7 +31,9 @@ export class Terminal {
       stdio: ["pipe", "pipe", "inherit"],
       timeout: PATIENCE_MS,
     });
-    this.#end = once(this.#child, "close");
+    this.#end = once(this.#child, "close").then(() => {
+      this.#isOver = true;
+    });
     this.#child.stdout?.setEncoding("utf8").on("data", (text: string) => {
       this.shown += text.replaceAll("\r", "");
     });
@@ -44,10 +48,11 @@ export class Terminal {
         this.#read += found.index + found[0].length;
         return;
       }
-      if (this.#child.exitCode !== null || this.#child.stdout?.readableEnded !== false) {
+      const { stdout } = this.#child;
+      if (this.#isOver || stdout === null) {
         throw new Error(`${pattern} was never shown:\n${this.shown}`);
       }
-      await Promise.race([once(this.#child.stdout, "data"), this.#end]);
+      await Promise.race([once(stdout, "data"), this.#end]);
     }
   }
 
