@@ -112,21 +112,28 @@ t.test("a storm of logins is told to come again, and queries are answered meanwh
   const costs = "argon2_memory_cost = 16384\nargon2_time_cost = 2\nargon2_parallelism = 1";
   const setting = await openSettingWith(t, `${costs}\nmax_failures_per_address = 1000`);
   const token = await setting.gateway.login();
-  let pending = 200;
-  const storm = Array.from({ length: pending }, async (_, at) => {
-    const answer = await guess(setting, `user-${at}`);
-    pending--;
-    return answer;
-  });
-  await Promise.any(storm);
-  t.equal((await setting.gateway.query(select, token)).status, 200);
-  t.ok(pending > 0, "while logins were waiting");
-  const answers = await Promise.all(storm);
-  const busy = answers.filter(({ status }) => status === 503);
-  t.ok(busy.length >= 100, "most are turned away at once");
-  t.equal(busy.length + count(answers, 401), 200);
-  const [first] = busy;
-  if (first !== undefined) checkRefusal(t, first, { status: 503, code: "login_busy" });
-  t.equal(first?.headers.get("retry-after"), "1");
+  const hasStormed = async () => {
+    let pending = 200;
+    const storm = Array.from({ length: pending }, async (_, at) => {
+      const answer = await guess(setting, `user-${at}`);
+      pending--;
+      return answer;
+    });
+    await Promise.any(storm);
+    t.equal((await setting.gateway.query(select, token)).status, 200);
+    const waiting = pending;
+    const answers = await Promise.all(storm);
+    const busy = answers.filter(({ status }) => status === 503);
+    t.equal(busy.length + count(answers, 401), 200);
+    for (const answer of busy.slice(0, 1)) {
+      checkRefusal(t, answer, { status: 503, code: "login_busy" });
+      t.equal(answer.headers.get("retry-after"), "1");
+    }
+    return waiting > 0 && busy.length >= 100;
+  };
+  // Where the test is slower than the hashes, many are over before the last has come: then once more.
+  let isStorm = await hasStormed();
+  for (let round = 1; round < 5 && !isStorm; round++) isStorm = await hasStormed();
+  t.ok(isStorm, "most are turned away at once, and a query is answered while others wait");
   t.equal((await logIn(setting, right)).status, 200, "and when it is over all is as before");
 });
