@@ -53,7 +53,7 @@ t.test("the unit's command starts the gateway in its one writable place", async 
   execFileSync("/bin/sh", ["-c", `kill ${reload.split(" ").slice(1).join(" ")}`], {
     env: { MAINPID: String(pid) },
   });
-  await service.logged(isRefused, 5000);
+  await service.logged(isRefused);
   t.equal(await service.stop("SIGTERM"), 0, "and it drains");
 });
 
