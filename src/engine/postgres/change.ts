@@ -1,8 +1,7 @@
-import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
 import { type Destination, insertRows } from "../remote/insert.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import { type Fragment, sql } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
 import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
 import {

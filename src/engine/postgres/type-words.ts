@@ -1,5 +1,4 @@
-import { sql } from "kysely";
-import type { Fragment } from "../sql/fragment.ts";
+import { type Fragment, sql } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import type { TypeDescription } from "./kinds.ts";
 

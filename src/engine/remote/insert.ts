@@ -1,7 +1,6 @@
-import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { ByShape } from "../sql/by-shape.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import { type Fragment, sql } from "../sql/fragment.ts";
 import {
   type Column,
   cellIn,
@@ -57,7 +56,7 @@ interface Layout {
   /** The statement up to its values. */
   readonly head: Fragment;
   /** What stands around the values of a row. */
-  readonly around: TemplateStringsArray;
+  readonly around: readonly string[];
 }
 
 /** Rows that go into a table together, some of all that do. */
@@ -129,7 +128,7 @@ function layoutOf<Found extends InsertColumn>(
     const columns = columnsOf(table, [...firsts.values()]);
     const head = flatten(sql`insert into ${name} (${namesSql(columns)}) values `);
     const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
-    return { columns, head, around: Object.assign(around, { raw: around }) };
+    return { columns, head, around };
   });
 }
 

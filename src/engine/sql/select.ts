@@ -1,4 +1,3 @@
-import { sql } from "kysely";
 import type { Order, Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
@@ -11,7 +10,7 @@ import {
 import { type AggregateDialect, type Aliases, aliasesOf } from "./aggregates.ts";
 import type { ByShape } from "./by-shape.ts";
 import { conditionSql, whereSql } from "./conditions.ts";
-import type { Fragment } from "./fragment.ts";
+import { type Fragment, sql } from "./fragment.ts";
 import { joinSql, joinsOf } from "./joins.ts";
 import {
   type Column,
@@ -63,8 +62,6 @@ export interface SelectPlan<Kind extends ColumnKind> {
    */
   statements(found: () => number): Iterable<Fragment>;
 }
-
-const space = sql` `;
 
 /**
  * How to carry out a Select whose tables are in `schema`.
@@ -128,7 +125,7 @@ function frameOf<Kind extends ColumnKind>(
     sql`from ${sql.id(schema, query.from)}`,
     ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
   ];
-  const head = sql.join(words, space);
+  const head = sql.join(words, " ");
   return {
     columns,
     aliases,
@@ -156,7 +153,7 @@ function* statementsOf<Kind extends ColumnKind>(
     if (left !== undefined && left <= 0 && limit !== 0) return;
     const isCut = left !== undefined || offset !== undefined;
     const cut = isCut ? [dialect.limit(left, offset)] : [];
-    yield sql.join([parts.head, condition, ...parts.tail, ...cut], space);
+    yield sql.join([parts.head, condition, ...parts.tail, ...cut], " ");
   }
 }
 
