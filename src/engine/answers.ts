@@ -156,7 +156,7 @@ function answerInMemory(bytes: Uint8Array, counts: RowCounts): Answer {
   return {
     counts,
     byteLength: bytes.byteLength,
-    read: () => bytes,
+    read: () => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength),
     dispose() {},
   };
 }

@@ -23,7 +23,7 @@ export interface Answer {
   readonly byteLength: number;
   readonly counts?: RowCounts;
   /** The answer: its bytes, or a stream of them that is taken once. */
-  read(): Uint8Array | Readable;
+  read(): Buffer | Readable;
   /** Gives an unread answer's file back; must be called at the end, whatever happened. */
   dispose(): void;
 }
