@@ -1,6 +1,6 @@
 /** How a record of the authorization server lies in the store: by hashes, and encrypted. */
 import * as z from "zod";
-import { parseAccountId } from "../oauth/server/accounts.ts";
+import { parseAccountId } from "../oauth/server/connections.ts";
 import type { NewRecord } from "../oauth/server/state-store.ts";
 import type { Database, Row } from "./database.ts";
 import { keyOf, type Secrets } from "./secrets.ts";

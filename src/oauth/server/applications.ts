@@ -1,8 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
-import { findUser } from "./accounts.ts";
-import { type Connection, connectionsOf, isConnected } from "./connections.ts";
+import { type Connection, connectionsOf, findUser, isConnected } from "./connections.ts";
 import { OAuthProblem, readForm, seeOther } from "./http.ts";
 import { describeClient, type InteractionContext, sendPage } from "./interaction-context.ts";
 import { judgeLogin, type LoginFailure, sendLogin } from "./login.ts";

@@ -3,13 +3,13 @@ import type { Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
 import { addressKey } from "../../identity/throttle.ts";
 import { Refusal } from "../../refusal.ts";
-import { parseAccountId } from "./accounts.ts";
 import {
   ClientMetadataError,
   clientRecord,
   isClientRedirect,
   readClientMetadata,
 } from "./client-metadata.ts";
+import { parseAccountId } from "./connections.ts";
 import type { Endpoint } from "./endpoints.ts";
 import { OAuthProblem, readForm, readJson, sendJson, tooMany } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";

@@ -2,9 +2,10 @@ import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
 import { isDatabaseOrEvery } from "../../access/identifiers.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
-import { grantOn, grantsOf, type Snapshot } from "../../access/snapshot.ts";
+import { grantOn, grantsOf, type Snapshot, type User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
-import { type AccountContext, findUser, parseAccountId } from "./accounts.ts";
+import { credentialOf } from "../../identity/authenticate.ts";
+import type { Revocations } from "../../identity/revocations.ts";
 import { lifetimes, type McpScope, mcpScopes } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
@@ -134,4 +135,55 @@ export function tokenIdIn(grantId: string, random: string): string {
 /** True for the id of an access token that was issued under the grant. */
 export function isTokenOf({ grantId }: Connection, tokenId: string): boolean {
   return tokenId.startsWith(grantId.slice(0, FAMILY));
+}
+
+/**
+ * Sessions, codes, grants and refresh tokens name their user together with the credential that it
+ * logged in with: once the password is another one, they name nobody any more.
+ */
+export interface Account {
+  readonly username: string;
+  readonly credential: string;
+}
+
+/** The account as a text; a colon stands neither in a credential nor in the name of an own user. */
+export function accountIdOf({ username, credential }: Account): string {
+  return `${username}:${credential}`;
+}
+
+/** Reads it back. */
+export function parseAccountId(id: string): Account {
+  const at = id.lastIndexOf(":");
+  return { username: id.slice(0, at), credential: id.slice(at + 1) };
+}
+
+/** What makes something good for nothing any more: its name and when it was issued. */
+interface Issued {
+  readonly tokenId: string;
+  /** Epoch seconds. */
+  readonly issuedAt: number;
+}
+
+/** Where users are looked up. */
+export interface AccountContext {
+  readonly snapshot: () => Snapshot;
+  readonly revocations: Revocations;
+}
+
+/**
+ * The user behind an account, as the access file has it now; undefined if the user is gone or
+ * disabled, has another password, or if everything issued at that time was revoked.
+ */
+export function findUser(
+  { snapshot, revocations }: AccountContext,
+  accountId: string,
+  issued: Issued | undefined,
+): User | undefined {
+  const { username, credential } = parseAccountId(accountId);
+  const user = snapshot().users.get(username);
+  if (user === undefined || user.disabled || user.passwordHash === undefined) return undefined;
+  if (credentialOf(user) !== credential) return undefined;
+  if (issued === undefined) return user;
+  const isDead = issued.issuedAt <= user.tokensValidAfter;
+  return isDead || revocations.isRevoked({ username, ...issued }) ? undefined : user;
 }

@@ -1,7 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { type Client, errors } from "oidc-provider";
 import { EVERY_DATABASE } from "../../access/roles.ts";
-import { parseAccountId } from "./accounts.ts";
 import { StateUnavailable } from "./adapter.ts";
 import {
   type Choice,
@@ -9,6 +8,7 @@ import {
   choicesOf,
   connectionsOf,
   knownScopes,
+  parseAccountId,
   toDetail,
 } from "./connections.ts";
 import { OAuthProblem, readForm, seeOther } from "./http.ts";

@@ -6,7 +6,7 @@ import { credentialOf, earliestIssue } from "../../identity/authenticate.ts";
 import { explainLogin, loginError, loginFields } from "../../pages/forms.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
 import { Refusal } from "../../refusal.ts";
-import { accountIdOf } from "./accounts.ts";
+import { accountIdOf } from "./connections.ts";
 import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";
 import { type ClientView, clientDetails } from "./pages/client.ts";
 import { renderPage } from "./pages/page.ts";

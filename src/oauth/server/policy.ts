@@ -5,8 +5,7 @@ import {
   interactionPolicy,
   type KoaContextWithOIDC,
 } from "oidc-provider";
-import { findUser, parseAccountId } from "./accounts.ts";
-import { knownScopes, readConsent } from "./connections.ts";
+import { findUser, knownScopes, parseAccountId, readConsent } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { mcpScopes, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { SigningKeys } from "./tokens.ts";

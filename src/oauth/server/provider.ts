@@ -2,7 +2,6 @@ import type { EventEmitter } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { type Configuration, type KoaContextWithOIDC, Provider } from "oidc-provider";
 import { isConfiguredRedirect } from "../../config/addresses.ts";
-import { parseAccountId } from "./accounts.ts";
 import { createAdapterFactory } from "./adapter.ts";
 import { asLibraryFetch, createDocumentFetch, DOCUMENT_LIMITS } from "./client-documents.ts";
 import {
@@ -11,7 +10,7 @@ import {
   isLoopbackRedirect,
   readClientMetadata,
 } from "./client-metadata.ts";
-import { tokenIdIn } from "./connections.ts";
+import { parseAccountId, tokenIdIn } from "./connections.ts";
 import { isAbandoned } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldAnswer } from "./pages/page.ts";
