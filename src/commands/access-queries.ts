@@ -9,7 +9,8 @@ import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/exact-numbers.ts";
 import { didYouMean } from "../suggestion.ts";
-import { parseToml, TomlSyntaxError } from "../toml/values.ts";
+import { lineLocator } from "../toml/outline.ts";
+import { parseToml } from "../toml/values.ts";
 import type { QuestionOptions } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
@@ -18,7 +19,6 @@ import { FAILURE, print, printJson } from "./output.ts";
 
 /** What `gatehouse access explain` and `test` decide on, and how they show it. */
 
-/** The setting of a gateway of this configuration. */
 async function settingOf(loaded: LoadedConfiguration): Promise<Setting> {
   const queries = openGrammar(loaded);
   await queries.known;
@@ -30,7 +30,6 @@ interface FileOption {
   readonly file?: string;
 }
 
-/** The access file that is asked about. */
 async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): Promise<Snapshot> {
   return file === undefined ? readAccess(loaded) : readNamedAccess(file);
 }
@@ -57,7 +56,6 @@ function viewDecisions({ query, decided }: Outcome): object[] {
   });
 }
 
-/** The outcome as JSON shows it. */
 function viewOutcome(asker: Asker, outcome: Outcome): object {
   const { query: _, decided, body, ...rest } = outcome;
   return {
@@ -140,24 +138,17 @@ function reasonOf(issue: z.core.$ZodIssue | undefined): string {
 
 /** @throws Error that names the file and the line */
 async function readExpectations(file: string): Promise<PlacedExpectation[]> {
-  const text = await readFile(file, "utf8");
-  const lines = text
-    .split("\n")
-    .flatMap((line, at) => (/^\s*\[\[\s*expect\s*\]\]/.test(line) ? [at + 1] : []));
-  try {
-    const parsed = expectations.safeParse(parseToml(text, file).values);
-    if (parsed.success)
-      return parsed.data.expect.map((one, at) => ({ ...one, line: lines[at] ?? 1 }));
-    const { issues } = parsed.error;
-    const [unknown] = issues.filter(({ code }) => code === "unrecognized_keys");
-    const issue = unknown ?? issues[0];
-    const at = issue?.path.find((key) => typeof key === "number");
-    const where = typeof at === "number" ? `${file}:${lines[at]}` : file;
-    throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
-  } catch (error) {
-    if (error instanceof TomlSyntaxError) throw new Error(error.message);
-    throw error;
+  const { text, values } = parseToml(await readFile(file, "utf8"), file);
+  const lineOf = lineLocator(text);
+  const parsed = expectations.safeParse(values);
+  if (parsed.success) {
+    return parsed.data.expect.map((one, at) => ({ ...one, line: lineOf(["expect", at]) ?? 1 }));
   }
+  const { issues } = parsed.error;
+  const issue = issues.find(({ code }) => code === "unrecognized_keys") ?? issues[0];
+  const [, at] = issue?.path ?? [];
+  const where = typeof at === "number" ? `${file}:${lineOf(["expect", at])}` : file;
+  throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
 }
 
 /** True if the outcome is what was expected; of a Batch, the code may be that of the element. */

@@ -18,7 +18,6 @@ interface EngineOptions extends CommonOptions {
 /** Where an engine is told its database, if not on the command line, which is there for all to see. */
 const urlVariable = "GATEHOUSE_ENGINE_URL";
 
-/** Reads a whole number from 1 to `highest`. */
 function numberUpTo(highest: number): (text: string) => number {
   return (text) => {
     const number = /^\d{1,9}$/.test(text) ? Number(text) : 0;

@@ -10,7 +10,6 @@ import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 
 /** What a valid configuration lays open, or cannot do. */
 export interface ExposureWarning {
-  /** What it is about. */
   readonly about: { readonly host?: string };
   readonly sentence: string;
 }
@@ -19,25 +18,28 @@ export interface ExposureWarning {
 export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[] {
   const { auth, server, mcp, store } = loaded.configuration;
   const warnings = directoryWarnings(loaded);
+  const warn = (sentence: string, about = {}) => void warnings.push({ about, sentence });
   const about = { host: server.host };
+  const hasNoUrl = mcp.enabled && server.public_url === "";
   if (!isLoopback(server.host) && server.tls.certificate === undefined) {
-    const sentence =
-      "other machines can reach this address: switch TLS on ([server.tls]) or put it in front";
-    warnings.push({ about, sentence });
+    warn(
+      "other machines can reach this address: switch TLS on ([server.tls]) or put it in front",
+      about,
+    );
   }
-  if (mcp.enabled && server.public_url === "" && isUnspecified(server.host)) {
-    const sentence =
-      "this address cannot be opened: set server.public_url, or no MCP client can log in";
-    warnings.push({ about, sentence });
+  if (hasNoUrl && isUnspecified(server.host)) {
+    warn(
+      "this address cannot be opened: set server.public_url, or no MCP client can log in",
+      about,
+    );
   }
-  if (mcp.enabled && server.public_url === "" && store.url !== undefined) {
-    const sentence =
-      "replicas need one URL: set server.public_url, or an app that logs in at one is nobody at the others";
-    warnings.push({ about: {}, sentence });
+  if (hasNoUrl && store.url !== undefined) {
+    warn(
+      "replicas need one URL: set server.public_url, or an app that logs in at one is nobody at the others",
+    );
   }
   if (!auth.enabled) {
-    const sentence = "AUTHENTICATION IS OFF: every caller may do everything (auth.enabled = false)";
-    warnings.push({ about: {}, sentence });
+    warn("AUTHENTICATION IS OFF: every caller may do everything (auth.enabled = false)");
   }
   return warnings;
 }
@@ -57,7 +59,6 @@ function directoryWarnings({ configuration, serviceDirectory }: LoadedConfigurat
   });
 }
 
-/** What a start writes. */
 interface Written {
   readonly file: string;
   /** True for a directory, which is made with those above it where they are not there. */

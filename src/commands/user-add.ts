@@ -73,7 +73,6 @@ async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): 
   return names.includes(preferred) ? preferred : (names[0] ?? "<database>");
 }
 
-/** What `user add` is given. */
 interface AddOptions extends CommonOptions {
   readonly email?: string;
   readonly attribute?: Attributes;

@@ -57,7 +57,6 @@ function textOf({ path, node, isLive }: Key, before: unknown, after: unknown): s
   return `${key}: ${[...removed, ...added].join(", ") || "another order"}`;
 }
 
-/** Every key that differs between two configurations. */
 function changesBetween(running: Configuration, read: Configuration): ConfigurationChange[] {
   return schemaTables()
     .flatMap(keysOf)

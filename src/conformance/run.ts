@@ -105,7 +105,6 @@ function placed(body: JsonObject, nameOf: (database: string) => string): JsonObj
   return { [key]: { ...value, database: nameOf(database) } };
 }
 
-/** How long an answer may take. */
 const ANSWER_TIMEOUT_MS = 60_000;
 
 /** Sends a body to `POST /query`. Rejects if no answer comes. */

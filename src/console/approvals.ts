@@ -34,21 +34,15 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
     const standing = standingOf(visitor, approval);
     return standing === undefined ? [] : [{ approval, standing }];
   });
-  const of = (isMeant: (state: string, standing: Standing) => boolean) =>
-    known.filter((one) => isMeant(one.approval.state, one.standing)).map((one) => one.approval);
-  const waiting = of((state, standing) => state === "pending" && standing === "approver");
-  const others = of((state, standing) => state === "pending" && standing !== "approver");
-  const decided = of((state) => state !== "pending");
-  const page = approvalsPage({
-    waiting: waiting.slice(0, SHOWN),
-    others: others.slice(0, SHOWN),
-    decided: decided.slice(0, SHOWN),
-    more: [waiting, others, decided].reduce(
-      (sum, { length }) => sum + Math.max(0, length - SHOWN),
-      0,
-    ),
-    now: Date.now(),
+  const groups = Map.groupBy(known, ({ approval: { state }, standing }) => {
+    if (state !== "pending") return "decided";
+    return standing === "approver" ? "waiting" : "others";
   });
+  const of = (group: "waiting" | "others" | "decided") =>
+    (groups.get(group) ?? []).slice(0, SHOWN).map(({ approval }) => approval);
+  const [waiting, others, decided] = [of("waiting"), of("others"), of("decided")];
+  const more = known.length - waiting.length - others.length - decided.length;
+  const page = approvalsPage({ waiting, others, decided, more, now: Date.now() });
   return sendPage(c, visitor, page);
 }
 

@@ -78,7 +78,6 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
 
 /** A change that a form asks for. */
 export interface AskedChange {
-  /** Whom it is about. */
   readonly username: string;
   readonly plan: (current: Snapshot, actor: Subject) => readonly Change[];
   /** True if the user's tokens end with it. */

@@ -111,7 +111,6 @@ export interface ConsoleOptions {
   readonly listen: ListenAddress;
   /** How browsers reach it behind a front; empty for this machine alone. */
   readonly publicUrl: string;
-  /** How clients reach the gateway. */
   readonly gatewayUrl: string;
   /** Milliseconds in which a request must have arrived whole. */
   readonly requestTimeout: number;

@@ -41,7 +41,6 @@ export interface HeldSessions {
   end(tokenId: string): Promise<void>;
 }
 
-/** Milliseconds until a session ends by itself. */
 function msLeft({ startedAt, usedAt }: Session, now: number): number {
   return Math.min(startedAt + LONGEST_MS, usedAt + IDLE_MS) - now;
 }

@@ -118,7 +118,6 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     }
   }
 
-  /** Takes a message of the other end. */
   receive(message: Message<Own, Failure>): void {
     const { kind, id } = message;
     if (kind === "ask") void this.#answer(id, message.name, message.ask);

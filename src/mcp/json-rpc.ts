@@ -19,7 +19,6 @@ const errors = {
   unsupportedVersion: [-32022, "unsupported_version"],
 } as const satisfies Record<string, readonly [code: number, reason: string]>;
 
-/** The name of an error that can be answered. */
 type ErrorName = keyof typeof errors;
 
 const reasons: ReadonlyMap<number, string> = new Map(Object.values(errors));

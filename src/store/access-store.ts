@@ -1,4 +1,4 @@
-import type { AccessRules, Author, ChangeOptions, ReloadEvent } from "../access/access-rules.ts";
+import type { AccessRules, Author, ChangeOptions } from "../access/access-rules.ts";
 import { requireRemainingOwners } from "../access/remaining-owners.ts";
 import {
   isGone,
@@ -115,13 +115,6 @@ export interface StoreAccess {
 /** Users, grants and boundaries of the store, as they are in force at every replica. */
 export function openAccessStore(store: StoreAccess): AccessRules {
   const { state, replica } = store;
-  const listeners: ((event: ReloadEvent) => void)[] = [];
-  state.listeners.push({
-    accessChanged(change) {
-      for (const listener of listeners) listener({ kind: "loaded", ...change });
-    },
-  });
-
   return {
     get snapshot() {
       replica?.requireFresh();
@@ -131,7 +124,11 @@ export function openAccessStore(store: StoreAccess): AccessRules {
       return state.snapshot.version;
     },
     stale: false,
-    subscribe: (listener) => listeners.push(listener),
+    subscribe(listener) {
+      state.listeners.push({
+        accessChanged: (change) => listener({ kind: "loaded", ...change }),
+      });
+    },
     async reload() {
       await replica?.poll();
     },

@@ -29,7 +29,6 @@ export type Row = Readonly<Record<string, unknown>>;
 /** Sends a statement with its values, and returns the rows; at most so many milliseconds later. */
 export type Query = (sql: string, values?: readonly unknown[], timeout?: number) => Promise<Row[]>;
 
-/** How the driver is asked. */
 function asked(sql: string, values: readonly unknown[] = [], timeout = STATEMENT_TIMEOUT_MS) {
   return { text: sql, values: [...values], query_timeout: timeout };
 }
@@ -70,7 +69,6 @@ function detailOf(error: unknown): string {
   return error.message || code || error.name;
 }
 
-/** The refusal for what went wrong with a statement. */
 function unreachable(cause: unknown): Refusal {
   return new Refusal("store_unreachable", { detail: detailOf(cause), cause });
 }

@@ -43,12 +43,10 @@ export class Secrets {
     return this.decryptBytes(Buffer.from(sealed, "base64url"), place).toString("utf8");
   }
 
-  /** As `encrypt`. */
   encryptBytes(content: Buffer, place: string): Buffer {
     return Buffer.concat([nameOf(this.#first), seal(this.#first, content, place)]);
   }
 
-  /** As `decrypt`. */
   decryptBytes(bytes: Buffer, place: string): Buffer {
     const key = this.#keys.get(bytes.subarray(0, NAME_BYTES).toString("hex"));
     if (key === undefined) {

@@ -24,13 +24,11 @@ const groupSignals: ReadonlySet<NodeJS.Signals> = new Set(["SIGINT", "SIGTERM", 
 export interface SupervisorOptions {
   readonly count: number;
   readonly log: Log;
-  /** Starts the process of a worker. */
   readonly open: (number: number) => Worker;
   /** What a worker needs to begin. */
   readonly settingsOf: (number: number, isFirst: boolean) => WorkerSettings;
   /** Told where the first worker listens, before another one is started. */
   readonly onListening: (url: string) => void;
-  /** Told when a worker is gone. */
   readonly onEnded: (number: number) => void;
 }
 

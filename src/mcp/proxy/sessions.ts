@@ -76,7 +76,6 @@ export interface SessionRegister {
   open(id: string, username: string): boolean | Promise<boolean>;
   /** True if the session is the user's; it counts as used then. */
   use(id: string, username: string): boolean | Promise<boolean>;
-  /** Forgets a session. */
   end(id: string): void;
 }
 
@@ -119,7 +118,6 @@ export class Sessions implements SessionRegister {
     this.#records = records;
   }
 
-  /** Sessions that are remembered. */
   get size(): number {
     return this.#sessions.size;
   }

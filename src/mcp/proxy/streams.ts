@@ -34,7 +34,6 @@ export class OpenStreams implements StreamRegister {
     this.#most = most;
   }
 
-  /** Users that have a stream open. */
   get size(): number {
     return this.#counts.size;
   }
@@ -52,7 +51,6 @@ export class OpenStreams implements StreamRegister {
     return true;
   }
 
-  /** Gives a stream back. */
   release(username: string): void {
     const left = (this.#counts.get(username) ?? 0) - 1;
     if (left > 0) this.#counts.set(username, left);

@@ -26,7 +26,6 @@ interface BridgeOptions {
   readonly token: string;
   /** Takes each message for the client, as one line of JSON without its end. */
   readonly write: (line: string) => void;
-  /** Told of everything that goes wrong. */
   readonly onError: (error: unknown) => void;
 }
 

@@ -79,7 +79,6 @@ export class GatewayClient {
     }
   }
 
-  /** Sends a request and waits for its answer. */
   readonly #send: SendRequest = async (request, signal, headers = {}) => {
     const { promise, resolve, reject } = Promise.withResolvers<JSONRPCResponse>();
     const giveUp = () => reject(new Error("The request was given up"));

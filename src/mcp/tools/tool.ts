@@ -17,7 +17,6 @@ export interface AskedRight {
 
 /** What the tools work on. */
 export interface ToolContext<Caller> {
-  /** The operations that there are. */
   readonly grammar: Grammar;
   /** Judges the right of a call, and notes a denial. @throws Refusal */
   readonly requireRight: (principal: Caller, asked: AskedRight) => void;
