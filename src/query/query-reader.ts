@@ -53,6 +53,8 @@ export class QueryReader {
     reader.skipSpace();
     const kind = reader.kind();
     if (kind !== "an object") {
+      // What only begins like one of these words is no JSON at all.
+      if (kind === "null" || kind === "a boolean") reader.skipValue();
       const problem = `an object with one operation key is expected, ${kind} was found`;
       throw reader.refusal("not_an_object", problem);
     }

@@ -169,9 +169,12 @@ export function oneOrMany<Value, Draft>(
   const many = list(kind, { most });
   return {
     read(reader, draft) {
-      if (reader.kind() !== "an array") return kind.read(reader, draft);
-      if (reader.isFull) return many.read(reader, draft);
-      const problem = `an object is expected, an array was found${fullAlone}`;
+      const found = reader.kind();
+      if (found === "an object") return kind.read(reader, draft);
+      const isArray = found === "an array";
+      if (isArray && reader.isFull) return many.read(reader, draft);
+      const wanted = reader.isFull ? "an object or an array" : "an object";
+      const problem = `${wanted} is expected, ${found} was found${isArray ? fullAlone : ""}`;
       throw reader.refusal("wrong_type", problem);
     },
     schema: (reference) =>

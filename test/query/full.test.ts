@@ -25,6 +25,9 @@ t.test("the core has none of it", async (t) => {
     /"distinct" is unknown; allowed: database, from/,
   );
   t.notMatch(refusalOf(select({ x: 1 }), core).message, /group_by/);
+  const text = select({ order_by: "id" });
+  t.match(refusalOf(text).message, "an object or an array is expected, a string was found");
+  t.match(refusalOf(text, core).message, "an object is expected, a string was found");
 });
 
 t.test("what its fields do not agree on is refused", async (t) => {

@@ -158,7 +158,8 @@ t.test("a body that is JSON but no object is refused", async (t) => {
   for (const body of ["[]", `[${insertOf("1")}]`, '"Select"', "1", "-1", "true", "null"]) {
     t.equal(verdict(body), "not_an_object", body);
   }
-  for (const body of ["", " ", "Select", "\u0000"]) t.equal(verdict(body), "invalid_json", body);
+  for (const body of ["", " ", "Select", "not JSON", "\u0000"])
+    t.equal(verdict(body), "invalid_json", body);
 });
 
 t.test("white space may stand wherever JSON allows it", async (t) => {
