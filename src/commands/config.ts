@@ -9,6 +9,7 @@ import { entriesIn } from "../access/user-grants.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
+import { counted } from "../counted.ts";
 import { readCertificate } from "../gateway/certificate.ts";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
@@ -23,7 +24,11 @@ async function checkStore(loaded: LoadedConfiguration, report: CheckReport): Pro
   const name = storeName(loaded.configuration);
   const keys = await (await keysOf(loaded)).read();
   const { count } = await (await revocationsOf(loaded)).read();
-  report.part("store", "ok", `${name} (${keys.length} signing keys, ${count} revocations)`);
+  report.part(
+    "store",
+    "ok",
+    `${name} (${counted(keys.length, "signing key")}, ${counted(count, "revocation")})`,
+  );
   await checkAccess(loaded, report);
 }
 
@@ -68,7 +73,7 @@ async function checkAccess(loaded: LoadedConfiguration, report: CheckReport): Pr
   const grants = snapshot.grants
     .values()
     .reduce((sum, own) => sum + entriesIn(own).reduce((count) => count + 1, 0), 0);
-  const counts = `${snapshot.users.size} users, ${grants} grants, version ${snapshot.version}`;
+  const counts = `${counted(snapshot.users.size, "user")}, ${counted(grants, "grant")}, version ${snapshot.version}`;
   const place = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
   report.part("access file", "ok", `${place} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
