@@ -37,6 +37,13 @@ export function parseToml(text: string, file: string): TomlDocument {
   }
 }
 
+/** What has mostly happened where the parser says so. */
+const hints: ReadonlyMap<string, string> = new Map([
+  ["invalid value", "text stands in quotes"],
+  ["illegal character in numeric literal", "text stands in quotes"],
+  ["control characters are not allowed in strings", "is its closing quote missing?"],
+]);
+
 /**
  * The parser's message is a fixed sentence, then a blank line and an excerpt of the file; the
  * excerpt is dropped, and with it the cause that would carry it into a log.
@@ -44,6 +51,8 @@ export function parseToml(text: string, file: string): TomlDocument {
 function reasonOf(error: TomlError): string {
   const [sentence = ""] = error.message.split("\n", 1);
   const reason = sentence.replace("Invalid TOML document: ", "");
+  const hint = hints.get(reason);
+  if (hint !== undefined) return `${reason}: ${hint}`;
   return /^[a-z(][a-z0-9 _(),:;.'-]*$/i.test(reason) ? reason : "invalid TOML";
 }
 

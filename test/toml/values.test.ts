@@ -28,6 +28,18 @@ t.test("a syntax error names file, line and reason", (t) => {
   t.end();
 });
 
+t.test("a syntax error says what has mostly happened", (t) => {
+  const hints = {
+    'role = "Owner': "is its closing quote missing?",
+    "role = Owner": "text stands in quotes",
+    "host = 0.0.0.0": "text stands in quotes",
+  };
+  for (const [text, hint] of Object.entries(hints)) {
+    t.match(failureOf(`${text}\n`).reason, hint, text);
+  }
+  t.end();
+});
+
 t.test("an integer that a double cannot hold keeps its digits", (t) => {
   const { values } = parseToml("a = 9007199254740993\nb = 1", "a.toml");
   t.strictSame({ ...values }, { a: 9007199254740993n, b: 1 });

@@ -100,6 +100,7 @@ export const others: Broken[] = [
   },
   {
     text: '[upstream]\nauthorization = "Bearer hunter2\n',
-    problem: "gateway.toml:2: control characters are not allowed in strings",
+    problem:
+      "gateway.toml:2: control characters are not allowed in strings: is its closing quote missing?",
   },
 ];
