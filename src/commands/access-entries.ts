@@ -3,18 +3,18 @@ import { InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planGrant, planRevoke } from "../access/administration.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
-import { type Grant, placeOf } from "../access/grant.ts";
+import type { Grant } from "../access/grant.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
 import { entryKeys, entryRoles, tablePattern } from "../access/limit-fields.ts";
 import { entryOddities } from "../access/oddities.ts";
 import type { EntryRole } from "../access/roles.ts";
-import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { grantsOf } from "../access/snapshot.ts";
 import { prefixOf } from "../access/table-patterns.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
 import { loadFor } from "./load.ts";
-import { changeAccess, readAccess } from "./operator.ts";
+import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
 import { type CommonOptions, readDuration } from "./options.ts";
 import { print, printJson, printList, UsageError, warn } from "./output.ts";
 
@@ -115,14 +115,6 @@ export async function grantAccess(
     warn(odd);
   }
   print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
-}
-
-/** The entries of a user, as `main:ReadOnly main.tickets:ReadWrite`. */
-export function entriesInWords(snapshot: Snapshot, username: string): string {
-  const entries = entriesIn(grantsOf(snapshot, username)).map(
-    (grant) => `${placeOf(grant)}:${grant.role}`,
-  );
-  return [...entries].join(" ") || "-";
 }
 
 /** `access revoke`. */

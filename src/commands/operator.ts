@@ -1,9 +1,11 @@
 /** What commands do to the state of a gateway, which need not run, as its operator. */
 import { statSync } from "node:fs";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
+import { placeOf } from "../access/grant.ts";
 import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
 import type { Change } from "../access/record-change.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { entriesIn } from "../access/user-grants.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { nameOfUser, permissionProblem } from "../files/permissions.ts";
@@ -34,8 +36,18 @@ function userNotFound({ username, snapshot }: About): string {
   return `User not found: ${username}${meant || ` (\`${invocation} user list\` shows all)`}`;
 }
 
-function grantNotFound({ username, database = "*" }: About): string {
-  return `Grant not found: ${username} on ${database}`;
+/** The entries of a user, as `main:ReadOnly main.tickets:ReadWrite`. */
+export function entriesInWords(snapshot: Snapshot, username: string): string {
+  const entries = entriesIn(grantsOf(snapshot, username)).map(
+    (grant) => `${placeOf(grant)}:${grant.role}`,
+  );
+  return [...entries].join(" ") || "-";
+}
+
+function grantNotFound({ username, database = "*", snapshot }: About): string {
+  const held = snapshot && entriesInWords(snapshot, username);
+  const known = held === undefined ? "" : ` (${username} has ${held === "-" ? "none" : held})`;
+  return `Grant not found: ${username} on ${database}${known}`;
 }
 
 /** The codes that are about a user or a grant, each with what the operator is told. */

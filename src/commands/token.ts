@@ -57,7 +57,9 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const user = snapshot.users.get(username);
   if (user === undefined) throw refusalOf("user_not_found", { username, snapshot });
   if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
-  const role = await naming({ username, database }, () => tokenRole(snapshot, username, database));
+  const role = await naming({ username, database, snapshot }, () =>
+    tokenRole(snapshot, username, database),
+  );
   const keys = await keysOf(loaded);
   const ring = await loadKeyRing(keys, auth.signing_algorithm);
   const revocations = await (await revocationsOf(loaded)).read();

@@ -8,9 +8,16 @@ import { type User, viewUser } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { Refusal } from "../refusal.ts";
 import { renderValue } from "../toml/values.ts";
-import { entriesInWords, readNames } from "./access-entries.ts";
+import { readNames } from "./access-entries.ts";
 import { loadFor } from "./load.ts";
-import { activityOf, changeAccess, readAccess, refusalOf, revocationsOf } from "./operator.ts";
+import {
+  activityOf,
+  changeAccess,
+  entriesInWords,
+  readAccess,
+  refusalOf,
+  revocationsOf,
+} from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";

@@ -58,7 +58,11 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant alice main", 2, /missing required argument 'role'/],
   ["access grant root * DbAdmin", 1, /^gatehouse: The last administrator cannot be/],
   ["access revoke root *", 1, /^gatehouse: The last administrator cannot be/],
-  ["access revoke alice other", 1, /^gatehouse: Grant not found: alice on other\n$/],
+  [
+    "access revoke alice other",
+    1,
+    /^gatehouse: Grant not found: alice on other \(alice has main:ReadWrite \*:ReadOnly\)\n$/,
+  ],
   ["access grant alcie main ReadOnly", 1, /User not found: alcie \(did you mean alice\?\)\n$/],
   [
     "access revoke nobody main",

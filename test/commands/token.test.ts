@@ -108,10 +108,10 @@ t.test("no token is issued to who could not use it", async (t) => {
     ["nobody", `User not found: nobody (\`${program} user list\` shows all)`],
     ["idp:nobody", `User not found: idp:nobody (\`${program} user list\` shows all)`],
     ["bob", "bob is disabled: enable it first"],
-    ["robot --database other", "Grant not found: robot on other"],
+    ["robot --database other", "Grant not found: robot on other (robot has main:ReadWrite)"],
     [
       "robot --database MAIN",
-      "Grant not found: robot on MAIN; the file names that database in another case",
+      "Grant not found: robot on MAIN (robot has main:ReadWrite); the file names that database in another case",
     ],
     ["robot --database a.b", "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
   ];
