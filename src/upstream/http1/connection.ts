@@ -165,7 +165,8 @@ export class Connection {
   #onBytes(bytes: Buffer, lease: Lease): void {
     const reader = this.#reader;
     if (reader === undefined || this.#unsent !== undefined) {
-      this.#fail(new BrokenAnswerError("an answer that nobody has asked for"));
+      // Such as a 408, by which an upstream ends a connection that was idle for too long.
+      this.#fail(new ConnectionError("closed"));
       return;
     }
     try {
