@@ -7,9 +7,9 @@ import { send } from "../stalled.ts";
 import { freshMysql, sharedServer } from "./kit.ts";
 
 /** An engine with a table `stuck`, of which each row takes a minute to be read. */
-async function scene(t: Test, options: { queryTimeLimit?: number } = {}) {
+async function scene(t: Test) {
   const server = await sharedServer();
-  const fresh = await freshMysql(t, options);
+  const fresh = await freshMysql(t);
   await server.sql(
     "create view main.stuck as select 1 as id, sleep(60) as pause",
     "create table main.slow (id bigint primary key)",
@@ -42,14 +42,15 @@ t.test("a client that leaves takes its query along, by every way to the server",
 });
 
 t.test("a query past the time limit is a 503, and nothing of it stays", async (t) => {
-  const { ask, active } = await scene(t, { queryTimeLimit: 500 });
+  const { ask, server, active } = await scene(t);
   await ask(createTable("rows", { id: "int" }));
-  t.match(await ask(selectAll("stuck")), {
+  const { address } = await startOn(t, server.url, { queryTimeLimit: 500 });
+  t.match(await query(address, selectAll("stuck")), {
     status: 503,
     body: { code: "query_timeout", message: /longer than 0.5 seconds/ },
   });
   const Batch = [insert("rows", [{ id: 1 }]), insert("slow", [{ id: 1 }])];
-  t.match(await ask({ Batch }), { status: 503, body: { code: "query_timeout" } });
+  t.match(await query(address, { Batch }), { status: 503, body: { code: "query_timeout" } });
   await eventually("nothing is left of them", async () => (await active()) === 0);
   t.same((await ask(selectAll("rows"))).body.data, []);
 });

@@ -5,9 +5,9 @@ import { send } from "../stalled.ts";
 import { freshPostgres, sharedServer, startOn } from "./kit.ts";
 
 /** An engine with a table `stuck`, of which each row takes a minute to be read. */
-async function scene(t: Test, options: { queryTimeLimit?: number } = {}) {
+async function scene(t: Test) {
   const server = await sharedServer();
-  const fresh = await freshPostgres(t, options);
+  const fresh = await freshPostgres(t);
   await server.sql(
     `create view main.stuck as select 1 as id, pg_sleep(60)::text as pause;
     create function main.wait() returns trigger language plpgsql as
@@ -54,15 +54,17 @@ t.test("a query is cancelled over TLS and over a Unix socket too", async (t) => 
 });
 
 t.test("a query past the time limit is a 503, and nothing of it stays", async (t) => {
-  const { ask, active } = await scene(t, { queryTimeLimit: 1000 });
+  const { ask, active, database } = await scene(t);
   await ask(createTable("rows", { id: "int" }));
-  t.match(await ask(selectAll("stuck")), {
+  const url = (await sharedServer()).url(database);
+  const { address } = await startOn(t, url, { queryTimeLimit: 1000 });
+  t.match(await query(address, selectAll("stuck")), {
     status: 503,
     body: { code: "query_timeout", message: /longer than 1 seconds/ },
   });
   const Batch = [insert("rows", [{ id: 1 }]), insert("slow", [{ id: 1 }])];
-  t.match(await ask({ Batch }), { status: 503, body: { code: "query_timeout" } });
-  t.equal(await active(), 0);
+  t.match(await query(address, { Batch }), { status: 503, body: { code: "query_timeout" } });
+  await eventually("nothing is left of them", async () => (await active()) === 0);
   t.same((await ask(selectAll("rows"))).body.data, []);
 });
 

@@ -23,13 +23,12 @@ export interface PostgresEngine {
 }
 
 /** An engine that ends with the test, over a new database of the shared server with `main` in it. */
-export async function freshPostgres(
-  test: { teardown(work: () => unknown): void },
-  options: { queryTimeLimit?: number } = {},
-): Promise<PostgresEngine> {
+export async function freshPostgres(test: {
+  teardown(work: () => unknown): void;
+}): Promise<PostgresEngine> {
   const shared = await sharedServer();
   const database = await shared.createDatabase();
-  const engine = await startOn(test, shared.url(database), options);
+  const engine = await startOn(test, shared.url(database));
   const ask = (body: object | string): Promise<Answer> => query(engine.address, body);
   await ask({ CreateDatabase: { database: "main" } });
   return { engine, database, ask };
