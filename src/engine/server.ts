@@ -45,8 +45,13 @@ interface EngineServer {
 
 /** Creates the server; it does not listen yet. */
 export function createEngineServer(options: ServerOptions): EngineServer {
-  const underWay = new Set<Promise<void>>();
+  let underWay = 0;
   let closing = false;
+  let onIdle: (() => void) | undefined;
+  const end = (): void => {
+    underWay -= 1;
+    if (underWay === 0) onIdle?.();
+  };
 
   const server = http.createServer(
     { keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS },
@@ -56,15 +61,20 @@ export function createEngineServer(options: ServerOptions): EngineServer {
         answerError(response, new EngineRefusal("closing", "The engine is closing"), options.log);
         return;
       }
-      const handling = handle(request, response, options);
-      underWay.add(handling);
-      handling.finally(() => underWay.delete(handling));
+      // The work is one, and the client who takes the answer the other.
+      underWay += 2;
+      const client = new AbortController();
+      response.on("close", () => {
+        if (!response.writableFinished) client.abort();
+        end();
+      });
+      void handle(request, response, options, client).then(end);
     },
   );
 
   const drain = async (): Promise<void> => {
     closing = true;
-    await Promise.all(underWay);
+    if (underWay > 0) await new Promise<void>((resolve) => (onIdle = resolve));
     await new Promise<void>((resolve) => {
       server.close(() => resolve());
       server.closeAllConnections();
@@ -73,26 +83,27 @@ export function createEngineServer(options: ServerOptions): EngineServer {
   return { server, drain };
 }
 
-/** Answers one request; resolves when the answer is out or the client is gone, never rejects. */
+/** Answers one request, or leaves it once the client is gone; never rejects. */
 async function handle(
   request: IncomingMessage,
   response: ServerResponse,
   options: ServerOptions,
+  client: AbortController,
 ): Promise<void> {
   try {
     if (options.loopbackHostOnly) requireLoopbackHost(request);
     if (options.authorization !== undefined) requireAuthorization(request, options.authorization);
-    await answer(request, response, options.store);
+    await answer(request, response, options.store, client);
   } catch (error) {
     answerError(response, error, options.log, request.headers[narrowedHeader] !== undefined);
   }
-  await sent(response);
 }
 
 async function answer(
   request: IncomingMessage,
   response: ServerResponse,
   store: Store,
+  client: AbortController,
 ): Promise<void> {
   const path = route(request, response);
   if (path === "/healthz") {
@@ -100,30 +111,25 @@ async function answer(
     await store.check();
     return sendJson(response, 200, { status: "success" });
   }
-  const client = new AbortController();
-  response.once("close", () => {
-    if (!response.writableFinished) client.abort();
-  });
   if (path === "/schema") {
     const place = readSchemaPath(request.url ?? "");
-    return send(response, await store.readSchema(place, client.signal));
+    return send(response, await store.readSchema(place, client));
   }
   requireJson(request);
-  const limits = await limitsOf(request);
+  const header = request.headers[limitsHeader];
+  const limits = header === undefined ? [] : await limitsOf(header);
   const body = await readBody(request);
   const query = scanBody(body);
   const asked = { body, query, limits };
   const form = !query.batch && isReadOnly(query) ? formOf(request.headers.accept) : "json";
-  if (form === "json") return send(response, await store.execute(asked, client.signal));
+  if (form === "json") return send(response, await store.execute(asked, client));
   const stream = new StreamedAnswer(response, form);
-  await store.stream(asked, stream, client.signal);
+  await store.stream(asked, stream, client);
   stream.end();
 }
 
 /** What the gateway says that the query may do at the most. */
-async function limitsOf({ headers }: IncomingMessage): Promise<readonly QueryLimit[]> {
-  const header = headers[limitsHeader];
-  if (header === undefined) return [];
+async function limitsOf(header: string | string[]): Promise<readonly QueryLimit[]> {
   // Loaded here, with the library that reads it: 12 MB and 40 ms that few engines need.
   const { readLimits } = await import("./limits-header.ts");
   return readLimits(header);
@@ -180,14 +186,6 @@ function endWith(response: ServerResponse, body: Buffer): void {
 
 function endIfStalled(response: ServerResponse): void {
   response.setTimeout(STALLED_CLIENT_TIMEOUT_MS, () => response.destroy());
-}
-
-/** Waits until the last byte is handed to the system, or the connection is gone. */
-function sent(response: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    if (response.closed || response.destroyed) resolve();
-    else response.once("close", resolve);
-  });
 }
 
 /**

@@ -120,7 +120,9 @@ export class Spool implements RowOutput {
     this.flush();
     const counts = { affected: this.#affected, rows: this.#rows };
     if (this.#file !== undefined) return { kind: "file", byteLength: this.#byteLength, counts };
-    return { kind: "memory", bytes: Buffer.concat(this.#chunks, this.#byteLength), counts };
+    const [only = Buffer.alloc(0), ...others] = this.#chunks;
+    const bytes = others.length === 0 ? only : Buffer.concat(this.#chunks, this.#byteLength);
+    return { kind: "memory", bytes, counts };
   }
 
   /** Hands the file of a finished answer over to the caller; undefined if there is none. */

@@ -32,18 +32,18 @@ export interface Answer {
 export interface Store {
   /**
    * Carries out a query. When it resolves, what was written is durable; when it rejects, nothing
-   * of the query stays. It gives up once `signal` is aborted.
+   * of the query stays. It gives up once `query` is aborted, and aborts it itself after its time.
    *
    * @throws EngineRefusal for what the client can mend and for a query that takes too long
    */
-  execute(request: QueryRequest, signal: AbortSignal): Promise<Answer>;
+  execute(request: QueryRequest, query: AbortController): Promise<Answer>;
   /**
-   * Carries out a Select, whose rows go out while others are still to come. It gives up once `signal`
-   * is aborted. @throws as `execute` does; whether a row has gone out before, `stream` knows
+   * Carries out a Select, whose rows go out while others are still to come. It gives up as `execute` does.
+   * @throws as `execute` does; whether a row has gone out before, `stream` knows
    */
-  stream(request: QueryRequest, stream: RowStream, signal: AbortSignal): Promise<void>;
+  stream(request: QueryRequest, stream: RowStream, query: AbortController): Promise<void>;
   /** Lists databases, tables or columns. @throws EngineRefusal `database_not_found` or `table_not_found` */
-  readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer>;
+  readSchema(place: SchemaPlace, query: AbortController): Promise<Answer>;
   /** Resolves if the database answers. @throws EngineRefusal `database_unavailable` */
   check(): Promise<void>;
   /** Waits for the queries that are under way and closes the database. */

@@ -13,24 +13,36 @@ import {
 } from "../sql/target.ts";
 import { flatten } from "./compile.ts";
 import type { PostgresPlace } from "./session.ts";
-import { keysSql, knownTable, type PostgresColumn, readTable } from "./tables.ts";
+import {
+  keysSql,
+  knownTable,
+  type PostgresColumn,
+  type PostgresTable,
+  readTable,
+} from "./tables.ts";
 
 /** Values in one statement, well below what the protocol allows. */
 const VALUES_PER_STATEMENT = 20_000;
 
 /** A table that is changed. @throws EngineRefusal `database_not_found` or `table_not_found` */
-export async function targetOf(
+export function targetOf(
   place: PostgresPlace,
   name: string,
   isRead: boolean,
-): Promise<Target<string>> {
+): Target<string> | Promise<Target<string>> {
+  const found = isRead ? readTable(place, name) : knownTable(place, name);
   const { schema } = place;
-  const table = isRead ? await readTable(place, name) : await knownTable(place, name);
-  const destination = { table, name: sql.id(schema, name), flatten };
+  return found instanceof Promise
+    ? found.then((table) => toTarget(schema, table))
+    : toTarget(schema, found);
+}
+
+function toTarget(schema: string, table: PostgresTable): Target<string> {
+  const destination = { table, name: sql.id(schema, table.name), flatten };
   return {
     table,
     name: destination.name,
-    keys: keysSql(schema, name),
+    keys: keysSql(schema, table.name),
     lock: sql` for update`,
     takesAnyKey: false,
     insert: (values, how) => insert(schema, destination, values, how),

@@ -81,12 +81,12 @@ const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
 const IDLE_LIMIT_MS = 60_000;
 
 /** Has a transaction begin with its first statement, and end with its last; statements take `timeLimit` milliseconds at the most, 0: any time. */
-export async function begin(
+export function begin(
   session: PostgresSession,
   mode: Mode,
   timeLimit: number,
   endsWithLast: boolean,
-): Promise<void> {
+): undefined {
   session.begin(beginnings[mode](timeLimit), endsWithLast);
 }
 

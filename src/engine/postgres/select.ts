@@ -96,8 +96,10 @@ export async function planOf(
 ): Promise<SelectPlan<PostgresKind>> {
   const tables: SelectedTable<PostgresKind>[] = [];
   for (const name of tablesOf(query)) {
-    const table = await knownTable(place, name);
-    tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
+    const found = knownTable(place, name);
+    const table = found instanceof Promise ? await found : found;
+    if (query.after === undefined) tables.push(table);
+    else tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
   }
   return planSelect(place.schema, tables, query, dialect);
 }

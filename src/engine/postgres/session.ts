@@ -109,12 +109,21 @@ export class PostgresSession implements Session {
     return (await this.#ask(fragment, isLast)).counts[0] ?? 0;
   }
 
-  async end(words: "commit" | "rollback"): Promise<void> {
+  end(words: "commit" | "rollback"): Promise<void> | undefined {
     this.#beginning = undefined;
-    if (this.#isInTransaction) {
-      this.#isInTransaction = false;
-      await this.#carryOut(new Exchange(this.#asked([{ text: words, values: [] }])));
-    }
+    if (this.#isInTransaction) return this.#endWith(words);
+    this.#forgetIfOwn();
+    return undefined;
+  }
+
+  async #endWith(words: "commit" | "rollback"): Promise<void> {
+    this.#isInTransaction = false;
+    await this.#carryOut(new Exchange(this.#asked([{ text: words, values: [] }])));
+    this.#forgetIfOwn();
+  }
+
+  /** Forgets what is known of tables if the transaction has defined one. */
+  #forgetIfOwn(): void {
     if (this.tables !== this.#shared) this.#shared.forget();
   }
 
@@ -170,32 +179,34 @@ export class PostgresSession implements Session {
 
   /** @throws UnknownOutcome too, where nobody can say whether the transaction is committed */
   async #carryOut(exchange: Exchange): Promise<void> {
-    if (!exchange.isClosing) return this.#await(exchange);
-    try {
-      await this.#await(exchange);
-      this.#isInTransaction = false;
-    } catch (error) {
-      if (!(error instanceof ConnectionLost) && !exchange.isCarriedOut) throw error;
-      // The server has refused the commit itself, and so ended the transaction.
-      this.#isInTransaction = false;
-      const isRefused = failures.concernsStatement(error) || failures.isTransient(error);
-      throw isRefused || this.#isUntouched ? error : new UnknownOutcome();
-    }
-  }
-
-  async #await(exchange: Exchange): Promise<void> {
-    const isUntouched = this.#isUntouched;
+    const wasUntouched = this.#isUntouched;
     this.#isUntouched = false;
     try {
       await this.#client.query(exchange).done;
     } catch (error) {
       this.#prepared?.settle(false);
-      if (error instanceof DatabaseError) throw this.#isOfPlan(error) ? this.#outdate() : error;
-      const isRefused = error instanceof Error && "code" in error && error.code === "EPIPE";
-      this.#isUntouched = isUntouched && (isRefused || !exchange.isSent);
-      throw new ConnectionLost(error);
+      throw this.#outcomeOf(exchange, this.#failureOf(exchange, error, wasUntouched));
     }
     this.#prepared?.settle(true);
+    if (exchange.isClosing) this.#isInTransaction = false;
+  }
+
+  /** What an error of the driver means. */
+  #failureOf(exchange: Exchange, error: unknown, wasUntouched: boolean): Error {
+    if (error instanceof DatabaseError) return this.#isOfPlan(error) ? this.#outdate() : error;
+    const isRefused = error instanceof Error && "code" in error && error.code === "EPIPE";
+    this.#isUntouched = wasUntouched && (isRefused || !exchange.isSent);
+    return new ConnectionLost(error);
+  }
+
+  /** What a failure means for the transaction, if the exchange was to end it. */
+  #outcomeOf(exchange: Exchange, failure: Error): Error {
+    if (!exchange.isClosing) return failure;
+    if (!(failure instanceof ConnectionLost) && !exchange.isCarriedOut) return failure;
+    // The server has refused the commit itself, and so ended the transaction.
+    this.#isInTransaction = false;
+    const isRefused = failures.concernsStatement(failure) || failures.isTransient(failure);
+    return isRefused || this.#isUntouched ? failure : new UnknownOutcome();
   }
 
   /** True where a table has changed since a statement was prepared, or that is not there any more. */

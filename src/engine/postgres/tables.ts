@@ -18,12 +18,16 @@ export interface PostgresTable extends Table<PostgresColumn> {
 }
 
 /** What a table looked like a moment ago, or looks like now. @throws as `readTable` does */
-export async function knownTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
-  const { session, database } = place;
-  const known = session.knownTable(database, name);
-  if (known !== undefined) return known;
+export function knownTable(
+  place: PostgresPlace,
+  name: string,
+): PostgresTable | Promise<PostgresTable> {
+  return place.session.knownTable(place.database, name) ?? readAndKeep(place, name);
+}
+
+async function readAndKeep(place: PostgresPlace, name: string): Promise<PostgresTable> {
   const table = await readTable(place, name);
-  session.tables.keep(database, name, table);
+  place.session.tables.keep(place.database, name, table);
   return table;
 }
 

@@ -7,7 +7,7 @@ import type { Fragment } from "../sql/fragment.ts";
 import { digestTouched, preview, type RowChangeName } from "../sql/preview.ts";
 import type { Column, ColumnKind, Table } from "../sql/scope.ts";
 import type { SelectedTable } from "../sql/select.ts";
-import { awaitSteps, type Reply, type Statement, type Steps } from "../sql/steps.ts";
+import type { Reply, Statement, Steps } from "../sql/steps.ts";
 import { comparedValue } from "../sql/stored-values.ts";
 import { readKeys, type Target, type TargetColumn } from "../sql/target.ts";
 import type { Changes, Dialect, RemoteColumn } from "./dialect.ts";
@@ -26,7 +26,7 @@ type TargetOf<Leased extends Session, Raw> = (
   place: Place<Leased>,
   table: string,
   isRead: boolean,
-) => Promise<Target<Raw>>;
+) => Target<Raw> | Promise<Target<Raw>>;
 
 /**
  * The changes of rows, in tables as `targetOf` finds them. They throw `EngineRefusal` for an
@@ -41,8 +41,9 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
     isRead = returning !== undefined,
   ): Promise<Result> {
-    const target = await targetOf(place, table, isRead);
-    return takeIn(place.session, stepsOf(target));
+    const found = targetOf(place, table, isRead);
+    const target = found instanceof Promise ? await found : found;
+    return await takeIn(place.session, stepsOf(target));
   }
   return {
     Insert: (place, fields) => take(place, fields, (target) => insert(target, fields)),
@@ -57,14 +58,24 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
 }
 
 /** Takes steps in a session. @throws what they throw, and what the session throws */
-export function takeIn<Result, Raw>(
+export async function takeIn<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,
 ): Promise<Result> {
-  return awaitSteps(steps, async ({ fragment, wants, isLast }: Statement): Promise<Reply<Raw>> => {
-    if (wants === "rows") return { rows: await session.rows(fragment), count: 0 };
-    return { rows: [], count: await session.run(fragment, isLast) };
-  });
+  let step = steps.next();
+  while (step.done !== true) {
+    const { fragment, wants, isLast } = step.value;
+    let reply: Reply<Raw>;
+    try {
+      if (wants === "rows") reply = { rows: await session.rows(fragment), count: 0 };
+      else reply = { rows: [], count: await session.run(fragment, isLast) };
+    } catch (error) {
+      step = steps.throw(error);
+      continue;
+    }
+    step = steps.next(reply);
+  }
+  return step.value;
 }
 
 /** A value that was read, as its column compares with it. */

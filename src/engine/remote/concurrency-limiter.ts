@@ -9,14 +9,24 @@ export class ConcurrencyLimiter {
 
   /** Does the work in a slot. @throws the reason of `signal` if that is aborted while it waits */
   async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
-    signal.throwIfAborted();
-    if (this.#free > 0) this.#free -= 1;
-    else await this.#wait(signal);
+    const turn = this.take(signal);
+    if (turn !== undefined) await turn;
     try {
       return await work();
     } finally {
-      this.#giveBack();
+      this.giveBack();
     }
+  }
+
+  /**
+   * Takes a slot, which is given back once the work in it is done; undefined if there is one at once.
+   * @throws as `hold` does
+   */
+  take(signal: AbortSignal): Promise<void> | undefined {
+    signal.throwIfAborted();
+    if (this.#free === 0) return this.#wait(signal);
+    this.#free -= 1;
+    return undefined;
   }
 
   async #wait(signal: AbortSignal): Promise<void> {
@@ -34,7 +44,8 @@ export class ConcurrencyLimiter {
     }
   }
 
-  #giveBack(): void {
+  /** Gives a slot to who waits first. */
+  giveBack(): void {
     const [next] = this.#waiting;
     if (next === undefined) {
       this.#free += 1;

@@ -45,9 +45,15 @@ export interface Dialect<Leased extends Session> {
 
   /**
    * Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. With
-   * `endsWithLast` it may be committed with the statement that is known to be its last one.
+   * `endsWithLast` it may be committed with the statement that is known to be its last one. Undefined where
+   * that goes up with the first statement.
    */
-  begin(session: Leased, mode: Mode, timeLimit: number, endsWithLast: boolean): Promise<void>;
+  begin(
+    session: Leased,
+    mode: Mode,
+    timeLimit: number,
+    endsWithLast: boolean,
+  ): Promise<void> | undefined;
   /** Refuses a Batch that cannot be one transaction, before anything of it is done. */
   requireAtomic?(operations: readonly TableOperation[]): void;
 

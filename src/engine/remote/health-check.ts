@@ -13,8 +13,9 @@ import { Transactions } from "./transaction.ts";
 export class HealthCheck<Leased extends Session> {
   readonly #pool: ConnectionPool<Leased>;
   readonly #transactions: Transactions<Leased>;
-  readonly #closing = new AbortController();
+  #query = new AbortController();
   #asking: Promise<void> | undefined;
+  #isClosed = false;
 
   /** @param timeLimit how long the server may take over the transaction, in milliseconds */
   constructor(source: ConnectionSource<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
@@ -40,14 +41,15 @@ export class HealthCheck<Leased extends Session> {
 
   /** Closes the connection. */
   async close(): Promise<void> {
-    this.#closing.abort();
+    this.#isClosed = true;
+    this.#query.abort();
     await this.#pool.close();
   }
 
   async #ask(): Promise<void> {
     try {
-      const { signal } = this.#closing;
-      await this.#transactions.run({ mode: "read only" }, signal, ask);
+      if (!this.#isClosed) this.#query = new AbortController();
+      await this.#transactions.run({ mode: "read only" }, this.#query, ask);
     } finally {
       this.#asking = undefined;
     }

@@ -21,14 +21,15 @@ export interface Terms {
  * cancelled and the connection given up; so it is after an error that is not settled, which may
  * have come in the middle of an answer.
  *
- * @throws the reason of `signal`, what `connect` throws, or what the work throws
+ * @throws the reason of `signal`, what the pool throws, or what the work throws
  */
 export async function withLease<Leased, Result>(
   pool: ConnectionPool<Leased>,
   { database, signal, isFresh, isSettled }: Terms,
   work: (session: Leased) => Promise<Result>,
 ): Promise<Result> {
-  const connection = await pool.connect(database, isFresh);
+  const idle = isFresh ? undefined : pool.takeIdle(database);
+  const connection = idle ?? (await pool.open(database));
   const lease = new Lease(connection);
   signal.addEventListener("abort", lease.interrupt);
   try {
@@ -39,14 +40,17 @@ export async function withLease<Leased, Result>(
     throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
   } finally {
     signal.removeEventListener("abort", lease.interrupt);
-    pool.release(connection, await lease.end());
+    const ending = lease.cancelling;
+    if (ending !== undefined) await ending;
+    pool.release(connection, lease.end());
   }
 }
 
 /** A connection while it is leased. */
 class Lease {
   readonly #connection: Connection<unknown>;
-  #cancelling: Promise<void> | undefined;
+  /** A request to cancel, which must meet nobody else's work. */
+  cancelling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #isBroken = false;
 
@@ -60,9 +64,9 @@ class Lease {
    */
   readonly interrupt = (): void => {
     this.#isBroken = true;
-    this.#cancelling = this.#connection.cancel();
+    this.cancelling = this.#connection.cancel();
     this.#timer = setTimeout(() => {
-      this.#cancelling = this.#connection.cancel().finally(() => this.#connection.cut());
+      this.cancelling = this.#connection.cancel().finally(() => this.#connection.cut());
     }, CANCEL_TIME_MS);
   };
 
@@ -71,12 +75,8 @@ class Lease {
     this.#isBroken = true;
   }
 
-  /**
-   * Waits for a request to cancel, which must meet nobody else's work. Returns whether the
-   * connection is broken.
-   */
-  async end(): Promise<boolean> {
-    await this.#cancelling;
+  /** Returns whether the connection is broken. */
+  end(): boolean {
     clearTimeout(this.#timer);
     return this.#isBroken;
   }

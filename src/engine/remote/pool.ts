@@ -43,15 +43,40 @@ export class ConnectionPool<Leased> {
   }
 
   /**
-   * Takes out a connection on which a database can be reached, or makes one, in the place of one
-   * without work if there are as many as there may be. With `isFresh` it makes one in any case.
+   * Takes out a connection without work on which a database can be reached; undefined if there is none.
+   * The last one that was put back is the first to be taken. @throws what the source throws
+   */
+  takeIdle(database: string | undefined): Connection<Leased> | undefined {
+    const target = this.#source.targetOf(database);
+    for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
+      const connection = this.#idle[at];
+      if (connection === undefined) continue;
+      const { isUsable } = connection;
+      if (isUsable && !this.#leadsTo(connection, target)) continue;
+      this.#idle.splice(at, 1);
+      if (isUsable) return connection;
+      this.#forget(connection);
+    }
+    return undefined;
+  }
+
+  /**
+   * Makes a connection, in the place of one without work if there are as many as there may be.
    *
    * @throws what the source throws
    */
-  async connect(database: string | undefined, isFresh = false): Promise<Connection<Leased>> {
+  async open(database: string | undefined): Promise<Connection<Leased>> {
     const target = this.#source.targetOf(database);
-    const idle = isFresh ? undefined : this.#takeIdle(target);
-    return idle ?? this.#open(target);
+    while (this.#count >= this.#limit) await this.#nextEnd();
+    this.#opening += 1;
+    try {
+      const connection = await this.#source.open(target);
+      const end = () => this.#idle.includes(connection) && this.#end(connection);
+      this.#members.set(connection, { target, timer: setTimeout(end, IDLE_TIMEOUT_MS).unref() });
+      return connection;
+    } finally {
+      this.#opening -= 1;
+    }
   }
 
   /** Puts a connection back, or breaks it. */
@@ -80,33 +105,8 @@ export class ConnectionPool<Leased> {
     await Promise.all(this.#idle.slice().map((connection) => this.#end(connection)));
   }
 
-  /** The last one that was put back is the first to be taken. */
-  #takeIdle(target: string): Connection<Leased> | undefined {
-    const isFit = (connection: Connection<Leased>) =>
-      !connection.isUsable || this.#leadsTo(connection, target);
-    for (let at = this.#idle.findLastIndex(isFit); at >= 0; at = this.#idle.findLastIndex(isFit)) {
-      const [connection] = this.#idle.splice(at, 1);
-      if (connection?.isUsable) return connection;
-      if (connection !== undefined) this.#forget(connection);
-    }
-    return undefined;
-  }
-
   #leadsTo(connection: Connection<Leased>, target: string): boolean {
     return this.#members.get(connection)?.target === target;
-  }
-
-  async #open(target: string): Promise<Connection<Leased>> {
-    while (this.#count >= this.#limit) await this.#nextEnd();
-    this.#opening += 1;
-    try {
-      const connection = await this.#source.open(target);
-      const end = () => this.#idle.includes(connection) && this.#end(connection);
-      this.#members.set(connection, { target, timer: setTimeout(end, IDLE_TIMEOUT_MS).unref() });
-      return connection;
-    } finally {
-      this.#opening -= 1;
-    }
   }
 
   /** There is one without work, or on its way out, as long as not all that there may be are leased. */

@@ -10,8 +10,8 @@ export interface Session {
    * be committed with it.
    */
   run(fragment: Fragment, isLast?: boolean): Promise<number>;
-  /** Ends the transaction. */
-  end(words: "commit" | "rollback"): Promise<void>;
+  /** Ends the transaction; undefined for one that has ended already. */
+  end(words: "commit" | "rollback"): Promise<void> | undefined;
   /** True as long as nothing of the transaction's work can have reached the server. */
   readonly isUntouched: boolean;
   /** How statements go up together, where the server takes them so. */

@@ -56,27 +56,27 @@ export class RemoteStore<Leased extends Session> implements Store {
     this.#reachability = new Reachability(dialect.name, log);
   }
 
-  async execute({ body, limits }: QueryRequest, signal: AbortSignal): Promise<Answer> {
+  async execute({ body, limits }: QueryRequest, query: AbortController): Promise<Answer> {
     const { isBatch, operations } = parseBodyExactly(body);
     const work = { isBatch, operations: operations.filter(isOfTables), limits };
     if (isBatch) this.#dialect.requireAtomic?.(work.operations);
-    return this.#hold(signal, async () => {
-      const [first] = operations;
-      if (first?.name === "CreateDatabase") return this.#create(first.fields.database, signal);
-      if (first?.name === "Preview") return this.#preview(first.fields, limits, signal);
-      if (first?.name === "DropDatabase") return this.#drop(first.fields.database, signal);
-      return this.#perform(work, signal);
+    const [first] = operations;
+    return await this.#hold(query, () => {
+      if (first?.name === "CreateDatabase") return this.#create(first.fields.database, query);
+      if (first?.name === "Preview") return this.#preview(first.fields, limits, query);
+      if (first?.name === "DropDatabase") return this.#drop(first.fields.database, query);
+      return this.#perform(work, query);
     });
   }
 
-  async stream({ body }: QueryRequest, stream: RowStream, signal: AbortSignal): Promise<void> {
+  async stream({ body }: QueryRequest, stream: RowStream, query: AbortController): Promise<void> {
     const [operation] = parseBodyExactly(body).operations.filter(isReading);
     if (operation === undefined) throw new Error("Rows were asked for of no Select");
     const { database } = operation.fields;
     const conditions = { mode: modeOf(operation), database, stream };
-    await this.#streamSlots.hold(signal, () =>
-      this.#hold(signal, () =>
-        this.#transactions.run(conditions, signal, async (session) => {
+    await this.#streamSlots.hold(query.signal, () =>
+      this.#hold(query, () =>
+        this.#transactions.run(conditions, query, async (session) => {
           stream.reset();
           await read(this.#dialect, session, operation, stream);
         }),
@@ -84,14 +84,12 @@ export class RemoteStore<Leased extends Session> implements Store {
     );
   }
 
-  async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
-    return this.#hold(signal, async () => {
-      const conditions = { mode: "read only", database: place.database } as const;
-      const data = await this.#transactions.run(conditions, signal, (session) =>
-        this.#describe(session, place),
-      );
-      return jsonAnswer({ status: "success", data });
-    });
+  async readSchema(place: SchemaPlace, query: AbortController): Promise<Answer> {
+    const conditions = { mode: "read only", database: place.database } as const;
+    const data = await this.#hold(query, () =>
+      this.#transactions.run(conditions, query, (session) => this.#describe(session, place)),
+    );
+    return jsonAnswer({ status: "success", data });
   }
 
   async check(): Promise<void> {
@@ -110,57 +108,59 @@ export class RemoteStore<Leased extends Session> implements Store {
   }
 
   /** Does the work when it is its turn; only refusals, and errors that may be logged, leave it. */
-  async #hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
-    const { refusalOf, withoutWords } = this.#dialect.failures;
-    return this.#slots.hold(signal, async () => {
-      try {
-        const answer = await work();
-        this.#reachability.noteSuccess();
-        return answer;
-      } catch (error) {
-        const refusal = refusalOf(error);
-        if (refusal?.code === "database_unavailable") this.#reachability.noteFailure(error);
-        throw refusal ?? withoutWords(error);
-      }
-    });
+  async #hold<Result>({ signal }: AbortController, work: () => Promise<Result>): Promise<Result> {
+    const turn = this.#slots.take(signal);
+    if (turn !== undefined) await turn;
+    try {
+      const answer = await work();
+      this.#reachability.noteSuccess();
+      return answer;
+    } catch (error) {
+      const { refusalOf, withoutWords } = this.#dialect.failures;
+      const refusal = refusalOf(error);
+      if (refusal?.code === "database_unavailable") this.#reachability.noteFailure(error);
+      throw refusal ?? withoutWords(error);
+    } finally {
+      this.#slots.giveBack();
+    }
   }
 
-  async #create(name: string, signal: AbortSignal): Promise<Answer> {
-    await this.#transactions.run({ mode: "read committed" }, signal, (session) =>
+  async #create(name: string, query: AbortController): Promise<Answer> {
+    await this.#transactions.run({ mode: "read committed" }, query, (session) =>
       this.#dialect.createDatabase(session, name),
     );
     return jsonAnswer({ status: "success", message: `Database ${name} created` });
   }
 
-  async #drop(name: string, signal: AbortSignal): Promise<Answer> {
+  async #drop(name: string, query: AbortController): Promise<Answer> {
     const { dropDatabase, requireDroppable } = this.#dialect;
     const drop = () =>
-      this.#transactions.run({ mode: "read committed" }, signal, (session) =>
+      this.#transactions.run({ mode: "read committed" }, query, (session) =>
         dropDatabase(session, name),
       );
     if (requireDroppable === undefined) await drop();
     else {
       const conditions = { mode: "read only", database: name } as const;
-      await this.#transactions.run(conditions, signal, requireDroppable);
+      await this.#transactions.run(conditions, query, requireDroppable);
       await this.#pool.without(name, drop);
     }
     return jsonAnswer({ status: "success", message: `Database ${name} dropped` });
   }
 
-  async #perform(work: Work, signal: AbortSignal): Promise<Answer> {
-    return this.#spool(this.#conditionsOf(work), signal, (session, spool) =>
+  #perform(work: Work, query: AbortController): Promise<Answer> {
+    return this.#spool(this.#conditionsOf(work), query, (session, spool) =>
       performAll(this.#dialect, session, work, spool),
     );
   }
 
-  async #preview(
+  #preview(
     fields: OperationFields["Preview"],
     limits: readonly QueryLimit[],
-    signal: AbortSignal,
+    query: AbortController,
   ): Promise<Answer> {
     const { database } = previewedIn(fields).fields;
     const conditions = { mode: "serializable", database, end: "rollback" } as const;
-    return this.#spool(conditions, signal, (session, spool) =>
+    return this.#spool(conditions, query, (session, spool) =>
       performPreview(this.#dialect, session, fields, spool, new LimitCounter(limits)),
     );
   }
@@ -168,22 +168,23 @@ export class RemoteStore<Leased extends Session> implements Store {
   /** Answers what the work writes in a transaction. */
   async #spool(
     conditions: Conditions,
-    signal: AbortSignal,
+    query: AbortController,
     work: (session: Leased, spool: Spool) => Promise<void>,
   ): Promise<Answer> {
-    let spool = new Spool(openUnnamedFile);
+    let spool: Spool | undefined;
     try {
-      await this.#transactions.run(conditions, signal, async (session) => {
+      const whole = await this.#transactions.run(conditions, query, async (session) => {
         // What an earlier attempt has written is not what this one finds.
-        spool.close();
+        spool?.close();
         spool = new Spool(openUnnamedFile);
         await work(session, spool);
         // Its room is taken before the commit: no committed query is reported as failed for it.
         spool.flush();
+        return spool;
       });
-      return takeAnswer(spool);
+      return takeAnswer(whole);
     } finally {
-      spool.close();
+      spool?.close();
     }
   }
 

@@ -54,34 +54,29 @@ export class Transactions<Leased extends Session> {
    * when it rejects. It is run again if it lost against another transaction, and only then, so
    * nothing is done twice.
    *
-   * @throws EngineRefusal `query_timeout` after the time limit, the reason of `signal`, `database_unavailable` if
-   * nobody can say whether it was committed, or what the work throws
+   * @throws EngineRefusal `query_timeout` after the time limit, by which it aborts `query`, the reason for which
+   * that was aborted, `database_unavailable` if nobody can say whether it was committed, or what the work throws
    */
   async run<Result>(
     conditions: Conditions,
-    callerSignal: AbortSignal,
+    query: AbortController,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
-    const limit = new AbortController();
+    const { signal } = query;
+    signal.throwIfAborted();
     const { stream } = conditions;
     const timer = setTimeout(() => {
       if (stream?.hasMoved()) timer.refresh();
-      else limit.abort(tooSlow(this.#timeLimit));
+      else query.abort(tooSlow(this.#timeLimit));
     }, this.#timeLimit);
-    const { signal } = limit;
-    // `AbortSignal.any` costs more than all else here.
-    const leave = (): void => limit.abort(callerSignal.reason);
-    callerSignal.addEventListener("abort", leave);
     try {
-      callerSignal.throwIfAborted();
+      return await this.#runOnce(conditions, signal, work);
+    } catch (error) {
+      if (stream?.hasBegun || !this.#dialect.failures.isTransient(error)) throw error;
       const runOnce = () => this.#runOnce(conditions, signal, work);
-      return await runOnce().catch((error) => {
-        if (stream?.hasBegun || !this.#dialect.failures.isTransient(error)) throw error;
-        return this.#again.hold(signal, () => this.#runAgain(runOnce, stream));
-      });
+      return await this.#again.hold(signal, () => this.#runAgain(runOnce, stream));
     } finally {
       clearTimeout(timer);
-      callerSignal.removeEventListener("abort", leave);
     }
   }
 
@@ -104,18 +99,15 @@ export class Transactions<Leased extends Session> {
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled } = this.#dialect.failures;
-    const { mode, database, endsWithLast = false } = conditions;
+    const { mode, database } = conditions;
     let isFresh = false;
     for (let attempt = 1; ; attempt += 1) {
       let leased: Leased | undefined;
       try {
         const terms = { database, signal, isSettled, isFresh };
-        return await withLease(this.#pool, terms, async (session) => {
+        return await withLease(this.#pool, terms, (session) => {
           leased = session;
-          // The server would count the time for which the client has not read.
-          const timeLimit = conditions.stream === undefined ? this.#timeLimit : 0;
-          await this.#dialect.begin(session, mode, timeLimit, endsWithLast);
-          return await this.#finish(session, conditions, work);
+          return this.#workIn(session, conditions, work);
         });
       } catch (error) {
         const isStale: boolean =
@@ -135,12 +127,16 @@ export class Transactions<Leased extends Session> {
     return isOfTable && session?.forgetTables?.() === true;
   }
 
-  async #finish<Result>(
+  async #workIn<Result>(
     session: Leased,
-    { mode, end = "commit" }: Conditions,
+    { mode, end = "commit", endsWithLast = false, stream }: Conditions,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled, concernsStatement, isTransient } = this.#dialect.failures;
+    // The server would count the time for which the client has not read.
+    const timeLimit = stream === undefined ? this.#timeLimit : 0;
+    const begun = this.#dialect.begin(session, mode, timeLimit, endsWithLast);
+    if (begun !== undefined) await begun;
     let result: Result;
     try {
       result = await work(session);
@@ -149,7 +145,8 @@ export class Transactions<Leased extends Session> {
       throw error;
     }
     try {
-      await session.end(end);
+      const ended = session.end(end);
+      if (ended !== undefined) await ended;
     } catch (error) {
       const isAnswer = concernsStatement(error) || isTransient(error);
       const changesNothing = end === "rollback" || mode.endsWith("read only");

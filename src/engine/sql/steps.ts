@@ -51,22 +51,3 @@ export function takeSteps<Result, Raw>(
   }
   return step.value;
 }
-
-/** Takes steps whose statements are waited for. Rejects with what they throw. */
-export async function awaitSteps<Result, Raw>(
-  steps: Steps<Result, Raw>,
-  answer: (statement: Statement) => Promise<Reply<Raw>>,
-): Promise<Result> {
-  let step = steps.next();
-  while (step.done !== true) {
-    let reply: Reply<Raw>;
-    try {
-      reply = await answer(step.value);
-    } catch (error) {
-      step = steps.throw(error);
-      continue;
-    }
-    step = steps.next(reply);
-  }
-  return step.value;
-}

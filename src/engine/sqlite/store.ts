@@ -50,7 +50,10 @@ class SqliteStore implements Store {
     this.#unlock = unlock;
   }
 
-  async execute({ body, query, limits }: QueryRequest, signal: AbortSignal): Promise<Answer> {
+  async execute(
+    { body, query, limits }: QueryRequest,
+    { signal }: AbortController,
+  ): Promise<Answer> {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
     const work = (): Promise<Answer> => this.#inWorker({ kind: "query", body, limits }, signal);
@@ -68,7 +71,7 @@ class SqliteStore implements Store {
   async stream(
     { body, query }: QueryRequest,
     stream: RowStream,
-    signal: AbortSignal,
+    { signal }: AbortController,
   ): Promise<void> {
     const [name = ""] = query.accesses.map((access) => access.database);
     const spoolPath = this.#newSpoolPath();
@@ -86,7 +89,7 @@ class SqliteStore implements Store {
     }
   }
 
-  async readSchema(place: SchemaPlace, signal: AbortSignal): Promise<Answer> {
+  async readSchema(place: SchemaPlace, { signal }: AbortController): Promise<Answer> {
     if (place.database === undefined) {
       return jsonAnswer({ status: "success", data: { databases: this.#files.names() } });
     }
