@@ -64,7 +64,7 @@ export function createEngineServer(options: ServerOptions): EngineServer {
       // The work is one, and the client who takes the answer the other.
       underWay += 2;
       const client = new AbortController();
-      response.on("close", () => {
+      response.once("close", () => {
         if (!response.writableFinished) client.abort();
         end();
       });
@@ -113,7 +113,7 @@ async function answer(
   }
   if (path === "/schema") {
     const place = readSchemaPath(request.url ?? "");
-    return send(response, await store.readSchema(place, client));
+    return await send(response, await store.readSchema(place, client));
   }
   requireJson(request);
   const header = request.headers[limitsHeader];
@@ -122,7 +122,7 @@ async function answer(
   const query = scanBody(body);
   const asked = { body, query, limits };
   const form = !query.batch && isReadOnly(query) ? formOf(request.headers.accept) : "json";
-  if (form === "json") return send(response, await store.execute(asked, client));
+  if (form === "json") return await send(response, await store.execute(asked, client));
   const stream = new StreamedAnswer(response, form);
   await store.stream(asked, stream, client);
   stream.end();

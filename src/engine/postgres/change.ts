@@ -1,6 +1,6 @@
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
-import { type Destination, insertRows } from "../remote/insert.ts";
+import { type Destination, type InsertOptions, insertRows } from "../remote/insert.ts";
 import { type Fragment, sql } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
 import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
@@ -51,29 +51,39 @@ function toTarget(schema: string, table: PostgresTable): Target<string> {
   };
 }
 
-/** Inserts rows, each of which may meet another of them where there is a conflict to look for. */
-function* insert(
+function insert(
   schema: string,
   destination: Destination<PostgresColumn>,
   values: readonly Row[],
   { conflict, returning }: Insertion<string>,
 ): Steps<Changed, string> {
   const { name } = destination.table;
+  const options: InsertOptions<PostgresColumn, string> = {
+    valuesPerStatement: VALUES_PER_STATEMENT,
+    all: values,
+    endsWithRow: conflict === undefined,
+    tail: conflictSql(conflict),
+    returning,
+    onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
+  };
+  if (conflict === undefined) return insertRows(destination, values, options);
+  return insertApart(destination, apart(values, conflict), options);
+}
+
+/** Inserts rows some after others, since those of one statement may not meet each other. */
+function* insertApart(
+  destination: Destination<PostgresColumn>,
+  parts: Iterable<Row[]>,
+  options: InsertOptions<PostgresColumn, string>,
+): Steps<Changed, string> {
   let affected = 0;
   const data: string[] = [];
-  for (const some of conflict === undefined ? [values] : apart(values, conflict)) {
-    const changed = yield* insertRows(destination, some, {
-      valuesPerStatement: VALUES_PER_STATEMENT,
-      all: values,
-      endsWithRow: conflict === undefined,
-      tail: conflictSql(conflict),
-      returning,
-      onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
-    });
+  for (const some of parts) {
+    const changed = yield* insertRows(destination, some, options);
     affected += changed.affected ?? 0;
     data.push(...(changed.data ?? []));
   }
-  return returning === undefined ? { affected } : { affected, data };
+  return options.returning === undefined ? { affected } : { affected, data };
 }
 
 function* returning(

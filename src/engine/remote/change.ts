@@ -35,15 +35,15 @@ type TargetOf<Leased extends Session, Raw> = (
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestTouched"> {
-  async function take<Result>(
+  function take<Result>(
     place: Place<Leased>,
     { table, returning }: Pick<OperationFields["Insert"], "table" | "returning">,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
     isRead = returning !== undefined,
   ): Promise<Result> {
     const found = targetOf(place, table, isRead);
-    const target = found instanceof Promise ? await found : found;
-    return await takeIn(place.session, stepsOf(target));
+    const takeOn = (target: Target<Raw>) => takeIn(place.session, stepsOf(target));
+    return found instanceof Promise ? found.then(takeOn) : takeOn(found);
   }
   return {
     Insert: (place, fields) => take(place, fields, (target) => insert(target, fields)),

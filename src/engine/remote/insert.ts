@@ -40,6 +40,8 @@ export interface InsertOptions<Found extends InsertColumn, Raw> {
 }
 
 const ofDefault = sql`default`;
+const ofNull = sql`null`;
+const nothing = sql``;
 
 /** Rows of a table that go into it. */
 export interface Destination<Found extends InsertColumn> {
@@ -80,7 +82,7 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
 ): Steps<Changed, Raw> {
   const { table } = destination;
   const { returning, onNumbers, all = values } = options;
-  const identity = table.columns.values().find((column) => column.isIdentity);
+  const identity = identityOf(table);
   // The names are judged before the first row is stored.
   const runs = runsOf(values, identity).map((run) => ({
     run,
@@ -105,6 +107,12 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   }
   if (returning === undefined) return { affected };
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
+}
+
+/** The column that numbers itself, if there is one. */
+function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Found | undefined {
+  for (const column of columns.values()) if (column.isIdentity) return column;
+  return undefined;
 }
 
 /** @throws EngineRefusal for a name that is not that of a column, or given twice, in the first row that has it */
@@ -153,9 +161,10 @@ function* statementsOf<Found extends InsertColumn, Raw>(
   { run, all, layout }: Run,
   options: InsertOptions<Found, Raw>,
 ): Generator<Fragment> {
-  const { tail = sql``, nextNumber = ofDefault, returning } = options;
-  const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
-  for (const some of partsOf(run, layout.columns.length, options)) {
+  const { tail = nothing, nextNumber = ofDefault, returning } = options;
+  const answered = returning === undefined ? nothing : sql` returning ${namesSql(returning)}`;
+  const parts = run.length === 1 ? [run] : partsOf(run, layout.columns.length, options);
+  for (const some of parts) {
     const tuples = some.map((row) =>
       inRow(
         () => all.indexOf(row),
@@ -211,5 +220,5 @@ function tupleOf({ columns, around }: Layout, row: Row, nextNumber: Fragment): F
 function cellOf(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {
   const value = cellIn(row, column.name);
   if (column.isIdentity && (value ?? null) === null) return nextNumber;
-  return value === undefined ? ofDefault : (storedValue(column, value) ?? sql`null`);
+  return value === undefined ? ofDefault : (storedValue(column, value) ?? ofNull);
 }

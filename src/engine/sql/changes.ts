@@ -30,11 +30,11 @@ import {
  *
  * @throws EngineRefusal, as the others do, for unknown columns and for unfit values
  */
-export function* insert<Raw>(
+export function insert<Raw>(
   target: Target<Raw>,
   { values, returning }: Insert,
 ): Steps<Changed, Raw> {
-  return yield* target.insert(values, { returning: columnsOf(target, returning) });
+  return target.insert(values, { returning: columnsOf(target, returning) });
 }
 
 /** Changes the rows that fulfil the condition. @throws EngineRefusal `not_supported` too */
