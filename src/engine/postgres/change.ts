@@ -11,7 +11,6 @@ import {
   type Insertion,
   type Target,
 } from "../sql/target.ts";
-import { flatten } from "./compile.ts";
 import type { PostgresPlace } from "./session.ts";
 import {
   keysSql,
@@ -38,7 +37,7 @@ export function targetOf(
 }
 
 function toTarget(schema: string, table: PostgresTable): Target<string> {
-  const destination = { table, name: sql.id(schema, table.name), flatten };
+  const destination = { table, name: sql.id(schema, table.name) };
   return {
     table,
     name: destination.name,

@@ -1,5 +1,5 @@
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, type Notation, sql } from "../sql/fragment.ts";
+import type { Fragment, Notation } from "../sql/fragment.ts";
 import type { Statement } from "./exchange.ts";
 
 /** The protocol counts the parameters of a statement with 16 bits. */
@@ -17,12 +17,6 @@ export function compile(fragment: Fragment): Statement {
     );
   }
   return { text, values: values.map(asText) };
-}
-
-/** A fragment as its text, so that its names are quoted once; one that has values stays as it is. */
-export function flatten(fragment: Fragment): Fragment {
-  const { text, values } = compile(fragment);
-  return values.length === 0 ? sql.raw(text) : fragment;
 }
 
 /** The server is told the type of each value by a cast, so that all of them travel as text. */

@@ -14,7 +14,6 @@ import {
   type SelectedTable,
   type SelectPlan,
 } from "../sql/select.ts";
-import { flatten } from "./compile.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import { RowBytes } from "./row-bytes.ts";
 import type { PostgresPlace } from "./session.ts";
@@ -63,7 +62,6 @@ const dialect: SelectDialect<PostgresKind> = {
   },
   limit: (limit, offset) => sql`limit ${limitSql(limit)} offset ${bigintSql(offset ?? 0)}`,
   frames: new ByShape(),
-  flatten,
 };
 
 /**

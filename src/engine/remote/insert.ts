@@ -48,8 +48,6 @@ export interface Destination<Found extends InsertColumn> {
   /** The table in SQL. */
   readonly name: Fragment;
   readonly table: Table<Found>;
-  /** Makes a fragment without values cheaper to use again. */
-  flatten?(fragment: Fragment): Fragment;
 }
 
 /** How rows go into a table that name the same columns. */
@@ -117,7 +115,7 @@ function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Foun
 
 /** @throws EngineRefusal for a name that is not that of a column, or given twice, in the first row that has it */
 function layoutOf<Found extends InsertColumn>(
-  { name, table, flatten = (fragment) => fragment }: Destination<Found>,
+  { name, table }: Destination<Found>,
   rows: readonly Row[],
   all: readonly Row[],
 ): Layout {
@@ -134,7 +132,7 @@ function layoutOf<Found extends InsertColumn>(
       );
     }
     const columns = columnsOf(table, [...firsts.values()]);
-    const head = flatten(sql`insert into ${name} (${namesSql(columns)}) values `);
+    const head = sql`insert into ${name} (${namesSql(columns)}) values `;
     const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
     return { columns, head, around };
   });

@@ -52,9 +52,10 @@ export class Fragment {
   }
 }
 
-/** A name, as `schema.table` if there are two. */
+/** A name, as `schema.table` if there are two, which is quoted once. */
 class Name extends Fragment {
   readonly #names: readonly string[];
+  #quoted: { readonly quote: string; readonly text: string } | undefined;
 
   constructor(names: readonly string[]) {
     super([], []);
@@ -63,8 +64,13 @@ class Name extends Fragment {
 
   protected override write(to: Statement): void {
     const { quote } = to.notation;
-    const quoted = this.#names.map((name) => quote + name.replaceAll(quote, quote + quote) + quote);
-    to.text += quoted.join(".");
+    if (this.#quoted?.quote !== quote) {
+      const parts = this.#names.map(
+        (name) => quote + name.replaceAll(quote, quote + quote) + quote,
+      );
+      this.#quoted = { quote, text: parts.join(".") };
+    }
+    to.text += this.#quoted.text;
   }
 }
 

@@ -31,8 +31,6 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   limit(limit: number | undefined, offset: number | undefined): Fragment;
   /** Where frames are remembered, by the tables that they are on. */
   readonly frames?: ByShape<Frame<Kind>>;
-  /** Makes a fragment without values cheaper to use again. */
-  flatten?(fragment: Fragment): Fragment;
 }
 
 /** What a Select says besides its values. */
@@ -130,7 +128,7 @@ function frameOf<Kind extends ColumnKind>(
     columns,
     aliases,
     terms,
-    head: dialect.flatten?.(head) ?? head,
+    head,
     groups: grouped.length === 0 ? [] : [sql`group by ${sql.join(grouped.map(columnSql))}`],
     order: orderSql(terms, dialect),
   };
