@@ -58,6 +58,7 @@ function textOf({ path, node, isLive }: Key, before: unknown, after: unknown): s
 }
 
 function changesBetween(running: Configuration, read: Configuration): ConfigurationChange[] {
+  if (isDeepStrictEqual(running, read)) return [];
   return schemaTables()
     .flatMap(keysOf)
     .flatMap((key) => {
