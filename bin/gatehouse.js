@@ -20,6 +20,15 @@ function keepEarlySignals() {
   }
 }
 
+/**
+ * Keeps memory small while the sources are loaded, of which most stay: the young generation does not grow, and the old one
+ * is not marked beside, which lets both grow meanwhile. `src/memory-at-start.ts` ends that.
+ */
+function keepMemorySmall(setFlags) {
+  setFlags("--semi-space-growth-factor=1");
+  setFlags("--no-incremental-marking");
+}
+
 /** Leaves zod's messages in sixty other languages out of what is loaded. */
 function loadEnglishAlone(registerHooks) {
   registerHooks({
@@ -38,7 +47,8 @@ if (Number(process.versions.node.split(".")[0]) < needed) {
   );
   process.exitCode = 1;
 } else {
-  if (process.argv[2] === "serve" || process.send) keepEarlySignals();
+  const isGateway = process.argv[2] === "serve";
+  if (isGateway || process.send) keepEarlySignals();
   Promise.all([
     import("node:fs"),
     import("node:module"),
@@ -49,6 +59,7 @@ if (Number(process.versions.node.split(".")[0]) < needed) {
       // Else V8 takes what many waiting requests hold for long-lived, and makes it where it is collected last, along
       // with all that it points to. Set before modules are looked up that were compiled under other flags.
       setFlagsFromString("--no-allocation-site-pretenuring");
+      if (isGateway) keepMemorySmall(setFlagsFromString);
       keepCompiledModules();
       loadEnglishAlone(registerHooks);
       // A clone runs its sources; the published package carries them compiled.

@@ -7,6 +7,7 @@ import type { LiveConfiguration } from "../config/reload.ts";
 import { type Configuration, configurationSchema } from "../config/schema.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
+import { letMemoryGrow } from "../memory-at-start.ts";
 import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";
 import { version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
@@ -185,6 +186,7 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
   const live = await openConfiguration(loaded, options, { gateway, log });
+  letMemoryGrow();
   started.resolve(() => Promise.all([live.reload(), gateway.refresh()]));
 
   const signal = await asked;

@@ -1,6 +1,8 @@
+import { statSync } from "node:fs";
 import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
+import { letMemoryGrow } from "../memory-at-start.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
 import { type Listener, openListener } from "./server.ts";
@@ -48,6 +50,15 @@ function accessFacts(
 
 /** Users past whom what reading them has left is collected before anybody is kept waiting. */
 const MANY = 5000;
+/** Bytes of so many. */
+const MANY_BYTES = 1 << 20;
+
+/** True if there may be that many users, which are read faster with room for young objects. */
+function mayHaveMany({ auth, store }: Configuration): boolean {
+  if (store.url !== undefined) return true;
+  const stat = statSync(auth.access_control_file, { throwIfNoEntry: false });
+  return stat !== undefined && stat.size > MANY_BYTES;
+}
 
 /** A gateway that listens. */
 export interface RunningGateway {
@@ -116,6 +127,7 @@ async function open(
   options: MemberOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningMember, "close">> {
+  if (mayHaveMany(loaded.configuration)) letMemoryGrow();
   const openedGateway = await openGateway(loaded, options, opened);
   const { gateway, firstPassword, dataDirectory } = openedGateway;
   if (gateway.access.snapshot.users.size > MANY) {
