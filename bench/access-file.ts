@@ -1,8 +1,8 @@
 /**
  * Measures the access file at scale: start-up, memory, and what a reload and a write cost while
- * queries are served. `node bench/access-file.ts [--users 100000] [--workers 1] [--narrowed]
- * [--quiet] [--json]`; with `--narrowed` half of the entries are for tables, with columns, row filters
- * and limits; with `--quiet` nothing is asked meanwhile.
+ * queries are served. `node bench/access-file.ts [--users 100000] [--edits 5] [--workers 1] [--narrowed]
+ * [--quiet] [--json]`; as many edits are made by hand as by the API; with `--narrowed` half of the
+ * entries are for tables, with columns, row filters and limits; with `--quiet` nothing is asked meanwhile.
  */
 
 import { randomBytes } from "node:crypto";
@@ -17,10 +17,12 @@ import { parseArgs } from "node:util";
 import { hashPassword } from "../src/identity/password.ts";
 import { freePort } from "../test/kit/free-port.ts";
 import { Service } from "../test/kit/process.ts";
+import { summarize } from "./rig/statistics.ts";
 
 const { values: flags } = parseArgs({
   options: {
     users: { type: "string", default: "100000" },
+    edits: { type: "string", default: "5" },
     workers: { type: "string", default: "1" },
     narrowed: { type: "boolean" },
     quiet: { type: "boolean" },
@@ -30,7 +32,7 @@ const { values: flags } = parseArgs({
 const userCount = Number(flags.users);
 const PASSWORD = "benchmark password";
 const LOAD_CONNECTIONS = flags.quiet ? 0 : 8;
-const EDITS = 5;
+const edits = Number(flags.edits);
 const AT_ONCE = 20;
 const select = JSON.stringify({ Select: { database: "main", from: "t", columns: ["*"] } });
 
@@ -155,7 +157,7 @@ try {
   const quietStallMs = await longestStall(metricsUrl);
 
   const reloads: number[] = [];
-  for (let round = 0; round < EDITS; round++) {
+  for (let round = 0; round < edits; round++) {
     const other = select.replace('"main"', `"other${round}"`);
     const grant = `\n[[acl]]\nusername = "user7"\ndatabase = "other${round}"\nrole = "ReadOnly"\n`;
     reloads.push(
@@ -169,7 +171,7 @@ try {
   const reloadStallMs = await longestStall(metricsUrl);
 
   const writes: number[] = [];
-  for (let round = 0; round < 5; round++) {
+  for (let round = 0; round < edits; round++) {
     const user = { username: `new${round}`, password: PASSWORD, role: "ReadOnly" };
     writes.push(
       await timed(async () => {
@@ -191,7 +193,6 @@ try {
   isLoading = false;
   await Promise.all(load);
 
-  const median = writes.toSorted((a, b) => a - b)[2] ?? 0;
   const results = {
     users: userCount,
     grants: 2 * userCount,
@@ -200,10 +201,10 @@ try {
     "memory at the end, MB": Math.round(residentMegabytes(gateway.child.pid)),
     "queries served meanwhile": served,
     "longest stall without reload, ms": Math.round(quietStallMs),
-    "edit to in force, median ms": Math.round(reloads.toSorted((a, b) => a - b)[2] ?? 0),
+    "edit to in force, median ms": Math.round(summarize(reloads).median),
     "edit to in force, longest ms": Math.round(Math.max(...reloads)),
     "longest stall while reloading, ms": Math.round(reloadStallMs),
-    "user added by the API, median ms": Math.round(median),
+    "user added by the API, median ms": Math.round(summarize(writes).median),
     [`of ${AT_ONCE} users added at once, succeeded`]: added,
     "the last of them after, ms": Math.round(Math.max(...answers.map(({ ms }) => ms))),
     "longest stall while writing, ms": Math.round(writeStallMs),

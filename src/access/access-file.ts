@@ -5,25 +5,15 @@ import { Refusal } from "../refusal.ts";
 import type { AccessRules, ReloadEvent } from "./access-rules.ts";
 import type { AccessProblem } from "./diagnostics.ts";
 import { diffSteps } from "./diff.ts";
-import { AccessFileError, type ParsedAccess, readAccessBytes, readAgain } from "./parse.ts";
+import { AccessFileError, type ParsedAccess, type ReadOptions, readAccessFile } from "./parse.ts";
 import { emptySnapshot } from "./snapshot.ts";
 import { changeAccessFile } from "./write.ts";
 
-export interface AccessFileOptions {
-  /** Also refuse a file that others may read. */
-  readonly checkRead: boolean;
+export interface AccessFileOptions extends ReadOptions {
   /** True if it is changed by others alone. */
   readonly isReadOnly?: boolean;
   /** Has the other processes read what was just written; done once they have. */
   readonly tellOthers?: () => Promise<void>;
-}
-
-async function load(
-  file: string,
-  checkRead: boolean,
-  earlier?: ParsedAccess,
-): Promise<ParsedAccess> {
-  return readAgain(await readAccessBytes(file, { checkRead }), file, earlier);
 }
 
 function asFailure(file: string, error: unknown): ReloadEvent {
@@ -60,7 +50,7 @@ export async function openAccessFile(
 
   async function reloadNow(expected: ParsedAccess | undefined): Promise<void> {
     try {
-      const next = await load(file, options.checkRead, expected ?? parsed);
+      const next = await readAccessFile(file, options, expected ?? parsed);
       if (next.snapshot.version === snapshot.version && !stale) return;
       const diff = await runCooperatively(diffSteps(snapshot, next.snapshot));
       const previous = snapshot;
@@ -92,7 +82,7 @@ export async function openAccessFile(
 
   // Watched before it is read, so that no change can fall between the two.
   const watch = watchFile(file, () => void reload());
-  const opening = load(file, options.checkRead).then((first) => {
+  const opening = readAccessFile(file, options).then((first) => {
     parsed = first;
     snapshot = first.snapshot;
   });

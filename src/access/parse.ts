@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { decodeSteps, readGuardedBytes } from "../files/guarded.ts";
+import { decodeSteps, holdsBytes, readGuardedBytes } from "../files/guarded.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import { type AccessProblem, locate } from "./diagnostics.ts";
 import { isExternalUsername } from "./identifiers.ts";
@@ -29,8 +29,6 @@ export class AccessFileError extends Error {
 /** An access file, read. */
 export interface ParsedAccess {
   readonly bytes: Buffer;
-  /** SHA-256 of the bytes. */
-  readonly digest: string;
   readonly records: AccessRecords;
   readonly snapshot: Snapshot;
   readonly index: AccessIndex;
@@ -40,8 +38,8 @@ export interface ParsedAccess {
 
 const HASHED_PER_STEP = 1 << 20;
 
-/** The digest of a file's content, in hexadecimal digits. */
-export function* digestSteps(bytes: Buffer): Steps<string> {
+/** SHA-256 of a file's content, in hexadecimal digits. */
+function* digestSteps(bytes: Buffer): Steps<string> {
   const hash = createHash("sha256");
   for (let at = 0; at < bytes.length; at += HASHED_PER_STEP) {
     hash.update(bytes.subarray(at, at + HASHED_PER_STEP));
@@ -57,7 +55,6 @@ const VERSION_DIGITS = 12;
  * Reads the access file in steps.
  *
  * @param earlier an earlier reading, so that only what has changed is parsed
- * @param digest that of the bytes, if it is known
  * @throws AccessFileError with the line, if anything in the text is not as it must be, or
  *   UnsafeFileError if the bytes are no text
  */
@@ -65,7 +62,6 @@ export function* parseSteps(
   bytes: Buffer,
   file: string,
   earlier?: ParsedAccess,
-  digest?: string,
 ): Steps<ParsedAccess> {
   try {
     const plain = yield* readPlain(bytes, file, earlier?.plain);
@@ -79,8 +75,7 @@ export function* parseSteps(
       const reason = "holds no user and no grant: taken as truncated";
       throw new AccessFileError(file, [{ reason }]);
     }
-    const known = digest ?? (yield* digestSteps(bytes));
-    const version = known.slice(0, VERSION_DIGITS);
+    const version = (yield* digestSteps(bytes)).slice(0, VERSION_DIGITS);
     const changed =
       earlier && plain?.changes
         ? yield* changeIndex(earlier.index, plain.changes, plain.records, version)
@@ -92,7 +87,7 @@ export function* parseSteps(
       grants: grants.filter((grant) => grant !== undefined),
       boundaries: boundaries.filter((boundary) => boundary !== undefined),
     };
-    return { bytes, digest: known, records, snapshot: index.snapshot, index, plain };
+    return { bytes, records, snapshot: index.snapshot, index, plain };
   } catch (error) {
     if (error instanceof TomlSyntaxError) {
       const { line, reason } = error;
@@ -107,31 +102,39 @@ export function* parseSteps(
 /** Bytes that the access file may have: room for about a million users. */
 export const MAX_ACCESS_FILE_BYTES = 256 * 1024 * 1024;
 
-/**
- * Reads the access file's bytes.
- *
- * @param options.checkRead also refuse a file that others may read
- * @throws UnsafeFileError if it is no regular file, too large, or its permissions are too wide, and
- *   the error of the file system if it cannot be read
- */
-export function readAccessBytes(file: string, options: { checkRead: boolean }): Promise<Buffer> {
-  return readGuardedBytes(file, { ...options, maxBytes: MAX_ACCESS_FILE_BYTES });
+/** Which access files are read. */
+export interface ReadOptions {
+  /** Also refuse a file that others may read. */
+  readonly checkRead: boolean;
+}
+
+/** True if the access file still is what was read. @throws as `readAccessFile`, but for its content */
+export function isStill(
+  file: string,
+  { bytes }: ParsedAccess,
+  { checkRead }: ReadOptions,
+): Promise<boolean> {
+  return holdsBytes(file, bytes, { checkRead, maxBytes: MAX_ACCESS_FILE_BYTES });
 }
 
 /**
- * Reads the access file's bytes in slices, between which requests are served. Content that is the
- * same as an earlier one's is not read again.
+ * Reads the access file in slices, between which requests are served.
  *
- * @throws AccessFileError, or UnsafeFileError if the bytes are no text
+ * @param earlier an earlier reading, which is returned if nothing has changed
+ * @param name how the file is called in errors
+ * @throws AccessFileError, UnsafeFileError if it is no text, no regular file, too large, or its
+ *   permissions are too wide, and the error of the file system if it cannot be read
  */
-export async function readAgain(
-  bytes: Buffer,
+export async function readAccessFile(
   file: string,
-  earlier: ParsedAccess | undefined,
+  options: ReadOptions,
+  earlier?: ParsedAccess,
+  name = file,
 ): Promise<ParsedAccess> {
-  const digest = await runCooperatively(digestSteps(bytes));
-  if (digest === earlier?.digest) return earlier;
-  return runCooperatively(parseSteps(bytes, file, earlier, digest));
+  if (earlier !== undefined && (await isStill(file, earlier, options))) return earlier;
+  const { checkRead } = options;
+  const bytes = await readGuardedBytes(file, { checkRead, maxBytes: MAX_ACCESS_FILE_BYTES });
+  return runCooperatively(parseSteps(bytes, name, earlier));
 }
 
 /** Reads the access file's text as a snapshot. @throws AccessFileError */

@@ -10,11 +10,10 @@ import type { ChangeOptions, Plan } from "./access-rules.ts";
 import { editAndVerify, editText, NothingLeftError } from "./edit.ts";
 import {
   AccessFileError,
-  digestSteps,
+  isStill,
   type ParsedAccess,
   parseAccessFile,
-  readAccessBytes,
-  readAgain,
+  readAccessFile,
 } from "./parse.ts";
 import type { Change } from "./record-change.ts";
 import { requireRemainingOwners } from "./remaining-owners.ts";
@@ -118,7 +117,7 @@ async function writeBatch(
   most = Number.POSITIVE_INFINITY,
 ): Promise<ParsedAccess | undefined> {
   const { file, queue } = target;
-  const current = await readAgain(await readAccessBytes(real, anyReader), file, earlier);
+  const current = await readAccessFile(real, anyReader, earlier, file);
   const batch = gatherBatch(current.snapshot, queue, most);
   if (batch.changes.length === 0) {
     settle(target, batch, current);
@@ -126,8 +125,7 @@ async function writeBatch(
   }
   const next = await prepare(batch, current, file);
   if (next === undefined) return writeBatch(target, real, current, 1);
-  const found = await runCooperatively(digestSteps(await readAccessBytes(real, anyReader)));
-  if (found !== current.digest) return undefined;
+  if (!(await isStill(real, current, anyReader))) return undefined;
   await batch.writers[0]?.options.beforeWrite?.();
   await replaceFile(real, next.bytes, await stat(real));
   settle(target, batch, next);

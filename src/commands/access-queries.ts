@@ -1,9 +1,10 @@
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
 import * as z from "zod";
-import { readAgain } from "../access/parse.ts";
+import { parseSteps } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
 import { counted } from "../counted.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
@@ -36,7 +37,7 @@ async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): P
 
 /** Reads an access file that need not be private, such as one in a repository. */
 export async function readNamedAccess(file: string): Promise<Snapshot> {
-  return (await readAgain(await readFile(file), file, undefined)).snapshot;
+  return (await runCooperatively(parseSteps(await readFile(file), file))).snapshot;
 }
 
 /** What each operation of a query came to, in the words of the decision. */

@@ -2,7 +2,7 @@
 import { statSync } from "node:fs";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
 import { placeOf } from "../access/grant.ts";
-import { AccessFileError, readAccessBytes, readAgain } from "../access/parse.ts";
+import { AccessFileError, readAccessFile } from "../access/parse.ts";
 import type { Change } from "../access/record-change.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
@@ -178,8 +178,7 @@ export async function readAccess(
   const { auth } = loaded.configuration;
   const file = auth.access_control_file;
   try {
-    const bytes = await readAccessBytes(file, { checkRead });
-    return (await readAgain(bytes, file, undefined)).snapshot;
+    return (await readAccessFile(file, { checkRead })).snapshot;
   } catch (error) {
     const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (!isMissing) throw error;

@@ -4,7 +4,7 @@ import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { isUsername } from "../access/identifiers.ts";
-import { readAccessBytes, readAgain } from "../access/parse.ts";
+import { readAccessFile } from "../access/parse.ts";
 import { storeName } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -158,7 +158,7 @@ export async function importFile(
 ): Promise<void> {
   const loaded = loadFor(options);
   const { check_permissions: checkRead } = loaded.configuration.auth;
-  const { records } = await readAgain(await readAccessBytes(file, { checkRead }), file, undefined);
+  const { records } = await readAccessFile(file, { checkRead });
   await withStore(loaded, async (store) => {
     const operator = await operateStore(store);
     const { users, grants } = await replaceAccess(

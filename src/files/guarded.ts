@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { open } from "node:fs/promises";
+import { type FileHandle, open } from "node:fs/promises";
 import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 import { permissionProblem } from "./permissions.ts";
 
@@ -45,14 +45,15 @@ export interface GuardedOptions {
 }
 
 /**
- * Reads a file that holds secrets or decides access, through one descriptor, so that what was
- * checked is what is read.
+ * Opens a file that holds secrets or decides access, so that what was checked is what is read.
  *
  * @throws UnsafeFileError if it is no regular file, too large, or its permissions are too wide, and
  *   the error of the file system if it cannot be read
  */
-export async function readGuardedBytes(file: string, options: GuardedOptions): Promise<Buffer> {
-  const { checkRead, maxBytes = Number.POSITIVE_INFINITY } = options;
+async function openGuarded(
+  file: string,
+  { checkRead, maxBytes = Number.POSITIVE_INFINITY }: GuardedOptions,
+): Promise<{ handle: FileHandle; size: number }> {
   // Without O_NONBLOCK, opening a FIFO in the file's place would hang for ever.
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -65,9 +66,42 @@ export async function readGuardedBytes(file: string, options: GuardedOptions): P
     if (stat.size > maxBytes) {
       throw new UnsafeFileError(file, `is larger than ${maxBytes / 1024 / 1024} MiB`);
     }
-    return await handle.readFile();
-  } finally {
+    return { handle, size: stat.size };
+  } catch (error) {
     await handle.close();
+    throw error;
+  }
+}
+
+/** Reads a file that holds secrets or decides access, whole. @throws what opening it does */
+export async function readGuardedBytes(file: string, options: GuardedOptions): Promise<Buffer> {
+  const { handle } = await openGuarded(file, options);
+  await using _ = handle;
+  return await handle.readFile();
+}
+
+/** Bytes that are compared at a time. */
+const COMPARED = 1 << 20;
+
+/**
+ * True if such a file holds `bytes` and nothing else. It is read in pieces into one buffer, so that asking takes no memory.
+ *
+ * @throws what opening it does
+ */
+export async function holdsBytes(
+  file: string,
+  bytes: Buffer,
+  options: GuardedOptions,
+): Promise<boolean> {
+  const { handle, size } = await openGuarded(file, options);
+  await using _ = handle;
+  if (size !== bytes.length) return false;
+  const piece = Buffer.allocUnsafe(Math.min(COMPARED, size + 1));
+  for (let at = 0; ; ) {
+    const { bytesRead } = await handle.read(piece, 0, piece.length, at);
+    if (bytesRead === 0) return at === size;
+    if (!piece.subarray(0, bytesRead).equals(bytes.subarray(at, at + bytesRead))) return false;
+    at += bytesRead;
   }
 }
 
