@@ -21,7 +21,8 @@ export class LockTimeoutError extends Error {
 
 const WAIT_MS = 10_000;
 const RETRY_MS = 10;
-const SQLITE_BUSY = 5;
+/** SQLite's result code where another connection has the file locked. */
+export const SQLITE_BUSY = 5;
 /** SQLite's result codes for a file that may not, or for want of room cannot, be written. */
 const SQLITE_READONLY = 8;
 const SQLITE_IOERR = 10;

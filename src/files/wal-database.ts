@@ -1,6 +1,8 @@
 import { chmodSync, closeSync, openSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
-import { resultCode } from "./lock.ts";
+import { resultCode, SQLITE_BUSY } from "./lock.ts";
+
+const RETRY_MS = 5;
 
 /** SQLite's primary result codes of a file for which there is no room. */
 const noRoom = new Set([10, 13]);
@@ -10,15 +12,20 @@ function isForWantOfRoom(error: unknown): boolean {
 }
 
 function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): DatabaseSync {
-  const database = new DatabaseSync(file, { timeout });
-  try {
-    database.exec(`PRAGMA locking_mode = ${mode}; PRAGMA journal_mode = WAL`);
-    // What says whether the file can be read: the mode may be set without a look at it.
-    database.exec("SELECT count(*) FROM sqlite_schema");
-    return database;
-  } catch (error) {
-    database.close();
-    throw error;
+  const deadline = performance.now() + timeout;
+  for (;;) {
+    const database = new DatabaseSync(file, { timeout });
+    try {
+      database.exec(`PRAGMA locking_mode = ${mode}; PRAGMA journal_mode = WAL`);
+      // What says whether the file can be read: the mode may be set without a look at it.
+      database.exec("SELECT count(*) FROM sqlite_schema");
+      return database;
+    } catch (error) {
+      database.close();
+      // SQLite itself does not wait for another process that begins the log just then.
+      if (resultCode(error) !== SQLITE_BUSY || performance.now() > deadline) throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+    }
   }
 }
 
