@@ -22,7 +22,7 @@ process.on("SIGUSR2", () => console.log(JSON.stringify({ ofNode: process.moduleL
 /** What somebody has to ask for, or to configure, before it is loaded. */
 const later = [
   ...["@modelcontextprotocol/server", "@modelcontextprotocol/client", "oidc-provider", "hono"],
-  ...["http-proxy-3", "pg", "mysql2", "undici", "@inquirer/password"],
+  ...["http-proxy-3", "kysely", "pg", "mysql2", "undici", "@inquirer/password"],
   ...["pino-pretty", "prom-client", "@opentelemetry/api"],
 ];
 /** The same of Node: its `fetch` takes 11 MB, TLS takes 5. */

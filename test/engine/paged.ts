@@ -1,4 +1,5 @@
 /** A table of many rows with indexes for pages, in each database, and what its plans for pages are. */
+import { sql } from "kysely";
 import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
 import { MysqlConnection } from "../../src/engine/mysql/connection.ts";
 import { planOf as planMysql } from "../../src/engine/mysql/select.ts";
@@ -6,7 +7,6 @@ import { parseAddress as parsePostgres } from "../../src/engine/postgres/address
 import { PostgresConnection } from "../../src/engine/postgres/connection.ts";
 import { planOf as planPostgres } from "../../src/engine/postgres/select.ts";
 import { KnownTables } from "../../src/engine/remote/known-tables.ts";
-import { sql } from "../../src/engine/sql/fragment.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
 import { planOf as planSqlite } from "../../src/engine/sqlite/select.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";

@@ -1,5 +1,5 @@
+import { sql } from "kysely";
 import tap from "tap";
-import { sql } from "../../src/engine/sql/fragment.ts";
 import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { planSelect, type SelectDialect } from "../../src/engine/sql/select.ts";
 import type { Select } from "../../src/query/operation-types.ts";

@@ -1,7 +1,7 @@
+import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { takeIn } from "../remote/change.ts";
 import { describe, type TableDescription } from "../sql/description.ts";
-import { sql } from "../sql/fragment.ts";
 import { readKeys } from "../sql/target.ts";
 import type { MysqlPlace, Row } from "./session.ts";
 import { keysSql, readTable, requireDatabase } from "./tables.ts";

@@ -1,7 +1,8 @@
+import { sql } from "kysely";
 import type { Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
 import { insertRows } from "../remote/insert.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { readByKeys } from "../sql/key-rows.ts";
 import { cellIn } from "../sql/scope.ts";
 import type { Steps } from "../sql/steps.ts";

@@ -1,6 +1,7 @@
+import { sql } from "kysely";
 import driver, { type TypedParameterValue } from "mysql2";
 import { cellText, decodeBase64, type PresentValue, withoutSpace } from "../sql/cell-text.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import type { Bound, Raw } from "./session.ts";
 import type { TypeDescription } from "./type-words.ts";
 

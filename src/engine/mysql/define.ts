@@ -1,9 +1,10 @@
+import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { takeIn } from "../remote/change.ts";
 import { isNoTable } from "../remote/failures.ts";
 import { numberText, type PresentValue } from "../sql/cell-text.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
   primaryKeyOf,
@@ -113,10 +114,10 @@ function columnSql(
     type.isSerial ? sql`auto_increment` : sql``,
     defaultSql(column, { ...type, name }),
     column.unique === true ? sql`unique` : sql``,
-    type.mark === undefined ? sql`` : sql`comment ${sql.raw(`'${commentOf(type.mark)}'`)}`,
+    type.mark === undefined ? sql`` : sql`comment ${sql.lit(commentOf(type.mark))}`,
     type.mark === "json" ? sql`check (json_valid(${id}))` : sql``,
   ];
-  return sql.join(words, " ");
+  return sql.join(words, sql` `);
 }
 
 function defaultSql(column: ColumnDefinition, type: NewType): Fragment {

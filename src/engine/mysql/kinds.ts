@@ -1,5 +1,6 @@
+import { sql } from "kysely";
 import { foldCase } from "../fold-case.ts";
-import { type Fragment, likeBackslash, sql } from "../sql/fragment.ts";
+import { type Fragment, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
 import { booleans, bytes, type Codec, formed, nativeDocuments, textCodecOf } from "./codecs.ts";
 import {
@@ -88,7 +89,7 @@ function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment
   const exact = sql`convert(${text} using utf8mb4) collate utf8mb4_bin`;
   const folded = [..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].reduce<Fragment>(
     (folding, letter) =>
-      sql`replace(${folding}, ${sql.raw(`'${letter}', '${letter.toLowerCase()}'`)})`,
+      sql`replace(${folding}, ${sql.lit(letter)}, ${sql.lit(letter.toLowerCase())})`,
     exact,
   );
   return likeBackslash(folded, foldCase(pattern));

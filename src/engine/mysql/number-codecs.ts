@@ -1,3 +1,4 @@
+import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
 import {
@@ -8,7 +9,7 @@ import {
   placesOf,
   trimPlaces,
 } from "../sql/cell-text.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { type Codec, signed, unsigned } from "./codecs.ts";
 import type { Bound } from "./session.ts";
 

@@ -1,3 +1,4 @@
+import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { withKeys } from "../remote/change.ts";
@@ -6,7 +7,7 @@ import type { RowOutput } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { has64Bits } from "../sql/cell-text.ts";
 import { RowWriter } from "../sql/encode.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { tablesOf } from "../sql/joins.ts";
 import {
   planSelect,

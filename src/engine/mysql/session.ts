@@ -1,3 +1,4 @@
+import { DummyDriver, Kysely, MysqlAdapter, MysqlIntrospector, MysqlQueryCompiler } from "kysely";
 import type {
   Connection,
   ExecuteValues,
@@ -9,7 +10,7 @@ import type {
 import { EngineRefusal } from "../refusal.ts";
 import { refused, UnknownOutcome } from "../remote/failures.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
-import type { Fragment, Notation } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { answered, readError } from "./failures.ts";
 import { type ServerTraits, timeLimitSetting } from "./set-up.ts";
 
@@ -154,7 +155,15 @@ interface Statement {
   readonly values: ExecuteValues[];
 }
 
-const notation: Notation = { quote: "`", numbersValues: false };
+/** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
+const builder = new Kysely<Record<string, never>>({
+  dialect: {
+    createAdapter: () => new MysqlAdapter(),
+    createDriver: () => new DummyDriver(),
+    createIntrospector: (database) => new MysqlIntrospector(database),
+    createQueryCompiler: () => new MysqlQueryCompiler(),
+  },
+});
 
 /**
  * `largestPacket` is how many bytes the server takes at a time.
@@ -162,12 +171,12 @@ const notation: Notation = { quote: "`", numbersValues: false };
  * @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries
  */
 function compile(fragment: Fragment, largestPacket: number): Statement {
-  const { text: sql, values: given } = fragment.compile(notation);
-  if (given.length > PARAMETER_LIMIT) {
+  const { sql, parameters } = fragment.compile(builder);
+  if (parameters.length > PARAMETER_LIMIT) {
     throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);
   }
   let length = sql.length + PACKET_MARGIN;
-  const values = given.map((value) => {
+  const values = parameters.map((value) => {
     const bound = asBound(value);
     length += lengthOf(bound);
     return bound;
@@ -182,7 +191,7 @@ function tooComplex(limit: string): EngineRefusal {
   return new EngineRefusal("query_too_complex", `The database refuses it: ${limit}`);
 }
 
-/** Only values that can be bound are given to a fragment. */
+/** The builder hands values on as it got them, and only bindable ones are given to it. */
 function asBound(value: unknown): Bound {
   if (value === null || Buffer.isBuffer(value)) return value;
   if (typeof value === "string" || typeof value === "number") return value;

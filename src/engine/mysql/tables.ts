@@ -1,10 +1,11 @@
+import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { InsertColumn } from "../remote/insert.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type MysqlKind } from "./kinds.ts";
 import type { MysqlPlace, MysqlSession, Row } from "./session.ts";
@@ -49,7 +50,7 @@ export async function tableMissing(
 ): Promise<EngineRefusal> {
   await requireDatabase(session, schema);
   const found = await session.rows(sql`select table_name from information_schema.tables
-    where table_schema = ${schema} limit ${sql.raw(String(MOST_COMPARED))}`);
+    where table_schema = ${schema} limit ${sql.lit(MOST_COMPARED)}`);
   return tableNotFound(
     name,
     schema,

@@ -1,8 +1,8 @@
+import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { takeIn } from "../remote/change.ts";
 import { databaseNotFound } from "../remote/failures.ts";
 import { describe, type TableDescription } from "../sql/description.ts";
-import { sql } from "../sql/fragment.ts";
 import { readKeys } from "../sql/target.ts";
 import type { PostgresPlace } from "./session.ts";
 import { keysSql, readTable } from "./tables.ts";

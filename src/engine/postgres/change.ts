@@ -1,7 +1,8 @@
+import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { boundAgain } from "../remote/change.ts";
 import { type Destination, type InsertOptions, insertRows } from "../remote/insert.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
 import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
 import {
@@ -11,6 +12,7 @@ import {
   type Insertion,
   type Target,
 } from "../sql/target.ts";
+import { flatten } from "./compile.ts";
 import type { PostgresPlace } from "./session.ts";
 import {
   keysSql,
@@ -37,7 +39,7 @@ export function targetOf(
 }
 
 function toTarget(schema: string, table: PostgresTable): Target<string> {
-  const destination = { table, name: sql.id(schema, table.name) };
+  const destination = { table, name: sql.id(schema, table.name), flatten };
   return {
     table,
     name: destination.name,

@@ -1,8 +1,9 @@
+import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { takeIn } from "../remote/change.ts";
 import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
   primaryKeyOf,

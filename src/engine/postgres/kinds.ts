@@ -1,6 +1,7 @@
+import { sql } from "kysely";
 import { foldCase } from "../fold-case.ts";
 import { numberText, type PresentValue, placesOf } from "../sql/cell-text.ts";
-import { type Fragment, likeBackslash, sql } from "../sql/fragment.ts";
+import { type Fragment, likeBackslash } from "../sql/fragment.ts";
 import type { ColumnKind, Measure } from "../sql/scope.ts";
 import type { ByteForm } from "./cell-bytes.ts";
 import {
@@ -74,8 +75,8 @@ const textTypes = new Set([19, 25, 1042, 1043]);
 /** The kind of a column. A type that is not known here travels as PostgreSQL's own text. */
 export function kindOf(type: TypeDescription): PostgresKind {
   const codec = codecOf(type);
-  const cast = castTo(type.sqlName);
-  const plain = (value: PresentValue): Fragment | undefined => cast(codec.write(value));
+  const sqlType = sql.raw(type.sqlName);
+  const plain = (value: PresentValue): Fragment | undefined => castOf(codec.write(value), sqlType);
   const measure = measureOf(codec, type);
   const { read: encode, bytes } = codec;
   const isWrittenAs = (id: number) =>
@@ -97,13 +98,12 @@ function codecOf({ id, elementId }: TypeDescription): Codec {
 }
 
 /** The name is the server's own, which quotes it where that is needed. */
-function castTo(type: string): (text: string | undefined) => Fragment | undefined {
-  const words = ["cast(", ` as ${type})`];
-  return (text) => (text === undefined ? undefined : sql(words, text));
+function castOf(text: string | undefined, type: Fragment): Fragment | undefined {
+  return text === undefined ? undefined : sql`cast(${text} as ${type})`;
 }
 
-const toNumeric = castTo("numeric");
-const toBinary = castTo("jsonb");
+const numeric = sql.raw("numeric");
+const jsonb = sql.raw("jsonb");
 
 /** An index serves a comparison with an integer; with another number there is none to serve it. */
 function compareInteger(
@@ -112,14 +112,14 @@ function compareInteger(
 ): Fragment | undefined {
   const integer = plain(value);
   if (integer !== undefined) return integer;
-  return toNumeric(numberText(value));
+  return castOf(numberText(value), numeric);
 }
 
 /** Only the binary form of JSON can be compared. */
 function comparedAsBinary(kind: PostgresKind, codec: Codec): PostgresKind {
   return {
     ...kind,
-    compare: (value) => toBinary(codec.write(value)),
+    compare: (value) => castOf(codec.write(value), jsonb),
     compared: (column) => sql`cast(${column} as jsonb)`,
   };
 }

@@ -1,3 +1,4 @@
+import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { withKeys } from "../remote/change.ts";
@@ -6,7 +7,7 @@ import type { RowOutput } from "../spool.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { ByShape } from "../sql/by-shape.ts";
 import { has64Bits } from "../sql/cell-text.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { tablesOf } from "../sql/joins.ts";
 import {
   planSelect,
@@ -14,6 +15,7 @@ import {
   type SelectedTable,
   type SelectPlan,
 } from "../sql/select.ts";
+import { flatten } from "./compile.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import { RowBytes } from "./row-bytes.ts";
 import type { PostgresPlace } from "./session.ts";
@@ -62,6 +64,7 @@ const dialect: SelectDialect<PostgresKind> = {
   },
   limit: (limit, offset) => sql`limit ${limitSql(limit)} offset ${bigintSql(offset ?? 0)}`,
   frames: new ByShape(),
+  flatten,
 };
 
 /**

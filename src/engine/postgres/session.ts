@@ -1,9 +1,10 @@
+import { sql } from "kysely";
 import { type Client, DatabaseError } from "pg";
 import { UnknownOutcome } from "../remote/failures.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../spool.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { compile } from "./compile.ts";
 import {
   type Asked,

@@ -1,7 +1,8 @@
+import { sql } from "kysely";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound } from "../remote/failures.ts";
 import type { InsertColumn } from "../remote/insert.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace } from "./session.ts";
@@ -71,7 +72,7 @@ async function namesIn({ session, schema }: PostgresPlace): Promise<string[]> {
     join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
     where namespace.nspname = ${schema} and class.relkind in ('r', 'p', 'f', 'v', 'm')
       and pg_catalog.has_table_privilege(class.oid, 'select')
-    limit ${sql.raw(String(MOST_COMPARED))}`);
+    limit ${sql.lit(MOST_COMPARED)}`);
   return found.map(([name]) => name ?? "");
 }
 

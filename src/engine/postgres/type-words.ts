@@ -1,4 +1,5 @@
-import { type Fragment, sql } from "../sql/fragment.ts";
+import { sql } from "kysely";
+import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import type { TypeDescription } from "./kinds.ts";
 

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { sql } from "kysely";
 import type { Logger } from "pino";
-import { sql } from "../sql/fragment.ts";
 import type { Dialect } from "./dialect.ts";
 import { ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { ConnectionLost, type Session } from "./session.ts";

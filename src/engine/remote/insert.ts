@@ -1,6 +1,7 @@
+import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { ByShape } from "../sql/by-shape.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import {
   type Column,
   cellIn,
@@ -48,6 +49,8 @@ export interface Destination<Found extends InsertColumn> {
   /** The table in SQL. */
   readonly name: Fragment;
   readonly table: Table<Found>;
+  /** Makes a fragment without values cheaper to use again. */
+  flatten?(fragment: Fragment): Fragment;
 }
 
 /** How rows go into a table that name the same columns. */
@@ -56,7 +59,7 @@ interface Layout {
   /** The statement up to its values. */
   readonly head: Fragment;
   /** What stands around the values of a row. */
-  readonly around: readonly string[];
+  readonly around: TemplateStringsArray;
 }
 
 /** Rows that go into a table together, some of all that do. */
@@ -115,7 +118,7 @@ function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Foun
 
 /** @throws EngineRefusal for a name that is not that of a column, or given twice, in the first row that has it */
 function layoutOf<Found extends InsertColumn>(
-  { name, table }: Destination<Found>,
+  { name, table, flatten = (fragment) => fragment }: Destination<Found>,
   rows: readonly Row[],
   all: readonly Row[],
 ): Layout {
@@ -132,9 +135,9 @@ function layoutOf<Found extends InsertColumn>(
       );
     }
     const columns = columnsOf(table, [...firsts.values()]);
-    const head = sql`insert into ${name} (${namesSql(columns)}) values `;
+    const head = flatten(sql`insert into ${name} (${namesSql(columns)}) values `);
     const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
-    return { columns, head, around };
+    return { columns, head, around: Object.assign(around, { raw: around }) };
   });
 }
 

@@ -1,8 +1,9 @@
 /** Pages: the rows that follow one in an order. */
 
+import { sql } from "kysely";
 import type { CellValue } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { type ColumnReference, columnSql } from "./scope.ts";
 import { comparedValue } from "./stored-values.ts";
 import type { UniqueKey } from "./target.ts";
@@ -91,13 +92,13 @@ export function rangesAfter(
       return equalSql(term, values[place] ?? null, place === 0 ? dialect.equalFirst : undefined);
     });
     return beyondSql(last, values[at] ?? null).map(
-      (beyond) => sql`(${sql.join([...equal, beyond], " and ")})`,
+      (beyond) => sql`(${sql.join([...equal, beyond], sql` and `)})`,
     );
   });
   // Rows that are equal in more of the columns come first.
   const inOrder = ranges.toReversed().flat();
   if (inOrder.length === 0) return [sql`false`];
-  return dialect.comparesRows ? inOrder : [sql`(${sql.join(inOrder, " or ")})`];
+  return dialect.comparesRows ? inOrder : [sql`(${sql.join(inOrder, sql` or `)})`];
 }
 
 function rowComparison(terms: readonly OrderTerm[], values: readonly CellValue[]): Fragment {

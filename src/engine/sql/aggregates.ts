@@ -1,8 +1,9 @@
 /** What groups of rows amount to. */
 
+import { sql } from "kysely";
 import type { Aggregate } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,

@@ -1,7 +1,7 @@
+import { sql } from "kysely";
 import type { Delete, Insert, Row, Update, Upsert } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { whereSql } from "./conditions.ts";
-import { sql } from "./fragment.ts";
 import {
   assignmentsOf,
   assignmentsSql,

@@ -1,6 +1,7 @@
+import { sql } from "kysely";
 import type { Join, Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { columnSql, resolveColumn, type Scope } from "./scope.ts";
 
 const joinTypes = {

@@ -1,6 +1,7 @@
+import { sql } from "kysely";
 import type { CellValue, Update } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { type Column, requireDistinct, resolveColumn, type Table } from "./scope.ts";
 import { rows, type Steps } from "./steps.ts";
 import { storedValue } from "./stored-values.ts";
@@ -127,7 +128,7 @@ export function* readByKeys<Raw>(
     const conditions = some.map((cells) => keyCondition(key, cells));
     const found = yield* rows<Raw>(
       sql`select ${namesSql(columns)} from ${target.name}
-        where ${sql.join(conditions, " or ")} order by ${namesSql(key)}`,
+        where ${sql.join(conditions, sql` or `)} order by ${namesSql(key)}`,
     );
     data.push(...encodeRows(target, columns, found));
   }
@@ -137,5 +138,5 @@ export function* readByKeys<Raw>(
 /** The condition that a row has this key. */
 export function keyCondition(key: readonly { name: string }[], cells: KeyCells): Fragment {
   const parts = key.map(({ name }, index) => sql`${sql.id(name)} = ${cells[index]}`);
-  return sql`(${sql.join(parts, " and ")})`;
+  return sql`(${sql.join(parts, sql` and `)})`;
 }

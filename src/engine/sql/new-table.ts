@@ -1,8 +1,9 @@
+import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable } from "../../query/operation-types.ts";
 import { askWhether, suggestion } from "../../suggestion.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { allowedForm } from "./stored-values.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
 

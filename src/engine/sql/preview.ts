@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
+import { sql } from "kysely";
 import type { Operation, Upsert } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
-import { sql } from "./fragment.ts";
 import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
 import { cellIn } from "./scope.ts";
 import { run, type Steps } from "./steps.ts";
@@ -12,7 +12,7 @@ import { type Changed, readPrimaryKey, type Target, type TargetColumn } from "./
 
 /** The rows of an answer, before and after each. */
 const MOST_ROWS = 100;
-const limit = sql` limit ${sql.raw(String(MOST_ROWS))}`;
+const limit = sql` limit ${sql.lit(MOST_ROWS)}`;
 
 /** The operations that can be previewed. */
 export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
@@ -128,7 +128,7 @@ function* touchedRows<Raw>(
       return yield* conflicting(target, operation.fields, columns, MOST_COMPARED_ROWS + 1);
     default: {
       const condition = whereSql([target.table], operation.fields.where);
-      const end = sql` limit ${sql.raw(String(MOST_COMPARED_ROWS + 1))}${target.lock}`;
+      const end = sql` limit ${sql.lit(MOST_COMPARED_ROWS + 1)}${target.lock}`;
       return yield* readInOrder(target, columns, [], condition, end);
     }
   }

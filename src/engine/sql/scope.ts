@@ -1,8 +1,9 @@
+import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { askWhether, didYouMean, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { PresentValue } from "./cell-text.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 
 /** How the values of a column are stored and compared. */
 export interface ColumnKind {

@@ -1,3 +1,4 @@
+import { sql } from "kysely";
 import type { Order, Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
@@ -10,7 +11,7 @@ import {
 import { type AggregateDialect, type Aliases, aliasesOf } from "./aggregates.ts";
 import type { ByShape } from "./by-shape.ts";
 import { conditionSql, whereSql } from "./conditions.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { joinSql, joinsOf } from "./joins.ts";
 import {
   type Column,
@@ -31,6 +32,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   limit(limit: number | undefined, offset: number | undefined): Fragment;
   /** Where frames are remembered, by the tables that they are on. */
   readonly frames?: ByShape<Frame<Kind>>;
+  /** Makes a fragment without values cheaper to use again. */
+  flatten?(fragment: Fragment): Fragment;
 }
 
 /** What a Select says besides its values. */
@@ -60,6 +63,8 @@ export interface SelectPlan<Kind extends ColumnKind> {
    */
   statements(found: () => number): Iterable<Fragment>;
 }
+
+const space = sql` `;
 
 /**
  * How to carry out a Select whose tables are in `schema`.
@@ -123,12 +128,12 @@ function frameOf<Kind extends ColumnKind>(
     sql`from ${sql.id(schema, query.from)}`,
     ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
   ];
-  const head = sql.join(words, " ");
+  const head = sql.join(words, space);
   return {
     columns,
     aliases,
     terms,
-    head,
+    head: dialect.flatten?.(head) ?? head,
     groups: grouped.length === 0 ? [] : [sql`group by ${sql.join(grouped.map(columnSql))}`],
     order: orderSql(terms, dialect),
   };
@@ -151,7 +156,7 @@ function* statementsOf<Kind extends ColumnKind>(
     if (left !== undefined && left <= 0 && limit !== 0) return;
     const isCut = left !== undefined || offset !== undefined;
     const cut = isCut ? [dialect.limit(left, offset)] : [];
-    yield sql.join([parts.head, condition, ...parts.tail, ...cut], " ");
+    yield sql.join([parts.head, condition, ...parts.tail, ...cut], space);
   }
 }
 

@@ -1,7 +1,8 @@
+import { sql } from "kysely";
 import type { Row } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { createRowEncoder } from "./encode.ts";
-import { type Fragment, sql } from "./fragment.ts";
+import type { Fragment } from "./fragment.ts";
 import { type Column, type ColumnKind, selectedColumns, type Table } from "./scope.ts";
 import { type ResultRow, rows, type Steps } from "./steps.ts";
 

@@ -1,7 +1,7 @@
+import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { foldCase } from "../fold-case.ts";
 import { type ColumnFacts, describe, type TableDescription } from "../sql/description.ts";
-import { sql } from "../sql/fragment.ts";
 import { readKeys } from "../sql/target.ts";
 import { take } from "./change.ts";
 import { isSerial } from "./kinds.ts";
@@ -83,7 +83,7 @@ function estimateRows(
   const [found] = rows(
     connection,
     sql`select count(*), min("id"), max("id"), (select max(${id}) from ${table})
-      from (select ${id} as "id" from ${table} order by ${id} limit ${sql.raw(String(COUNTED))})`,
+      from (select ${id} as "id" from ${table} order by ${id} limit ${sql.lit(COUNTED)})`,
   );
   const [counted, first, end, last] = [0, 1, 2, 3].map((at) => Number(found?.[at] ?? 0));
   if (counted === undefined || counted < COUNTED) return counted;

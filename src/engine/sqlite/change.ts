@@ -1,6 +1,7 @@
 import type { SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
+import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { type Column, inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
 import { type Reply, rows as rowsOf, type Statement, type Steps, takeSteps } from "../sql/steps.ts";
 import { storedValue } from "../sql/stored-values.ts";

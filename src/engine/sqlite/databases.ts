@@ -1,6 +1,6 @@
 import { DatabaseSync } from "node:sqlite";
+import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
-import { sql } from "../sql/fragment.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
 import { defineSums } from "./kinds.ts";
 import { type DatabaseHandle, run } from "./statements.ts";

@@ -1,7 +1,8 @@
 import type { SQLInputValue } from "node:sqlite";
+import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable, DropTable } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
   primaryKeyOf,

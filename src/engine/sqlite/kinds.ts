@@ -1,4 +1,5 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
+import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import {
   cellText,
@@ -8,7 +9,7 @@ import {
   type PresentValue,
   placesOf,
 } from "../sql/cell-text.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";
 import type { ColumnKind } from "../sql/scope.ts";
 

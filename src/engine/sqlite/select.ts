@@ -1,3 +1,4 @@
+import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
@@ -5,7 +6,6 @@ import type { RowOutput } from "../spool.ts";
 import { tableKeysOf } from "../sql/after.ts";
 import type { AggregateDialect } from "../sql/aggregates.ts";
 import { RowWriter } from "../sql/encode.ts";
-import { sql } from "../sql/fragment.ts";
 import { tablesOf } from "../sql/joins.ts";
 import {
   planSelect,

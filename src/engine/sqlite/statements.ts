@@ -1,17 +1,32 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
-import type { Fragment, Notation } from "../sql/fragment.ts";
+import {
+  DummyDriver,
+  Kysely,
+  SqliteAdapter,
+  SqliteIntrospector,
+  SqliteQueryCompiler,
+} from "kysely";
+import type { Fragment } from "../sql/fragment.ts";
 
 /** A row of a result, its values in the order of the columns; integers are BigInt. */
 export type ResultRow = Record<number, SQLOutputValue>;
 
-const notation: Notation = { quote: '"', numbersValues: false };
+/** Turns fragments into SQL; it runs nothing, for that is `node:sqlite`'s part. */
+const builder = new Kysely<Record<string, never>>({
+  dialect: {
+    createAdapter: () => new SqliteAdapter(),
+    createDriver: () => new DummyDriver(),
+    createIntrospector: (database) => new SqliteIntrospector(database),
+    createQueryCompiler: () => new SqliteQueryCompiler(),
+  },
+});
 
 /**
  * Prepares a fragment whose values are given at each run, in place of those in it; its rows are
  * `ResultRow`s.
  */
 export function prepare(connection: DatabaseSync, fragment: Fragment): StatementSync {
-  return connection.prepare(fragment.compile(notation).text, {
+  return connection.prepare(fragment.compile(builder).sql, {
     returnArrays: true,
     readBigInts: true,
   });
@@ -19,18 +34,18 @@ export function prepare(connection: DatabaseSync, fragment: Fragment): Statement
 
 /** Runs a fragment and returns how many rows it changed. */
 export function run(connection: DatabaseSync, fragment: Fragment): number {
-  const { text, values } = fragment.compile(notation);
-  return Number(connection.prepare(text).run(...values.map(bindable)).changes);
+  const { sql, parameters } = fragment.compile(builder);
+  return Number(connection.prepare(sql).run(...parameters.map(bindable)).changes);
 }
 
 /** Runs a fragment and yields its rows as the database finds them. */
 export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<ResultRow> {
-  const { text, values } = fragment.compile(notation);
-  const statement = connection.prepare(text, { returnArrays: true, readBigInts: true });
-  return { [Symbol.iterator]: () => statement.iterate(...values.map(bindable)) };
+  const { sql, parameters } = fragment.compile(builder);
+  const statement = connection.prepare(sql, { returnArrays: true, readBigInts: true });
+  return { [Symbol.iterator]: () => statement.iterate(...parameters.map(bindable)) };
 }
 
-/** Only values that can be bound are given to a fragment. */
+/** The builder hands values on as it got them, and only bindable ones are given to it. */
 function bindable(value: unknown): SQLInputValue {
   switch (typeof value) {
     case "string":

@@ -1,8 +1,9 @@
 import type { DatabaseSync } from "node:sqlite";
+import { sql } from "kysely";
 import type { ColumnDefinition } from "../../query/operation-types.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { type Fragment, sql } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { type Column, MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
 import { type DatabaseHandle, rows, run } from "./statements.ts";
@@ -44,7 +45,7 @@ function namesIn({ connection, schema }: DatabaseHandle): string[] {
   const found = rows(
     connection,
     sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table'
-      limit ${sql.raw(String(MOST_COMPARED))}`,
+      limit ${sql.lit(MOST_COMPARED)}`,
   );
   return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
