@@ -105,23 +105,30 @@ t.test("databases that are used at a time share as many connections as one has",
   const names = ["a", "b", "c", "d", "e"];
   await make(...names);
   const read = (name = "") => ask(selectAll("rows", {}, name));
-  await Promise.all(Array.from({ length: 40 }, () => read("a")));
 
+  let rounds = 0;
   let isOver = false;
   let most = 0;
   const watch = async (): Promise<void> => {
     while (!isOver) most = Math.max(most, await connections("usename = 'sharer'"));
   };
   const watching = watch();
-  const answers = await Promise.all(
-    Array.from({ length: 100 }, (_, id) => ask(insert("rows", [{ id }], names[id % 5]))),
-  );
+  // On a busy machine so many may never be used at a time: then once more.
+  for (; rounds === 0 || (rounds < 50 && most <= 8); rounds++) {
+    await Promise.all(Array.from({ length: 40 }, () => read("a")));
+    const first = rounds * 100;
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, (_, at) =>
+        ask(insert("rows", [{ id: first + at }], names[at % 5])),
+      ),
+    );
+    t.ok(answers.every(({ status }) => status === 200));
+  }
   isOver = true;
   await watching;
-  t.ok(answers.every(({ status }) => status === 200));
   // One more is for the health checks.
   t.ok(most > 8 && most <= 17, `${most} connections at the most`);
-  for (const name of names) t.equal((await read(name)).body.data?.length, 20, name);
+  for (const name of names) t.equal((await read(name)).body.data?.length, 20 * rounds, name);
 });
 
 t.test("a database is dropped once the engine's own queries on it have ended", async (t) => {
