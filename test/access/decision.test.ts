@@ -131,7 +131,7 @@ t.test("narrowing an entry never allows more", async () => {
         if (after?.allowed !== false) throw new Error(`allowed by ${narrow}`);
       }
     }),
-    { numRuns: 20000 },
+    { numRuns: 8000 },
   );
 });
 
@@ -144,7 +144,7 @@ t.test("adding a boundary never allows more", async () => {
       const after = decideOn({ ...world, boundaries: [boundary, ...world.boundaries] }, asked);
       if (after?.allowed !== false) throw new Error(`allowed by ${JSON.stringify(boundary)}`);
     }),
-    { numRuns: 20000 },
+    { numRuns: 8000 },
   );
 });
 
@@ -159,7 +159,7 @@ t.test("the order of entries never matters", async () => {
       if (before === undefined || after === undefined) return;
       assert.deepEqual(gist(after), gist(before));
     }),
-    { numRuns: 20000 },
+    { numRuns: 8000 },
   );
 });
 
@@ -206,6 +206,6 @@ t.test("each refusal names a rule without which it would be another decision", a
       if (message !== undefined)
         assert.match(message, /^[A-Z].{10,}/, "a sentence says what to do");
     }),
-    { numRuns: 20000 },
+    { numRuns: 8000 },
   );
 });
