@@ -1,4 +1,5 @@
 import t from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize } from "../mcp/messages.ts";
@@ -30,6 +31,12 @@ for (const count of [1, 2]) {
       handshakeCall("tools/list", {}, session),
     );
     t.equal((await send(first, { ...over, method: "DELETE" }, alice)).status, 200);
+    // A worker tells the others of it without waiting for them.
+    await eventually("the session is over in all processes", async () => {
+      fixture.take();
+      await send(first, over, alice);
+      return fixture.take().length === 0;
+    });
     await first.service.stop("SIGKILL");
 
     const second = await startGateway(t, options);
