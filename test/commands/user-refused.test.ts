@@ -61,3 +61,37 @@ t.test("what may not be is refused with a reason, and nothing is written", async
   }
   t.equal(gatehouse.text, people);
 });
+
+t.test("user set refuses what it cannot write, and changes nothing", async (t) => {
+  const gatehouse = install(
+    t,
+    `${people}\n[[users]]\nusername = "ute"\n[users.attributes]\na = 1\n`,
+  );
+  const before = gatehouse.text;
+  const results = await gatehouse.runAll([
+    "user set alice",
+    "user set alice --attribute tenant",
+    "user set alice --attribute username=bob",
+    `user set alice --email ${"x".repeat(255)}`,
+    "user set nobody --attribute tenant=acme",
+    "user set ute --attribute tenant=acme",
+    "user set alice --attribute a=1 --attribute a=2",
+    "user set alice --attribute a=1 --remove-attribute a",
+    "user set ute --email ute@example.com --remove-attribute tenant,a",
+  ]);
+  t.strictSame(
+    results.map(({ code }) => code),
+    [2, 2, 2, 1, 1, 1, 2, 2, 1],
+  );
+  t.match(
+    results[0]?.stderr,
+    "nothing to set: give --email, --no-email, --attribute or --remove-attribute",
+  );
+  t.match(results[1]?.stderr, "such as tenant=acme, level=3 or 'regions=(eu, us)'");
+  t.match(results[4]?.stderr, "User not found: nobody");
+  t.match(results[5]?.stderr, "attributes is a table of its own there; change it by hand");
+  t.match(results[6]?.stderr, "this attribute is given twice");
+  t.match(results[7]?.stderr, "the attribute a is both set and removed");
+  t.match(results[8]?.stderr, "ute has no attribute tenant; it has: a");
+  t.equal(gatehouse.text, before);
+});

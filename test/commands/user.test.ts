@@ -5,7 +5,7 @@ import { grantOn } from "../../src/access/snapshot.ts";
 import { verifyPassword } from "../../src/identity/password.ts";
 import { freePort } from "../kit/free-port.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { done, install, installNothing, people, program } from "./kit.ts";
+import { done, install, installNothing, program } from "./kit.ts";
 
 const PASSWORD = "correct horse battery";
 
@@ -214,38 +214,4 @@ t.test("a change of a file that others may read says that no gateway takes it", 
   t.equal(code, 0);
   const problem = `others may read it; mend it with: chmod 600 ${gatehouse.accessFile}\n`;
   t.equal(stderr, `warning: no gateway takes this change yet: ${gatehouse.accessFile}: ${problem}`);
-});
-
-t.test("user set refuses what it cannot write, and changes nothing", async (t) => {
-  const gatehouse = install(
-    t,
-    `${people}\n[[users]]\nusername = "ute"\n[users.attributes]\na = 1\n`,
-  );
-  const before = gatehouse.text;
-  const results = await gatehouse.runAll([
-    "user set alice",
-    "user set alice --attribute tenant",
-    "user set alice --attribute username=bob",
-    `user set alice --email ${"x".repeat(255)}`,
-    "user set nobody --attribute tenant=acme",
-    "user set ute --attribute tenant=acme",
-    "user set alice --attribute a=1 --attribute a=2",
-    "user set alice --attribute a=1 --remove-attribute a",
-    "user set ute --email ute@example.com --remove-attribute tenant,a",
-  ]);
-  t.strictSame(
-    results.map(({ code }) => code),
-    [2, 2, 2, 1, 1, 1, 2, 2, 1],
-  );
-  t.match(
-    results[0]?.stderr,
-    "nothing to set: give --email, --no-email, --attribute or --remove-attribute",
-  );
-  t.match(results[1]?.stderr, "such as tenant=acme, level=3 or 'regions=(eu, us)'");
-  t.match(results[4]?.stderr, "User not found: nobody");
-  t.match(results[5]?.stderr, "attributes is a table of its own there; change it by hand");
-  t.match(results[6]?.stderr, "this attribute is given twice");
-  t.match(results[7]?.stderr, "the attribute a is both set and removed");
-  t.match(results[8]?.stderr, "ute has no attribute tenant; it has: a");
-  t.equal(gatehouse.text, before);
 });
