@@ -26,6 +26,18 @@ function standingOf(visitor: Visitor, approval: Approval): Standing | undefined 
   return isAdministrator || manages() ? "onlooker" : undefined;
 }
 
+/** True unless a query may hold values of a database that an onlooker may not read. */
+function maySeeQuery(visitor: Visitor, approval: Approval, standing: Standing): boolean {
+  const { snapshot, actor, isAdministrator } = visitor;
+  const { operations, operationCount } = approval;
+  if (standing !== "onlooker" || isAdministrator) return true;
+  // Only the first operations are listed.
+  return (
+    operations.length === operationCount &&
+    operations.every(({ database }) => maySeeGrants(snapshot, actor, database))
+  );
+}
+
 /** `GET /approvals`: what waits for somebody's decision, and what was decided lately. */
 export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
@@ -69,6 +81,7 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
   const view: ApprovalView = {
     ...{ approval, standing, failure, csrf: visitor.csrf, now: Date.now() },
     query: body?.toString("utf8"),
+    isHidden: !maySeeQuery(visitor, approval, standing),
     rows: isAsked
       ? await c.var.options.approvals.rowsFor(visitor.actor.username, approval, body)
       : undefined,

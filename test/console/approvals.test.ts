@@ -145,6 +145,31 @@ t.test("nobody decides on what it has asked for, or without the right", async (t
   t.match(await ask(bot, removal, id), { status: 202 }, "it still waits");
 });
 
+t.test("an onlooker sees no query that touches a database that they may not read", async (t) => {
+  const also = '[[acl]]\nusername = "bot"\ndatabase = "side"\nrole = "ReadWrite"\n';
+  const { ask, bot, url } = await open(t, `approvers = ["wim"]\n${also}`);
+  const insert = (note: string) => ({
+    Insert: { database: "side", table: "notes", values: [{ note }] },
+  });
+  const mixed = idIn(await ask(bot, { Batch: [removal, insert("secret")] }));
+  const long = Array.from({ length: 16 }, () => removal);
+  const unlisted = idIn(await ask(bot, { Batch: [...long, insert("secret")] }));
+  const own = idIn(await ask(bot, { Batch: [removal, update] }));
+  const [dave, wim, root] = [
+    await as(t, url, "dave"),
+    await as(t, url, "wim"),
+    await as(t, url, "root"),
+  ];
+  for (const id of [mixed, unlisted]) {
+    const seen = await dave.get(`/approvals/${id}`);
+    t.match(seen, { status: 200, text: "The query is hidden" });
+    t.notMatch(seen.text, "secret");
+    for (const client of [wim, root])
+      t.match((await client.get(`/approvals/${id}`)).text, "secret");
+  }
+  t.match((await dave.get(`/approvals/${own}`)).text, "Exactly these bytes");
+});
+
 t.test("what a stranger can write is text, and what cannot be seen is spelt out", async (t) => {
   const { ask, bot, root, url } = await open(t);
   const state = "<img src=x onerror=alert(1)>\u202e</pre>";

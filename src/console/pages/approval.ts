@@ -20,6 +20,8 @@ export interface ApprovalView {
   readonly csrf: string;
   /** The query, as long as it waits. */
   readonly query: string | undefined;
+  /** True if its reader may not see the query. */
+  readonly isHidden: boolean;
   /** The rows that it would touch; undefined for whoever does not decide. */
   readonly rows: ShownRows | NoPreview | undefined;
   readonly failure: Failure | undefined;
@@ -53,7 +55,9 @@ ${isOpen ? html`<dt>${state === "pending" ? "To be decided" : "To be used"}</dt>
 </dl>`;
 }
 
-function querySection(query: string | undefined): Html {
+function querySection({ query, isHidden }: ApprovalView): Html {
+  if (isHidden)
+    return html`<p class="quiet">The query is hidden: it may hold values of databases that you may not read.</p>`;
   if (query === undefined)
     return html`<p class="quiet">The query was deleted when it was decided.</p>`;
   return html`<h2>The query</h2>
@@ -98,7 +102,7 @@ function whoDecides({ standing, approval, rows }: ApprovalView): Html {
 
 /** The page of one approval. */
 export function approvalPage(view: ApprovalView): ConsolePage {
-  const { approval, query, rows, failure, shownBefore } = view;
+  const { approval, rows, failure, shownBefore } = view;
   const isPending = approval.state === "pending";
   const isOther =
     rows !== undefined &&
@@ -115,7 +119,7 @@ ${isOther ? html`<div class="note error"><p>The rows are others than those that 
 ${isPending ? whoDecides(view) : nothing}
 ${facts(view)}
 ${rows === undefined ? nothing : rowsSection(approval, rows)}
-${querySection(query)}
+${querySection(view)}
 ${isPending && rows !== undefined ? decision(view) : nothing}`,
   };
 }
