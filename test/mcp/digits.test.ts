@@ -1,4 +1,6 @@
 import t from "tap";
+import { freshMysql } from "../engine/mysql/kit.ts";
+import { freshPostgres } from "../engine/postgres/kit.ts";
 import { ask } from "../kit/client.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
@@ -51,3 +53,39 @@ t.test("integers of 64 bits keep their digits on the way in and out", async (t) 
     "what was given out is taken back, and no other row is meant",
   );
 });
+
+for (const [database, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQL: freshMysql })) {
+  t.test(`every tool answers decimals with all of their digits (${database})`, async (t) => {
+    const { endpoint, ask: query } = await openEmbedded(t, {
+      grants: { alice: { main: "Owner" } },
+      fresh,
+    });
+    const table = { database: "main", table: "prices" };
+    const amount = "12345678901234567.8901234567";
+    const definitions = [
+      { name: "id", type: "int", primary_key: true },
+      { name: "amount", type: "numeric(30,10)" },
+    ];
+    await query({ CreateTable: { ...table, columns: definitions } });
+    const insert = JSON.stringify({ Insert: { ...table, values: [{ id: 1, amount: "AMOUNT" }] } });
+    await query(insert.replace('"AMOUNT"', amount));
+    const where = { column: "id", cmp: "=", value: 1 };
+    const returning = ["amount"];
+    const change = { ...table, set: { id: 1 }, where, returning };
+    const select = { database: "main", from: "prices", columns: ["amount"] };
+    const calls = {
+      select,
+      update: change,
+      preview: { Update: { ...table, set: { id: 1 }, where } },
+      batch: { operations: [{ Select: select }, { Update: change }] },
+      delete: { ...table, where, returning },
+    };
+    for (const [name, args] of Object.entries(calls)) {
+      const call = statelessCall("tools/call", { name, arguments: args });
+      const body = (await ask(endpoint.url, call)).body.toString();
+      const text = JSON.parse(body).result.content[0].text;
+      t.match(text, amount, `the text of ${name}`);
+      t.match(body, `"structuredContent":${text}`, `the structured content of ${name}`);
+    }
+  });
+}

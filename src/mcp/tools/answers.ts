@@ -1,5 +1,6 @@
 /** Results made of what the database answers. */
 import { runAtOnce, runCooperatively } from "../../cooperative-scheduling.ts";
+import { keepSpelling } from "../../json/exact-numbers.ts";
 import { JsonFault } from "../../json/fault.ts";
 import { readMembers, readText } from "../../json/members.ts";
 import { listResult, type PageLimits, resultOf, type ToolResult, textBytesOf } from "./result.ts";
@@ -66,10 +67,12 @@ export async function countResult(answer: QueryAnswer, name: string): Promise<To
 /** Rows of an answer to a change by the names that a result has for them. */
 const rowNames = { data: "rows", before: "before", after: "after" } as const;
 
-/** A number that JSON readers may round becomes a string of its digits. */
-function keepDigits(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
+/** As in rows of a select: an integer beyond 2^53 - 1 becomes a string, a decimal keeps its digits. */
+function keepDigits(key: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = "" } = context ?? {};
-  return typeof value === "number" && isRounded(source) ? source : value;
+  return typeof value === "number" && isRounded(source)
+    ? source
+    : keepSpelling(key, value, context);
 }
 
 function parsedObject(body: Buffer): Readonly<Record<string, unknown>> {
