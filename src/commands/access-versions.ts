@@ -25,7 +25,7 @@ import { renderAccess, versionOf } from "../store/transfer.ts";
 import { printDifference } from "./access-diff.ts";
 import { loadFor } from "./load.ts";
 import type { CommonOptions } from "./options.ts";
-import { plainly, print, printList, UsageError } from "./output.ts";
+import { plainly, print, printList, UsageError, warn } from "./output.ts";
 
 /** The configuration of a gateway whose users and grants are in a store. @throws Error if not */
 function loadWithStore(options: CommonOptions): LoadedConfiguration {
@@ -86,7 +86,7 @@ async function applyFile(loaded: LoadedConfiguration, file: string, flags: Chang
   }
   const { records } = await runCooperatively(parseSteps(bytes, file));
   await withStore(loaded, async (store) =>
-    carryOut(await operateStore(store), planApply(records, version), flags),
+    carryOut(await operateStore(store, warn), planApply(records, version), flags),
   );
 }
 
@@ -167,7 +167,7 @@ export async function rollBack(text: string, options: ChangeFlags): Promise<void
   if (!/^\d{1,15}$/.test(text)) throw new UsageError("a version is a number");
   const version = Number(text);
   await withStore(loadWithStore(options), async (store) => {
-    const operator = await operateStore(store);
+    const operator = await operateStore(store, warn);
     const { snapshot, position } = operator.state;
     if (version > position.version) {
       throw new Error(`there is no version ${version}: the newest is ${position.version}`);

@@ -10,7 +10,7 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import { loadFor } from "./load.ts";
 import { activityOf, noteChanges, readAccess, revocationsOf } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
-import { momentOf, momentOrNull, plainly, print, printList } from "./output.ts";
+import { momentOf, momentOrNull, plainly, print, printList, warn } from "./output.ts";
 
 /** Works on what the authorization server has kept; on nothing where it never has. */
 async function withState<Result>(
@@ -22,7 +22,7 @@ async function withState<Result>(
   if (configuration.store.url !== undefined) {
     const { operateStore, withStore } = await import("../store/open.ts");
     return withStore(loaded, async (store) =>
-      work((await operateStore(store)).authorization.store),
+      work((await operateStore(store, warn)).authorization.store),
     );
   }
   const store = findStateIn(stateDirectoryOf(serviceDirectory));

@@ -90,7 +90,7 @@ function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefine
   const known = stores.get(loaded);
   if (known !== undefined) return known;
   const opening = import("../store/open.ts").then(async ({ openStore, operateStore }) =>
-    operateStore(await openStore(loaded.configuration)),
+    operateStore(await openStore(loaded.configuration), warn),
   );
   stores.set(loaded, opening);
   return opening;

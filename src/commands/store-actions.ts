@@ -37,7 +37,7 @@ import { readStatus } from "../store/status.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
 import { loadFor } from "./load.ts";
 import type { CommonOptions } from "./options.ts";
-import { print, printJson, printList } from "./output.ts";
+import { print, printJson, printList, warn } from "./output.ts";
 
 const ADMINISTRATOR = "admin";
 const PASSWORD_BYTES = 15;
@@ -95,7 +95,7 @@ export async function init(options: CommonOptions & { admin?: string }): Promise
   const { admin = ADMINISTRATOR } = options;
   if (!isUsername(admin)) throw new Refusal("invalid_username");
   const { migrations, hasMadeKeyFile } = await prepare(configuration);
-  const operator = await operateStore(await openStore(configuration));
+  const operator = await operateStore(await openStore(configuration), warn);
   await ensureSigner(operator.keys, configuration.auth.signing_algorithm);
   const name = storeName(configuration);
   print(migrations > 0 ? `Made the tables of ${name}.` : `The tables of ${name} are up to date.`);
@@ -160,7 +160,7 @@ export async function importFile(
   const { check_permissions: checkRead } = loaded.configuration.auth;
   const { records } = await readAccessFile(file, { checkRead });
   await withStore(loaded, async (store) => {
-    const operator = await operateStore(store);
+    const operator = await operateStore(store, warn);
     const { users, grants } = await replaceAccess(
       operator,
       (current) => replacementBy(current, records),

@@ -76,7 +76,9 @@ const store = z
       ),
     max_staleness: wholeNumber(2, 3600)
       .default(10)
-      .describe("Seconds for which a replica decides without having reached the store; then 503."),
+      .describe(
+        "Seconds for which a replica decides without having reached the store; then 503. The next change waits this long and 5 seconds more for a replica that was killed.",
+      ),
   })
   .prefault({})
   .describe("What several replicas share, in PostgreSQL.");

@@ -143,7 +143,7 @@ export async function openReplica(
   opened.defer(() => replica.close());
   const { state } = replica;
   const author: Author = { kind: "store", name: replica.name };
-  const writer = new StoreWriter(store.database, state, replica.id);
+  const writer = new StoreWriter(store.database, state, { replica: replica.id });
   const shared: StoreAccess = { state, writer, replica, author };
   const authorization = authorizationOf(shared, store);
   opened.defer(() => authorization.store.close());
@@ -163,11 +163,18 @@ export interface StoreOperator extends StoreAccess {
   readonly authorization: AuthorizationState;
 }
 
-/** Reads what is shared, to be judged and changed by a command. */
-export async function operateStore(store: Store): Promise<StoreOperator> {
+/**
+ * Reads what is shared, to be judged and changed by a command.
+ *
+ * @param onWait called once a change has waited for other replicas for a second
+ */
+export async function operateStore(
+  store: Store,
+  onWait?: (sentence: string) => void,
+): Promise<StoreOperator> {
   const state = await SharedState.load(store.database);
   const author: Author = { kind: "cli", name: systemUser() };
-  const writer = new StoreWriter(store.database, state);
+  const writer = new StoreWriter(store.database, state, onWait === undefined ? {} : { onWait });
   const shared: StoreAccess = { state, writer, replica: undefined, author };
   return {
     ...shared,

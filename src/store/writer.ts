@@ -56,6 +56,7 @@ const LOCK_TIMEOUT_MS = 5000;
 /** Milliseconds between two looks at the leases, at first and at the longest. */
 const FIRST_LOOK_MS = 5;
 const LONGEST_LOOK_MS = 250;
+const SILENT_WAIT_MS = 1000;
 
 /** @throws Refusal `store_unreachable` if the store is a copy that lacks what was applied here */
 function requireSameHistory(head: Pick<Head, "version" | "id">, state: SharedState): void {
@@ -71,13 +72,20 @@ export class StoreWriter {
   readonly #state: SharedState;
   /** The replica whose lease is not waited for, since what it writes is in force there at once. */
   readonly #replica: string | undefined;
+  readonly #onWait: ((sentence: string) => void) | undefined;
   readonly #turns = new AsyncLocalStorage<Turn>();
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor(database: Database, state: SharedState, replica?: string) {
+  /** @param onWait called once a change has waited for other replicas for a second */
+  constructor(
+    database: Database,
+    state: SharedState,
+    { replica, onWait }: { replica?: string; onWait?: (sentence: string) => void } = {},
+  ) {
     this.#database = database;
     this.#state = state;
     this.#replica = replica;
+    this.#onWait = onWait;
   }
 
   /**
@@ -140,19 +148,29 @@ export class StoreWriter {
   async #inForce({ version, id, longestLease }: Committed, since: number): Promise<void> {
     const sql = `select count(*)::int as count, exists (
         select from gatehouse.log where version = $1 and id = $3
-      ) as is_known, coalesce(max(extract(epoch from expires - sent)), 0) * 1000 as longest
+      ) as is_known, coalesce(max(extract(epoch from expires - sent)), 0) * 1000 as longest,
+      string_agg(name, ', ' order by name) as names, max(expires) as until
       from gatehouse.leases
       where expires > clock_timestamp() and applied < $1 and replica is distinct from $2`;
     const values = [version, this.#replica ?? null, id];
     let longest = longestLease;
     let pause = FIRST_LOOK_MS;
+    let onWait = this.#onWait;
     for (;;) {
       const rows = await this.#database.query(sql, values).catch(() => undefined);
       const left = rows?.[0];
       if (left?.is_known === false) throw new Refusal("store_uncertain");
       if (left?.count === 0) return;
       longest = Math.max(longest, Number(left?.longest ?? 0));
-      if (performance.now() - since > longest) return;
+      const waited = performance.now() - since;
+      if (waited > longest) return;
+      if (waited > SILENT_WAIT_MS && left?.until instanceof Date) {
+        const until = left.until.toISOString();
+        onWait?.(
+          `the change is made; waiting for replica ${left.names} to apply it, until its lease ends at ${until}`,
+        );
+        onWait = undefined;
+      }
       await delay(pause);
       pause = Math.min(2 * pause, LONGEST_LOOK_MS);
     }

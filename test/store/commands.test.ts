@@ -197,3 +197,21 @@ t.test("with access files of their own, replicas share revocations and keys", as
   t.equal((await two.send("DELETE", "/api/users/alice/tokens", {}, admin)).status, 200);
   for (const replica of [one, two]) t.equal(await queryStatus(replica, token), 401);
 });
+
+t.test("a command says which killed replica it waits for, and until when", async (t) => {
+  const store = await makeStore(t, { maxStaleness: 2 }, await sharedServer());
+  const replica = await store.replica();
+  const grant = (role: string) => store.run(["access", "grant", "admin", "main", role]);
+  t.equal((await grant("ReadOnly")).stderr, "", "a running replica applies it at once");
+  const { replicas } = JSON.parse(await store.good(["store", "status", "--json"]));
+  const [{ name }] = replicas;
+  await replica.service.stop("SIGKILL");
+  const killed = Date.now();
+  const { code, stderr } = await grant("Owner");
+  t.equal(code, 0);
+  const [, waited = "", until = ""] =
+    /waiting for replica (\S+) .* until .* (\S+Z)$/m.exec(stderr) ?? [];
+  t.equal(waited, name);
+  const rest = Date.parse(until) - killed;
+  t.ok(rest > 0 && rest <= 7500, `its lease of 7 s ends ${rest} ms after its death`);
+});
