@@ -12,7 +12,14 @@ import { tablePattern } from "../access/limit-fields.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesAt } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
-import { changingForm, type Failure, failureOf, makeChange } from "./changes.ts";
+import {
+  changingForm,
+  type Failure,
+  failureOf,
+  makeChange,
+  mayGrantTo,
+  requireManageable,
+} from "./changes.ts";
 import { endPage, entryPage } from "./pages/access-entry.ts";
 import type { Fields } from "./pages/forms.ts";
 import { pathOf } from "./pages/frame.ts";
@@ -103,6 +110,8 @@ function show(
 export function showEntry(c: ConsoleRequest): Response {
   const { snapshot, actor } = visitorOf(c);
   const place = placeIn(c);
+  const username = place.get("user") ?? "";
+  if (!mayGrantTo(snapshot, actor, username)) throw new Refusal("user_not_found");
   const { isVisible } = manageableBy(snapshot, actor);
   const isTemporary = c.req.query("temporary") !== undefined;
   const held = isVisible(place.get("database") ?? "") ? heldAt(snapshot, place) : [];
@@ -116,6 +125,8 @@ export function showEntry(c: ConsoleRequest): Response {
 export async function putEntry(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const username = form.get("user") ?? "";
+  const { snapshot, actor: caller } = visitorOf(c);
+  if (!mayGrantTo(snapshot, caller, username)) throw new Refusal("user_not_found");
   try {
     const grant = entryOf(form);
     const options = { isWhole: true, isBeside: form.get("beside") === "yes" };
@@ -131,7 +142,10 @@ export async function putEntry(c: ConsoleRequest): Promise<Response> {
 
 /** `GET /access/end`: asks once whether an entry shall end. */
 export function showEnd(c: ConsoleRequest): Response {
-  return show(c, endPage, placeIn(c));
+  const { snapshot, actor } = visitorOf(c);
+  const place = placeIn(c);
+  requireManageable(snapshot, actor, place.get("user") ?? "");
+  return show(c, endPage, place);
 }
 
 /** `POST /access/end`: takes away what is held at a place. */
@@ -139,6 +153,8 @@ export async function endEntry(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const [username = "", database = ""] = [form.get("user"), form.get("database")];
   const table = form.get("table") || undefined;
+  const { snapshot, actor: caller } = visitorOf(c);
+  requireManageable(snapshot, caller, username);
   try {
     await makeChange(c, {
       username,

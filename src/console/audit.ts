@@ -12,7 +12,7 @@ import type {
 } from "../observe/audit-search.ts";
 import { Refusal } from "../refusal.ts";
 import { draftGrant } from "./audit-draft.ts";
-import { type Failure, failureOf } from "./changes.ts";
+import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
 import { auditPage } from "./pages/audit.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
@@ -107,7 +107,8 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const page = auditPage({
     ...{ fields, hasFile: auditFile !== undefined, isAdministrator: visitor.isAdministrator },
     ...{ isLater: c.req.query("from") !== undefined, answer, failure },
-    draft: (line) => draftGrant(snapshot, line),
+    draft: (line) =>
+      mayGrantTo(snapshot, actor, line.user ?? "") ? draftGrant(snapshot, line) : undefined,
   });
   return sendPage(c, visitor, page, failure?.status);
 }

@@ -22,21 +22,29 @@ export function visibleEntries(snapshot: Snapshot, actor: Subject, username: str
   return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
 }
 
-/** @throws Refusal `user_not_found` unless the visitor may manage the user */
-export function requireManageable(snapshot: Snapshot, actor: Subject, username: string): void {
+function mayManage(snapshot: Snapshot, actor: Subject, username: string): boolean {
   const { isManageable, isVisible } = manageableBy(snapshot, actor);
   const user = snapshot.users.get(username);
-  const isKnown =
-    user === undefined
-      ? isExternalUsername(username) && grantsOf(snapshot, username).keys().some(isVisible)
-      : isManageable(user);
-  if (!isKnown) throw new Refusal("user_not_found");
+  return user === undefined
+    ? isExternalUsername(username) && grantsOf(snapshot, username).keys().some(isVisible)
+    : isManageable(user);
+}
+
+/** @throws Refusal `user_not_found` unless the visitor may manage the user */
+export function requireManageable(snapshot: Snapshot, actor: Subject, username: string): void {
+  if (!mayManage(snapshot, actor, username)) throw new Refusal("user_not_found");
+}
+
+/** True for manageable users, and for all external ones: they need no record for a first grant. */
+export function mayGrantTo(snapshot: Snapshot, actor: Subject, username: string): boolean {
+  return mayManage(snapshot, actor, username) || isExternalUsername(username);
 }
 
 /** What somebody sees of a user's record and entries, line by line. */
 function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] {
   const user = snapshot.users.get(username);
-  const record = user === undefined ? "no record" : user.disabled ? "disabled" : "enabled";
+  const isKnown = user !== undefined && manageableBy(snapshot, actor).isManageable(user);
+  const record = isKnown ? (user.disabled ? "disabled" : "enabled") : "no record";
   const entries = visibleEntries(snapshot, actor, username).map((grant) => {
     const limits = limitsInWords(grant);
     return `${placeOf(grant)}: ${grant.role}${limits === "" ? "" : `; ${limits}`}`;

@@ -164,7 +164,16 @@ t.test("a DbAdmin sees and changes its own databases alone, others nothing", asy
   t.match(list, "alice");
   t.notMatch(list, /payroll|paul/);
   t.notMatch((await dora.get("/access/user?user=alice")).text, "payroll");
-  t.equal((await dora.get("/access/user?user=paul")).status, 404);
+  const paul = { ...wanted, user: "paul", seen: "no record", password: "dora password" };
+  for (const page of ["user", "entry", "end"]) {
+    const route = `/access/${page}?${new URLSearchParams({ user: "paul", database: "main" })}`;
+    t.equal((await dora.get(route)).status, 404, route);
+  }
+  for (const route of ["/access/entry", "/access/end"]) {
+    t.equal((await dora.post(route, paul)).status, 404, route);
+  }
+  const external = "/access/entry?user=corp:jane&database=main";
+  t.equal(await seenOn(dora, external), "no record", "an external user may get a first grant");
   t.notMatch(
     (await dora.get("/access/entry?user=alice&database=payroll")).text,
     "ReadOnly</option selected",

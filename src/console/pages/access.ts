@@ -1,3 +1,4 @@
+import { isExternalUsername } from "../../access/identifiers.ts";
 import type { EntryRole } from "../../access/roles.ts";
 import type { Grant, User } from "../../access/snapshot.ts";
 import { type Html, html, nothing } from "../../pages/html.ts";
@@ -68,10 +69,9 @@ function filter({ user, place }: AccessView): Html {
 }
 
 function nobody({ user, place, isLater }: AccessView): Html {
-  const offer =
-    user === ""
-      ? nothing
-      : html` <a href="${pathOf("/access/entry", { user })}">Grant something to <bdi>${user}</bdi></a>.`;
+  const offer = !isExternalUsername(user)
+    ? nothing
+    : html` <a href="${pathOf("/access/entry", { user })}">Grant something to <bdi>${user}</bdi></a>.`;
   const sentence = isLater ? "There is nobody else." : "Nobody fits whom you may manage.";
   const isFiltered = user !== "" || place !== "";
   return html`<p class="sheet empty">${sentence}${offer}${isFiltered ? html` <a href="/access">Show everybody</a>.` : nothing}</p>`;
