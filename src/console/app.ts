@@ -105,7 +105,7 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
     c.set("session", await sessionOf(c));
     await next();
   });
-  app.post("*", guards.ownForms, guards.smallForms, async (c, next) => {
+  app.post("*", guards.ownForms, async (c, next) => {
     const form = await guards.readForm(c);
     // Who was signed in when the page was made is so no more.
     if (c.var.session === undefined && c.req.path !== "/sign-in") return toSignIn(c);

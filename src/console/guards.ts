@@ -1,5 +1,4 @@
 import type { MiddlewareHandler } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { secureHeaders } from "hono/secure-headers";
@@ -63,14 +62,6 @@ export const ownForms = csrf({
   origin: (origin, c: ConsoleRequest) => origin === c.var.arrival.origin,
 });
 
-/** Keeps forms small. */
-export const smallForms = bodyLimit({
-  maxSize: FORM_BYTES,
-  onError: () => {
-    throw new Refusal("body_too_large");
-  },
-});
-
 /** A cookie for the server alone; behind https it is bound to the host, too (RFC 6265bis). */
 function serverCookie(name: string) {
   const optionsOf = ({ isSecure }: ConsoleEnv["Variables"]["arrival"]) => {
@@ -93,16 +84,27 @@ export const sessionCookie = serverCookie("gatehouse-console");
 export const browserCookie = serverCookie("gatehouse-console-browser");
 
 /**
- * Reads the form of a POST. @throws Refusal `unsupported_media_type`, or `bad_request` for a field
- * that is given twice
+ * Reads the form of a POST. Bytes are counted as they arrive, since a reverse proxy may send the
+ * body in chunks.
+ *
+ * @throws Refusal `unsupported_media_type`, `body_too_large`, or `bad_request` for a repeated field
  */
 export async function readForm(c: ConsoleRequest): Promise<ReadonlyMap<string, string>> {
   const [type = ""] = (c.req.header("content-type") ?? "").split(";");
   if (type.trim().toLowerCase() !== "application/x-www-form-urlencoded") {
     throw new Refusal("unsupported_media_type", { message: "The body must be a form" });
   }
+  if (Number(c.req.header("content-length")) > FORM_BYTES) throw new Refusal("body_too_large");
+  const chunks: Buffer[] = [];
+  let size = 0;
+  // The request stays open when the loop ends early, so that the answer can still be sent.
+  for await (const chunk of c.env.incoming.iterator({ destroyOnReturn: false })) {
+    size += chunk.length;
+    if (size > FORM_BYTES) throw new Refusal("body_too_large");
+    chunks.push(chunk);
+  }
   const fields = new Map<string, string>();
-  for (const [field, value] of new URLSearchParams(await c.req.text())) {
+  for (const [field, value] of new URLSearchParams(Buffer.concat(chunks).toString())) {
     if (fields.has(field)) throw new Refusal("bad_request", { message: `${field} is given twice` });
     fields.set(field, value);
   }

@@ -139,3 +139,20 @@ t.test(
     }
   },
 );
+
+t.test("a form that arrives in chunks is read, and refused once it is too large", async (t) => {
+  const { url } = await setting;
+  const client = new ConsoleClient(url);
+  await client.get("/sign-in");
+  const form = { username: "admin", password, next: "/state" };
+  const chunked = { "transfer-encoding": "chunked" };
+  t.match(await client.post("/sign-in", form, chunked), {
+    status: 303,
+    headers: { location: "/state" },
+  });
+  await client.get("/sessions");
+  const large = { user: "alice", via: "query", query: "x".repeat(300_000) };
+  t.equal((await client.post("/access/check", large, chunked)).status, 413);
+  t.equal((await client.post("/access/check", large)).status, 413);
+  t.equal((await client.get("/state")).status, 200, "still signed in");
+});
