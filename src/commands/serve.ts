@@ -15,7 +15,7 @@ import { greet } from "./greeting.ts";
 import { type ConfigurationOptions, loadFor, searchOf } from "./load.ts";
 import { withCommonOptions, withHouseStyle } from "./options.ts";
 import { FAILURE } from "./output.ts";
-import { whenAskedToEnd } from "./shutdown-signal.ts";
+import { type EndSignal, whenAskedToEnd } from "./shutdown-signal.ts";
 import { explainListenFailure, exposureWarnings } from "./start-checks.ts";
 
 /** Reads a number; which numbers are ports, the configuration's own rule says. */
@@ -135,18 +135,18 @@ async function openConfiguration(
   return live;
 }
 
-/** Waits until the store answers, or the operator asks for the end. */
+/** Waits until the store answers. A signal ends the process only until then. */
 async function waitForStore(
   { configuration }: LoadedConfiguration,
   log: Log,
-  asked: Promise<unknown>,
+  asked: Promise<EndSignal>,
 ): Promise<void> {
   if (configuration.store.url === undefined) return;
   const { openStore } = await import("../store/open.ts");
-  const ended = asked.then(() => process.exit());
   const onWait = (reason: string) => log.warn({ reason }, "waiting for the store");
-  const opened = openStore(configuration, onWait);
-  await (await Promise.race([opened, ended])).close();
+  const store = await Promise.race([openStore(configuration, onWait), asked]);
+  if (typeof store === "string") process.exit();
+  await store.close();
 }
 
 /** Goes on serving for `server.shutdown_delay`, while whoever asks `/readyz` is told to go elsewhere. */

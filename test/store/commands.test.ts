@@ -1,11 +1,14 @@
 import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t from "tap";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
+import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand, Service } from "../kit/process.ts";
-import { makeStore, queryStatus, storeConfig } from "./kit.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
+import { makeStore, queryStatus, select, storeConfig } from "./kit.ts";
 
 const accessFile = `
 [[users]]
@@ -174,6 +177,36 @@ t.test("a start without the store is refused, or waits", async (t) => {
   t.equal(await ended.stop("SIGTERM"), 0);
   await server.start();
   t.ok(await waiting.logged(({ msg }) => String(msg).startsWith("listening on")));
+});
+
+t.test("a rolling restart of replicas that may wait for the store loses nothing", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const held: ServerResponse[] = [];
+  upstream.answer = (_, response) => held.push(response);
+  const replica = () =>
+    store.replica(store.url, store.makeHome(), "[server]\nshutdown_delay = 1\n", {
+      upstream: upstream.url,
+      flags: ["--wait"],
+    });
+  const [old, other] = await Promise.all([replica(), replica()]);
+  const token = await old.login();
+  const query = old.query(select, token);
+  await eventually("the query is in flight", () => held.length === 1);
+  const code = old.service.stop("SIGTERM");
+  await eventually("readyz says that it ends", async () => {
+    const { status, body } = await old.request("/readyz");
+    return status === 503 && body.code === "shutting_down";
+  });
+  await old.service.logged(({ msg }) => String(msg).startsWith("draining"));
+  held[0]?.end('{"late":true}');
+  t.match(await query, { status: 200, body: { late: true } });
+  t.equal(await code, 0);
+  const leases = await store.sql("select name from gatehouse.leases");
+  t.equal(leases.length, 1, "its lease is released, so nobody waits for it");
+  const user = { username: "rita", password: "rita password", role: "ReadOnly", database: "main" };
+  t.equal((await other.send("POST", "/api/users", user, token)).status, 201);
 });
 
 t.test("with access files of their own, replicas share revocations and keys", async (t) => {

@@ -92,7 +92,7 @@ export class TestStore {
     url = this.url,
     home = this.makeHome(),
     more = "",
-    options: Pick<RunOptions, "port" | "root" | "auth" | "upstream"> = {},
+    options: Pick<RunOptions, "port" | "root" | "auth" | "upstream" | "flags"> = {},
   ): Promise<TestGateway> {
     const config = storeConfig(url, this.#settings) + more;
     return startGateway(this.#t, { upstream: this.#upstream, ...options, home, config });
