@@ -36,6 +36,7 @@ export const refusalStatuses = {
   busy: 503,
   closing: 503,
   database_unavailable: 503,
+  outcome_unknown: 503,
   query_timeout: 503,
   storage_failed: 507,
 } as const satisfies Record<string, number>;

@@ -87,15 +87,14 @@ export class MysqlSession implements Session {
   }
 
   /**
-   * Runs a definition, which is committed by itself. @throws EngineRefusal `database_unavailable` if nobody can
-   * say whether it was
+   * Runs a definition, which is committed by itself. @throws UnknownOutcome if the connection is lost
    */
   async define(fragment: Fragment): Promise<void> {
     const { sql } = compile(fragment, this.server.largestPacket);
     try {
       await this.command(sql);
     } catch (error) {
-      throw error instanceof ConnectionLost ? new UnknownOutcome() : error;
+      throw error instanceof ConnectionLost ? new UnknownOutcome(error) : error;
     }
   }
 

@@ -141,7 +141,7 @@ export class PostgresSession implements Session {
     try {
       await this.run(fragment);
     } catch (error) {
-      throw error instanceof ConnectionLost ? new UnknownOutcome() : error;
+      throw error instanceof ConnectionLost ? new UnknownOutcome(error) : error;
     }
   }
 
@@ -207,7 +207,7 @@ export class PostgresSession implements Session {
     // The server has refused the commit itself, and so ended the transaction.
     this.#isInTransaction = false;
     const isRefused = failures.concernsStatement(failure) || failures.isTransient(failure);
-    return isRefused || this.#isUntouched ? failure : new UnknownOutcome();
+    return isRefused || this.#isUntouched ? failure : new UnknownOutcome(failure);
   }
 
   /** True where a table has changed since a statement was prepared, or that is not there any more. */

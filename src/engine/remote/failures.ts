@@ -105,12 +105,13 @@ export function isNoTable(name: string, database: string): EngineRefusal {
   return new EngineRefusal("table_not_found", `${name} in ${database} is a view, no table`);
 }
 
-/** The refusal when the connection broke at the moment that decides. */
+/** The refusal of a change that failed while it was being committed. */
 export class UnknownOutcome extends EngineRefusal {
-  constructor() {
+  constructor(cause: unknown, why = "The connection to the database was lost") {
     super(
-      "database_unavailable",
-      "The connection to the database was lost at the end of the query; whether it was carried out is not known",
+      "outcome_unknown",
+      `${why} while the change was being committed. It may or may not have been carried out; look before you send it again`,
+      { cause },
     );
   }
 

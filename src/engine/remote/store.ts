@@ -10,7 +10,7 @@ import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/answers.
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
 import type { Dialect, Mode } from "./dialect.ts";
-import { refused } from "./failures.ts";
+import { refused, UnknownOutcome } from "./failures.ts";
 import { type HealthCheck, Reachability } from "./health-check.ts";
 import { performAll, performPreview, placeOf, read, type Work } from "./operations.ts";
 import type { ConnectionPool } from "./pool.ts";
@@ -117,9 +117,13 @@ export class RemoteStore<Leased extends Session> implements Store {
       return answer;
     } catch (error) {
       const { refusalOf, withoutWords } = this.#dialect.failures;
-      const refusal = refusalOf(error);
-      if (refusal?.code === "database_unavailable") this.#reachability.noteFailure(error);
-      throw refusal ?? withoutWords(error);
+      const failure = error instanceof UnknownOutcome ? error.cause : error;
+      // A connection that the engine itself has killed, for a client that left or for the time limit, says
+      // nothing about the server.
+      if (!signal.aborted && refusalOf(failure)?.code === "database_unavailable") {
+        this.#reachability.noteFailure(failure);
+      }
+      throw refusalOf(error) ?? withoutWords(error);
     } finally {
       this.#slots.giveBack();
     }

@@ -55,7 +55,7 @@ export class Transactions<Leased extends Session> {
    * nothing is done twice.
    *
    * @throws EngineRefusal `query_timeout` after the time limit, by which it aborts `query`, the reason for which
-   * that was aborted, `database_unavailable` if nobody can say whether it was committed, or what the work throws
+   * that was aborted, `outcome_unknown` if it failed at the commit, or what the work throws
    */
   async run<Result>(
     conditions: Conditions,
@@ -114,10 +114,21 @@ export class Transactions<Leased extends Session> {
           !isFresh && mode.endsWith("read only") && isUnreached(error, leased);
         const isOutdated = attempt < ATTEMPTS_ON_TABLES && this.#isOutdated(error, leased);
         // Rows that have gone out are not sent a second time.
-        if (!(isStale || isOutdated) || conditions.stream?.hasBegun) throw error;
+        if (!(isStale || isOutdated) || conditions.stream?.hasBegun) {
+          throw this.#withLimit(error, signal);
+        }
         isFresh = isStale;
       }
     }
+  }
+
+  /** Names the time limit in an unknown outcome that it has caused. */
+  #withLimit(error: unknown, { reason }: AbortSignal): unknown {
+    if (!(error instanceof UnknownOutcome)) return error;
+    const refusal = this.#dialect.failures.refusalOf(reason ?? error.cause);
+    if (refusal?.code !== "query_timeout") return error;
+    const why = `The time limit of ${this.#timeLimit / 1000} seconds was reached`;
+    return new UnknownOutcome(error.cause, why);
   }
 
   /** A table may have changed since it was read, if what was asked of it seems wrong. */
@@ -150,7 +161,7 @@ export class Transactions<Leased extends Session> {
     } catch (error) {
       const isAnswer = concernsStatement(error) || isTransient(error);
       const changesNothing = end === "rollback" || mode.endsWith("read only");
-      throw isAnswer || changesNothing ? error : new UnknownOutcome();
+      throw isAnswer || changesNothing ? error : new UnknownOutcome(error);
     }
     return result;
   }

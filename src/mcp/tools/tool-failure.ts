@@ -79,6 +79,7 @@ const remedies: Readonly<Record<string, string>> = {
   approval_void: "call it without approval to ask again",
   approval_stale:
     "the rows have changed since they were approved: look at them, then call it without approval to ask again",
+  outcome_unknown: "read the rows before you call it again",
   query_timeout: "ask for less: a where on a key, or fewer tables",
   upstream_timeout: "ask for less: a where on a key, or fewer tables",
 };

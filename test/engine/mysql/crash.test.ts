@@ -1,9 +1,11 @@
+import { createConnection } from "mysql2/promise";
 import t from "tap";
 import { eventually } from "../../kit/eventually.ts";
-import { crashUnderLoad, waitForServer } from "../crash.ts";
+import { crashUnderLoad, endAtCommit, waitForServer } from "../crash.ts";
 import { query, selectAll } from "../kit.ts";
 import { startOn } from "../postgres/kit.ts";
 import { sharedServer } from "./kit.ts";
+import { startMysql } from "./server.ts";
 
 t.test("an engine that is started before MySQL waits for it", async (t) => {
   const server = await sharedServer();
@@ -33,4 +35,19 @@ t.test("a read that is under way when MySQL is killed is a 503", async (t) => {
   });
   await server.crash();
   t.match(await reading, { status: 503, body: { code: "database_unavailable" } });
+});
+
+t.test("a change that ends at its commit has an unknown outcome, and says why", async (t) => {
+  const server = await startMysql(t);
+  await server.sql("create database main", "create table main.held (id bigint primary key)");
+  const holder = await createConnection({ host: "127.0.0.1", port: server.port, user: "root" });
+  holder.on("error", () => {});
+  t.teardown(() => holder.destroy());
+  for (const stage of ["start", "flush", "block_ddl", "block_commit"]) {
+    await holder.query(`backup stage ${stage}`);
+  }
+  await endAtCommit(t, server, async () => {
+    const words = "select 1 from information_schema.processlist where info = 'commit'";
+    return (await server.sql(words)).length;
+  });
 });
