@@ -7,6 +7,7 @@ import { directoryProblem } from "../files/permissions.ts";
 import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
+import { invocation } from "../product.ts";
 
 /** What a valid configuration lays open, or cannot do. */
 export interface ExposureWarning {
@@ -36,6 +37,12 @@ export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[]
   if (hasNoUrl && store.url !== undefined) {
     warn(
       "replicas need one URL: set server.public_url, or an app that logs in at one is nobody at the others",
+    );
+  }
+  const file = auth.access_control_file;
+  if (storesAccess(loaded.configuration) && existsSync(file)) {
+    warn(
+      `${file} is ignored: users and grants are in the store. Delete or rename it, or replace what is in the store by it: \`${invocation} store import\``,
     );
   }
   if (!auth.enabled) {

@@ -1,19 +1,22 @@
 import { randomBytes } from "node:crypto";
-import { existsSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
+import { existsSync, realpathSync } from "node:fs";
+import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { isUsername } from "../access/identifiers.ts";
 import { readAccessFile } from "../access/parse.ts";
-import { storeName } from "../config/addresses.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { standingGrant } from "../access/user-grants.ts";
+import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { counted } from "../counted.ts";
 import { replaceFile } from "../files/atomic.ts";
-import { configuredCosts } from "../identity/hash.ts";
+import { configuredCosts, costsOnFile } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { ensureSigner } from "../identity/key-rotation.ts";
-import { hashPassword, openPasswordRule } from "../identity/password.ts";
+import { hashPassword, openPasswordRule, verifyPassword } from "../identity/password.ts";
 import { readRevocations } from "../identity/revocation-lines.ts";
 import { copyStateIn } from "../oauth/server/state-copy.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
@@ -37,21 +40,27 @@ import { readStatus } from "../store/status.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
 import { loadFor } from "./load.ts";
 import type { CommonOptions } from "./options.ts";
-import { print, printJson, printList, warn } from "./output.ts";
+import { explain, print, printJson, printList, warn } from "./output.ts";
 
 const ADMINISTRATOR = "admin";
 const PASSWORD_BYTES = 15;
 
+/** Where a generated password is kept until the administrator has read it. */
+function passwordFileIn({ serviceDirectory }: LoadedConfiguration): string {
+  return path.join(serviceDirectory, "initial_admin_password");
+}
+
 /** Makes the first administrator, with a password that the operator chose or is told. */
 async function addAdministrator(
-  { configuration, serviceDirectory }: LoadedConfiguration,
+  loaded: LoadedConfiguration,
   { access }: StoreOperator,
   username: string,
 ): Promise<void> {
+  const { configuration } = loaded;
   const chosen = process.env.GATEHOUSE_ADMIN_PASSWORD || undefined;
   const password = chosen ?? randomBytes(PASSWORD_BYTES).toString("base64url");
   (await openPasswordRule(configuration))(password);
-  const file = path.join(serviceDirectory, "initial_admin_password");
+  const file = passwordFileIn(loaded);
   const isKept = chosen === undefined && !process.stdout.isTTY;
   // Kept first: an administrator without a known password would lock everybody out.
   if (isKept) await replaceFile(file, `${password}\n`);
@@ -151,6 +160,34 @@ async function importOthers(
   );
 }
 
+/** Removes the password that `store init` kept, unless an administrator still has it. */
+async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snapshot) {
+  const file = passwordFileIn(loaded);
+  if (!existsSync(file)) return;
+  const password = (await readFile(file, "utf8")).trim();
+  const costs = await costsOnFile(snapshot, configuredCosts(loaded.configuration));
+  for (const { username, passwordHash } of snapshot.users.values()) {
+    const { role } = standingGrant(grantsOf(snapshot, username), EVERY_DATABASE) ?? {};
+    if (role === "Owner" && (await verifyPassword(password, passwordHash, costs))) return;
+  }
+  await rm(file);
+  print(`Removed ${file}: no administrator has this password any more.`);
+}
+
+/** Renames the imported access file of this host, so that nobody edits it in vain. */
+async function renameImported(file: string, { configuration }: LoadedConfiguration) {
+  const { access_control_file: own } = configuration.auth;
+  if (!storesAccess(configuration) || !existsSync(own)) return;
+  if (realpathSync(own) !== realpathSync(file)) return;
+  const renamed = `${own}.imported`;
+  try {
+    await rename(own, renamed);
+    print(`Renamed ${own} to ${renamed}: from now on users and grants are in the store.`);
+  } catch (error) {
+    warn(`${own} cannot be renamed; edits of it are ignored from now on: ${explain(error)}`);
+  }
+}
+
 /** `gatehouse store import`. */
 export async function importFile(
   file: string,
@@ -161,14 +198,15 @@ export async function importFile(
   const { records } = await readAccessFile(file, { checkRead });
   await withStore(loaded, async (store) => {
     const operator = await operateStore(store, warn);
-    const { users, grants } = await replaceAccess(
-      operator,
-      (current) => replacementBy(current, records),
-      { force: options.force ?? false },
-    );
+    const snapshot = await replaceAccess(operator, (current) => replacementBy(current, records), {
+      force: options.force ?? false,
+    });
+    const { users, grants } = snapshot;
     const held = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
     print(`The store holds ${held}, as ${file}.`);
     await importOthers(loaded, operator, store.database);
+    await removeInitialPassword(loaded, snapshot);
+    await renameImported(file, loaded);
   });
 }
 

@@ -1,8 +1,11 @@
+import { existsSync } from "node:fs";
 import { openAccessFile } from "../access/access-file.ts";
 import type { AccessRules, Plan } from "../access/access-rules.ts";
 import { type Change, usernameOf } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import { storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { watchFile } from "../files/watch.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
@@ -57,6 +60,19 @@ export async function openAccess(
   opened.defer(() => access.close());
   records.metrics?.reloaded(access.version);
   await warnOfOddities(records, access.snapshot);
+  const { configuration } = loaded;
+  if (storesAccess(configuration) && (fellows.member?.isFirst ?? true)) {
+    const file = configuration.auth.access_control_file;
+    const watch = watchFile(file, () => {
+      if (existsSync(file)) {
+        observers.log.warn(
+          { file },
+          "edits of this file are ignored: users and grants are in the store",
+        );
+      }
+    });
+    opened.defer(() => watch.close());
+  }
   return access;
 }
 

@@ -1,4 +1,4 @@
-import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t from "tap";
@@ -93,9 +93,48 @@ t.test("a host's files are taken over with its tokens and revocations", async (t
     code: 0,
     stdout: /holds 1 user, .*\nImported 1 revocation and 1 signing key\./,
   });
+  t.notOk(existsSync(single.accessFile));
+  t.ok(existsSync(`${single.accessFile}.imported`), "nobody edits it in vain");
   const replica = await store.replica();
   t.equal(await queryStatus(replica, kept), 200);
   t.equal(await queryStatus(replica, revoked), 401);
+});
+
+t.test("an access file beside a store is said to be ignored, and so is each edit", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  const file = path.join(store.home, "access_control.toml");
+  writeFileSync(file, accessFile, { mode: 0o600 });
+  t.match(await store.run(["config", "check"]), { stderr: `${file} is ignored` });
+  const { service } = await store.replica(store.url, store.home);
+  const isAboutFile = ({ msg }: Record<string, unknown>) => /ignored/.test(String(msg));
+  await service.logged(isAboutFile);
+  for (const edits of [1, 2]) {
+    writeFileSync(file, `${accessFile}# ${edits}\n`);
+    await eventually(
+      "the edit is in the log",
+      () => service.log.filter(isAboutFile).length > edits,
+    );
+  }
+  await service.stop();
+  t.equal(service.log.filter(isAboutFile).length, 3, "each edit once");
+});
+
+t.test("an import removes the password of an administrator whom it replaces", async (t) => {
+  const server = await sharedServer();
+  const home = temporaryHome(t);
+  const config = storeConfig(server.url(await server.createDatabase()), {});
+  writeFileSync(path.join(home, "gateway.toml"), config);
+  t.match(await runCommand(home, ["store", "init"]), { code: 0 });
+  const exported = await runCommand(home, ["store", "export"]);
+  const [same, other] = [path.join(home, "same.toml"), path.join(home, "other.toml")];
+  writeFileSync(same, exported.stdout, { mode: 0o600 });
+  writeFileSync(other, accessFile, { mode: 0o600 });
+  const passwordFile = path.join(home, "initial_admin_password");
+  t.match(await runCommand(home, ["store", "import", same]), { code: 0 });
+  t.ok(existsSync(passwordFile), "the administrator still has it");
+  t.match(await runCommand(home, ["store", "import", other]), { code: 0, stdout: /^Removed /m });
+  t.notOk(existsSync(passwordFile));
+  t.ok(existsSync(other), "only the gateway's own access file is renamed");
 });
 
 t.test(
