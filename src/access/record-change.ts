@@ -22,6 +22,16 @@ export function usernameOf(change: Change): string {
   return "grant" in change ? change.grant.username : change.username;
 }
 
+/** True if what was issued to the user before must never work again. */
+export function endsTokens(changes: readonly Change[]): boolean {
+  return changes.some(
+    (change) =>
+      change.kind === "remove-user" ||
+      (change.kind === "update-user" &&
+        ("passwordHash" in change.update || "disabled" in change.update)),
+  );
+}
+
 function changedUser(user: User, changes: readonly Change[]): User | undefined {
   let changed = user;
   for (const change of changes) {

@@ -149,12 +149,14 @@ async function setDisabled(
   disabled: boolean,
   options: CommonOptions & { force?: true },
 ): Promise<void> {
+  const loaded = loadFor(options);
   const plan: Plan = (current) => planPatchUser(current, "operator", username, { disabled });
-  await changeAccess(loadFor(options), { username }, plan, options);
+  const change = { ...options, ...endingTokens(loaded, username) };
+  await changeAccess(loaded, { username }, plan, change);
   print(
     disabled
       ? `Disabled ${username}: no login, and no token of it is accepted.`
-      : `Enabled ${username}: its password and the tokens it still has work again.`,
+      : `Enabled ${username}: its password works again. Its earlier tokens and sessions do not.`,
   );
 }
 
@@ -198,7 +200,7 @@ export function userCommand(): Command {
     .argument("<username>", "the user")
     .option("--force", "also the last administrator or the last Owner of a database")
     .action((username, options) => setDisabled(username, true, options));
-  subcommand(user, "enable", "undo a disable")
+  subcommand(user, "enable", "let a disabled user log in again; its earlier tokens stay revoked")
     .argument("<username>", "the user")
     .action((username, options) => setDisabled(username, false, options));
   return user;

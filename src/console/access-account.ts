@@ -73,6 +73,7 @@ async function changeOf(c: ConsoleRequest, action: Action, username: string): Pr
     return {
       username,
       plan: (current, actor) => planPatchUser(current, actor, username, { disabled }),
+      endsTokens: true,
     };
   }
   const { snapshot, actor } = visitorOf(c);

@@ -1,4 +1,4 @@
-import type { Change } from "../access/record-change.ts";
+import { type Change, endsTokens } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import { type Caller, identify } from "../identity/authenticate.ts";
@@ -25,8 +25,8 @@ export function requireCaller({ authenticated }: Exchange): ActingCaller {
  * under the lock, so that one who has just lost its rights changes nothing. When this resolves,
  * the gateway decides by the new state.
  *
- * @param endsTokensOf a user whose tokens end with the change, for good: also should an older access
- *   file be put back
+ * @param endsTokensOf a user whose tokens the change may end; they stay dead if an older access file
+ *   is restored
  * @returns the snapshot as written
  * @throws Refusal from `plan`, or why the file or the revocations cannot be changed
  */
@@ -47,13 +47,19 @@ export async function changeAccess(
     author: { kind: "api", name: actor.username },
     ...(endsTokensOf === undefined
       ? {}
-      : { beforeWrite: () => gateway.revocations.revokeUser(endsTokensOf) }),
+      : {
+          async beforeWrite() {
+            if (endsTokens(changes)) await gateway.revocations.revokeUser(endsTokensOf);
+          },
+        }),
   });
   exchange.verdict.allow();
   gateway.changes.noteVersion(written.version);
   exchange.verdict.changes = [
     ...describeChanges(changes),
-    ...(endsTokensOf === undefined ? [] : [{ change: "tokens revoked", user: endsTokensOf }]),
+    ...(endsTokensOf === undefined || !endsTokens(changes)
+      ? []
+      : [{ change: "tokens revoked", user: endsTokensOf }]),
   ];
   return written;
 }

@@ -57,7 +57,9 @@ async function change(
   );
   journal.noteVersion(written.version);
   const ended =
-    endsTokensOf === undefined ? [] : [{ change: "tokens revoked", user: endsTokensOf }];
+    endsTokensOf === undefined || changes.length === 0
+      ? []
+      : [{ change: "tokens revoked", user: endsTokensOf }];
   journal.write(author, [...describeChanges(changes), ...ended], written.version);
   return written;
 }

@@ -21,10 +21,10 @@ interface HandEditOptions {
   readonly onFailure: (username: string, error: unknown) => void;
 }
 
+type Loaded = Extract<ReloadEvent, { kind: "loaded" }>;
+
 /** Users whose tokens a reload has ended: removed, or given another password. */
-function endedBy(event: ReloadEvent): User[] {
-  if (event.kind === "failed") return [];
-  const { previous, snapshot, diff } = event;
+function endedBy({ previous, snapshot, diff }: Loaded): User[] {
   return [...diff.usersRemoved, ...diff.usersChanged].flatMap((name) => {
     const before = previous.users.get(name);
     const after = snapshot.users.get(name);
@@ -34,8 +34,9 @@ function endedBy(event: ReloadEvent): User[] {
 }
 
 /**
- * Makes lasting what hand edits of the access file end. While a user is gone or has another
- * password its tokens are refused anyway; with this they stay so when the old file is restored.
+ * Keeps what hand edits of the access file end from coming back. The tokens of a user who is gone,
+ * disabled or has another password are refused anyway; a revocation keeps them refused when the
+ * edit is undone.
  *
  * @returns ends the watching
  */
@@ -47,6 +48,38 @@ export function makeHandEditsLast(
   const meantAfter = MEANT_AFTER_MS + (Math.min(turn, TURNS) - 1) * TURN_MS;
   const timers = new Set<NodeJS.Timeout>();
   let known = revocations.users;
+  /** Disabled before this process started, perhaps by an edit that no gateway has seen. */
+  const disabledAtStart = new Set<string>();
+  for (const { username, disabled } of access.snapshot.users.values()) {
+    if (disabled) disabledAtStart.add(username);
+  }
+
+  function schedule(delayMs: number, work: () => void): void {
+    const timer = setTimeout(() => {
+      timers.delete(timer);
+      work();
+    }, delayMs);
+    timers.add(timer);
+  }
+
+  function revoke(username: string, before: number): void {
+    revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
+  }
+
+  /** Unlike a missing record, `disabled` is never the look of a file that is written in pieces. */
+  function revokeDisabled({ previous, snapshot, diff }: Loaded): void {
+    for (const username of [...diff.usersAdded, ...diff.usersChanged]) {
+      const was = previous.users.get(username)?.disabled === true;
+      const is = snapshot.users.get(username)?.disabled === true;
+      const isEnabled = was && !is && disabledAtStart.delete(username);
+      if (!isEnabled && (was || !is)) continue;
+      // A login of this very second may have come after the enabling, and none after a disabling.
+      const before = epochSeconds() + (is ? 1 : 0);
+      schedule((turn - 1) * TURN_MS, () => {
+        if (revocations.earliestIssue(username) < before) revoke(username, before);
+      });
+    }
+  }
 
   function revokeIfMeant(user: User, earliest: number, before: number): void {
     const { username } = user;
@@ -54,10 +87,12 @@ export function makeHandEditsLast(
     const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
     // Whoever has revoked since then has ended the same tokens.
     if (isUndone || (revocations.users.get(username) ?? 0) > earliest) return;
-    revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
+    revoke(username, before);
   }
 
   access.subscribe((event) => {
+    if (event.kind === "failed") return;
+    revokeDisabled(event);
     const latest = revocations.users;
     for (const user of endedBy(event)) {
       const earliest = latest.get(user.username) ?? 0;
@@ -65,11 +100,7 @@ export function makeHandEditsLast(
       if (earliest > (known.get(user.username) ?? 0)) continue;
       // Tokens of this very second are among those that have ended.
       const before = Math.max(epochSeconds(), earliest) + 1;
-      const timer = setTimeout(() => {
-        timers.delete(timer);
-        revokeIfMeant(user, earliest, before);
-      }, meantAfter);
-      timers.add(timer);
+      schedule(meantAfter, () => revokeIfMeant(user, earliest, before));
     }
     known = latest;
   });

@@ -127,10 +127,17 @@ t.test("an account is added, disabled, enabled, given a password and removed", a
   };
   const me = () => gateway.request("/api/me", { headers: { authorization: `Bearer ${token}` } });
   t.equal((await me()).status, 200);
+  const bob = await signedIn(t, url, "bob", "bob password");
   t.equal((await act("disable")).status, 303);
   t.equal((await me()).status, 401);
   t.equal((await act("enable")).status, 303);
-  t.equal((await me()).status, 200);
+  t.equal((await me()).status, 401, "a token from before stays dead");
+  t.match(
+    (await bob.get("/sessions")).headers,
+    { location: /^\/sign-in/ },
+    "and so does a session",
+  );
+  await signedIn(t, url, "bob", "bob password");
   t.equal((await act("password", { new_password: "another password" })).status, 303);
   t.equal((await me()).status, 401);
   await gateway.login("bob", "another password");

@@ -81,11 +81,17 @@ t.test(
     t.equal((await gateway.query(insert, token)).body.message, "Token revoked");
 
     await gateway.edit((text) => text.replace("disabled = true\n", ""));
-    await untilAnswered(gateway, token, 200);
+    const account = { username: "alice", password: "alice password" };
+    await eventually("alice can log in again", async () => {
+      return (await gateway.send("POST", "/login", account)).status === 200;
+    });
+    const enabled = await gateway.login("alice", "alice password");
+    t.equal((await gateway.query(insert, token)).body.message, "Token revoked");
+    t.equal((await gateway.query(insert, enabled)).status, 200);
 
     const change = { old_password: "alice password", new_password: "another password" };
-    t.equal((await gateway.send("PUT", "/api/users/alice/password", change, token)).status, 200);
-    for (const old of [token, original]) {
+    t.equal((await gateway.send("PUT", "/api/users/alice/password", change, enabled)).status, 200);
+    for (const old of [token, original, enabled]) {
       t.equal((await gateway.query(insert, old)).body.message, "Token revoked");
     }
     const fresh = await gateway.login("alice", "another password");

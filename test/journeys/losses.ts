@@ -60,17 +60,17 @@ export const ways: Way[] = [
   },
   {
     how: "the user is disabled by the API",
-    code: "token_revoked",
+    ...revoked,
     act: (loss) => api(loss, "PATCH", `/api/users/${loss.name}`, { disabled: true }),
   },
   {
     how: "the user is disabled at the command line",
-    code: "token_revoked",
+    ...revoked,
     act: (loss) => gatehouse(loss, `user disable ${loss.name}`),
   },
   {
     how: "the user is disabled in the file",
-    code: "token_revoked",
+    ...revoked,
     act: ({ gateway, name }) =>
       gateway.edit((text) => text.replace(`username = "${name}"\n`, "$&disabled = true\n")),
   },

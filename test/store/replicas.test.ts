@@ -67,11 +67,15 @@ t.test("what one replica has answered is in force at the others", async (t) => {
   });
 
   await t.test("what the command line does", async (t) => {
-    const token = await two.login("alice", "another password");
+    const before = await two.login("alice", "another password");
     await store.good(["user", "disable", "alice"]);
-    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
+    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, before), 401);
     await store.good(["user", "enable", "alice"]);
-    for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 200);
+    const token = await two.login("alice", "another password");
+    for (const replica of [one, two, three]) {
+      t.equal(await queryStatus(replica, before), 401, "a token from before the disabling");
+      t.equal(await queryStatus(replica, token), 200);
+    }
     await store.good(["token", "revoke", "--user", "alice"]);
     for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
     await store.good(["user", "remove", "alice"]);

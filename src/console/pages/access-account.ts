@@ -16,12 +16,12 @@ const words: Readonly<Record<Action, readonly [title: string, sentence: string, 
     ],
     disable: [
       "Disable",
-      "No login, and no token of this user is accepted, until somebody enables it again. Grants stay.",
+      "Every token, app and session ends for good. Nobody logs in as this user until it is enabled again. Grants stay.",
       "Disable",
     ],
     enable: [
       "Enable",
-      "The user may log in again, and tokens that have not expired count again.",
+      "The user may log in again. Tokens, apps and sessions from before stay ended.",
       "Enable",
     ],
     remove: [

@@ -99,8 +99,11 @@ export const patchUser: Endpoint = {
     const username = usernameParameter(exchange);
     const fields = parseBody(body, patch);
     if (fields.email != null && !isEmail(fields.email)) throw new Refusal("invalid_email");
-    const snapshot = await changeAccess(gateway, exchange, (current, actor) =>
-      planPatchUser(current, actor, username, fields),
+    const snapshot = await changeAccess(
+      gateway,
+      exchange,
+      (current, actor) => planPatchUser(current, actor, username, fields),
+      fields.disabled === undefined ? undefined : username,
     );
     const user = snapshot.users.get(username);
     if (user === undefined) throw new Refusal("user_not_found");
