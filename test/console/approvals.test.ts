@@ -5,7 +5,7 @@ import { passwordOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { launch } from "../oauth/chromium.ts";
-import { type ConsoleClient, lookAt, screens, signedIn, signInBrowser } from "./kit.ts";
+import { type ConsoleClient, lookAt, screens, signedIn, signInBrowser, textOf } from "./kit.ts";
 
 const update = {
   Update: { ...orders, set: { state: "gone" }, where: { column: "id", cmp: ">", value: 12 } },
@@ -15,10 +15,10 @@ const removeOne = (value: number) => ({
 });
 
 /** A gateway with a console, whose `bot` has to ask before it deletes or updates. */
-async function open(t: Test, more = ""): Promise<Careful & { url: string }> {
+async function open(t: Test, more = "", audit = ""): Promise<Careful & { url: string }> {
   const port = await freePort();
   const entry = `[[acl]]\nusername = "bot"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE", "UPDATE"]\n${more}\n`;
-  const config = `[console]\nlisten = "127.0.0.1:${port}"\n`;
+  const config = `[console]\nlisten = "127.0.0.1:${port}"\n${audit}`;
   const careful = await openCareful(t, { more: entry, config });
   return { ...careful, url: `http://127.0.0.1:${port}` };
 }
@@ -106,6 +106,31 @@ t.test("of two operators the second is told what was decided, and by whom", asyn
     author: { kind: "console", name: "dave" },
     reason: "not today",
   });
+});
+
+t.test("the audit names who approved or denied, and who asked", async (t) => {
+  const { ask, bot, url } = await open(t, "", '[audit]\nfile = "audit.log"\n');
+  const dave = await as(t, url, "dave");
+  const denied = idIn(await ask(bot, update));
+  await dave.post(`/approvals/${denied}`, { decision: "deny" });
+  const approved = idIn(await ask(bot, removal));
+  await dave.post(`/approvals/${approved}`, approve("dave"));
+  t.equal((await ask(bot, removal, approved)).status, 200);
+  let lines: string[] = [];
+  await eventually("the use is in the audit", async () => {
+    const { text } = await dave.get("/audit?user=bot");
+    lines = [...text.matchAll(/<tr .*?<\/tr>/gs)].map(([row]) => textOf(row));
+    return lines.some((line) => line.includes("used approval"));
+  });
+  const has = (who: RegExp) =>
+    t.ok(
+      lines.some((line) => who.test(line)),
+      String(who),
+    );
+  has(/ dave asked by bot, console Update main\.orders denied /);
+  has(/ dave asked by bot, console Delete main\.orders approved /);
+  has(/ bot approved by dave Delete main\.orders used /);
+  has(/ bot Delete main\.orders asked /);
 });
 
 t.test("nobody decides on what it has asked for, or without the right", async (t) => {

@@ -126,12 +126,15 @@ ${isAdministrator || !hasFile ? nothing : html`<p class="quiet">You are shown wh
   };
 }
 
-function who({ user, via, client, author }: ReadLine): Html {
-  const name = user ?? author?.name ?? "-";
+function who({ user, via, client, author, msg }: ReadLine): Html {
+  const isDecision = msg === "approval_approved" || msg === "approval_denied";
+  const name = (isDecision ? author?.name : user) ?? author?.name ?? "-";
   const ways = [
+    ...(isDecision ? [`asked by ${user ?? "-"}`] : []),
+    ...(msg === "approval_used" && author !== undefined ? [`approved by ${author.name}`] : []),
     ...(via === "mcp" ? ["over MCP"] : []),
     ...(client === undefined ? [] : [`client ${client}`]),
-    ...(user === undefined && author !== undefined ? [author.kind] : []),
+    ...(author !== undefined && (user === undefined || isDecision) ? [author.kind] : []),
   ];
   const hint =
     ways.length === 0 ? nothing : html`<span class="hint"><bdi>${ways.join(", ")}</bdi></span>`;
