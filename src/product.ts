@@ -36,3 +36,5 @@ export const engineName = "gatehouse-engine";
 /** How the engine tells the gateway of the rows that a query has changed, and of those it answers. */
 export const affectedHeader = "x-gatehouse-affected";
 export const rowsHeader = "x-gatehouse-rows";
+/** How the engine tells the gateway by which of the caller's limits it has denied a query: a code. */
+export const deniedHeader = "x-gatehouse-denied";

@@ -42,6 +42,14 @@ export const refusalStatuses = {
 } as const satisfies Record<string, number>;
 export type RefusalCode = keyof typeof refusalStatuses;
 
+/** The codes of limits that the gateway has set for the caller: its audit calls these denials. */
+export const callerLimits: ReadonlySet<string> = new Set([
+  "approval_stale",
+  "row_denied",
+  "too_many_changes",
+  "too_many_rows",
+]);
+
 /** All that is said of a constraint to those who may not see its name, columns or tables. */
 const ofConstraint = "A row breaks a rule of the database: a value is missing, or not allowed";
 

@@ -2,12 +2,12 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import type { Logger } from "pino";
 import { http } from "../node-http.ts";
-import { affectedHeader, engineName, rowsHeader } from "../product.ts";
+import { affectedHeader, deniedHeader, engineName, rowsHeader } from "../product.ts";
 import { isReadOnly } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { STALLED_CLIENT_TIMEOUT_MS, StreamedAnswer } from "./answers.ts";
 import { limitsHeader, narrowedHeader, type QueryLimit } from "./limits.ts";
-import { EngineRefusal } from "./refusal.ts";
+import { callerLimits, EngineRefusal } from "./refusal.ts";
 import {
   formOf,
   isSchemaPath,
@@ -202,6 +202,7 @@ function answerError(response: ServerResponse, error: unknown, log: Logger, isPl
     return;
   }
   const { status, code, message } = describe(error, log, isPlain);
+  if (callerLimits.has(code)) response.setHeader(deniedHeader, code);
   if (code === "body_too_large") response.setHeader("Connection", "close");
   sendJson(response, status, { status: "error", message, code });
 }

@@ -6,7 +6,7 @@ import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
 import type { ClientSink } from "../upstream/forward-attempt.ts";
-import type { RowCounts } from "../upstream/headers.ts";
+import type { EngineReport } from "../upstream/headers.ts";
 import type { Peer } from "./peer.ts";
 import { pathOf } from "./request-head.ts";
 
@@ -100,8 +100,8 @@ class Verdict {
   approval: string | undefined;
   /** The rate limits in which it was counted. */
   rates: readonly AuditedRate[] | undefined;
-  /** What the engine behind has told of rows. */
-  counts: RowCounts | undefined;
+  /** What the engine has told besides its answer. */
+  report: EngineReport | undefined;
   /** What the request has changed of users, grants and revocations. */
   changes: readonly AuditedChange[] | undefined;
   /** Set with a decision on a stream: throws a Refusal once it would be denied. */

@@ -7,7 +7,7 @@ import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "../upstream/buffered-answer.ts";
-import { rowCountsOf } from "../upstream/headers.ts";
+import { engineReportOf } from "../upstream/headers.ts";
 import { givenUp, type QueryClient } from "../upstream/query-client.ts";
 import { type Asked, withFilters } from "./added-filters.ts";
 import { requireApproval } from "./approval-flow.ts";
@@ -113,14 +113,15 @@ export interface HoldOptions {
   readonly approval?: string | undefined;
 }
 
-/** Notes for the audit what the engine tells of rows; nobody else behind is believed. */
-export function noteCounts(
+/** Notes for the audit what the engine tells of rows and limits; no other upstream is believed. */
+export function noteReport(
   { queries }: Gateway,
   { verdict }: Exchange,
 ): ((headers: readonly string[]) => void) | undefined {
   if (!queries.isEngine) return undefined;
   return (headers) => {
-    verdict.counts = rowCountsOf(headers);
+    verdict.report = engineReportOf(headers);
+    if (verdict.report.denied !== undefined) verdict.deny(verdict.report.denied, 409);
   };
 }
 
@@ -138,7 +139,7 @@ async function hold(
     hold: (bytes) => gateway.budget.take(exchange, bytes),
   });
   trace?.end(answer.status);
-  noteCounts(gateway, exchange)?.(answer.headers);
+  noteReport(gateway, exchange)?.(answer.headers);
   if (answer.status >= 500) gateway.metrics?.upstreamError();
   return answer;
 }

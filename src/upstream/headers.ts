@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader, hopByHop } from "../config/headers.ts";
 import { memoize } from "../memoize.ts";
-import { affectedHeader, rowsHeader } from "../product.ts";
+import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
 
 /** What a query may take along, besides `Accept*` and what is configured. */
 const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
@@ -184,22 +184,27 @@ function connectionOf(raw: readonly string[]): string | undefined {
   return values;
 }
 
-/** Rows that a query has changed, and that it answers, as far as `gatehouse engine` tells them. */
-export interface RowCounts {
+/** What `gatehouse engine` tells the gateway besides its answer. */
+export interface EngineReport {
+  /** Rows that a query has changed, and rows that it answers, where known. */
   readonly affected: number | undefined;
   readonly rows: number | undefined;
+  /** The code of the caller's limit that denied the query. */
+  readonly denied: string | undefined;
 }
 
-/** What the headers of an answer of `gatehouse engine` tell: names and values in turn. */
-export function rowCountsOf(raw: readonly string[]): RowCounts {
+/** Reads the headers of an answer of `gatehouse engine`: names and values in turn. */
+export function engineReportOf(raw: readonly string[]): EngineReport {
   let affected: number | undefined;
   let rows: number | undefined;
+  let denied: string | undefined;
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = raw[at];
     if (name === affectedHeader) affected = Number(raw[at + 1]);
     else if (name === rowsHeader) rows = Number(raw[at + 1]);
+    else if (name === deniedHeader) denied = raw[at + 1];
   }
-  return { affected, rows };
+  return { affected, rows, denied };
 }
 
 let latest: { readonly raw: readonly string[]; readonly kept: readonly string[] } | undefined;

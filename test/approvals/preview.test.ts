@@ -1,7 +1,9 @@
 /** What an approver is shown, and that nothing else is changed. */
 import t from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { runCommand } from "../kit/process.ts";
-import { idIn, openCareful, orders, removal } from "./kit.ts";
+import { connectStateless } from "../mcp/clients.ts";
+import { careful, idIn, openCareful, orders, removal } from "./kit.ts";
 
 const { ask, run, bot, root, count, gateway } = await openCareful(t);
 
@@ -68,4 +70,40 @@ t.test("who approves without having looked binds it to no rows", async (t) => {
   await run("approve", id);
   await ask(root, set(14, "seen by nobody"));
   t.match(await ask(bot, query, id), { status: 200 });
+});
+
+t.test("`audit --denied` finds what the engine denied by a limit of the caller", async (t) => {
+  const more = careful("max_changes = 2\nmax_rows = 1");
+  const limited = await openCareful(t, { more, config: '[audit]\nfile = "audit.log"\n' });
+  const { ask, run, bot, root, gateway } = limited;
+  const first = { column: "id", cmp: "<", value: 2 };
+  const change = { ...orders, set: { state: "x" }, where: first };
+  const all = { ...change, where: null };
+  t.match(await ask(bot, { Update: all }), { status: 409 });
+  t.match(await ask(bot, { Update: { ...change, returning: ["id"] } }), { status: 409 });
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
+  t.match(await mcp.call("update", all), { isError: true, text: /too_many_changes/ });
+  const remove = { Delete: { ...orders, where: { column: "id", cmp: "=", value: 7 } } };
+  const id = idIn(await ask(bot, remove));
+  await run("show", id);
+  await run("approve", id);
+  t.equal((await ask(root, remove)).status, 200);
+  t.match(await ask(bot, remove, id), stale);
+  let found: unknown[] = [];
+  await eventually("all denials are written", async () => {
+    const { stdout } = await runCommand(gateway.home, ["audit", "--denied", "--json"]);
+    found = stdout
+      .split("\n")
+      .filter(Boolean)
+      .map((line): unknown => JSON.parse(line));
+    return found.length === 5;
+  });
+  const denied = { level: "warn", user: "bot", decision: "deny" };
+  t.match(found, [
+    { ...denied, via: "query", reason: "too_many_changes", status: 409 },
+    { ...denied, via: "query", reason: "too_many_rows", status: 409 },
+    { ...denied, via: "mcp", reason: "too_many_changes" },
+    { ...denied, reason: "approval_required", status: 202 },
+    { ...denied, reason: "approval_stale", approval: id, status: 409 },
+  ]);
 });

@@ -1,4 +1,5 @@
 /** What is changed stays within a row filter, and within limits, over each database. */
+import { auditOf } from "../kit/gateway.ts";
 import { entry, tenantFilter as filter, outcome, overEachSite, select, tickets } from "./kit.ts";
 import { fillTables, makeTables } from "./tables.ts";
 
@@ -185,7 +186,11 @@ overEachSite(
     const update = (more: object = {}) => ({
       Update: { ...tickets, set: { status: "x" }, where: null, ...more },
     });
-    t.equal(outcome(await olga(update())), "409 too_many_changes", "seven are there");
+    const denied = await olga(update());
+    t.equal(outcome(denied), "409 too_many_changes", "seven are there");
+    t.match(await auditOf(site.gateway, denied), {
+      ...{ level: "warn", decision: "deny", reason: "too_many_changes", status: 409 },
+    });
     t.equal(outcome(await rita(update())), "200", "two of them are Rita's");
     t.equal(outcome(await rita(update({ returning: ["id"] }))), "409 too_many_rows");
     t.equal(outcome(await rita({ Batch: [update(), update()] })), "409 too_many_changes");

@@ -8,7 +8,7 @@ import { requireStillGood } from "../authentication.ts";
 import { type Exchange, payerOf } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
 import { databaseParameter, tableParameter } from "../parameters.ts";
-import { admit, noteCounts, readLongQuery, readQuery } from "../query-flow.ts";
+import { admit, noteReport, readLongQuery, readQuery } from "../query-flow.ts";
 import { reject } from "../rejection.ts";
 import { countCall, countQuery } from "../request-limits.ts";
 import type { Endpoint } from "../route.ts";
@@ -23,7 +23,7 @@ function forward(gateway: Gateway, exchange: Exchange, request: UpwardRequest): 
     fields: request.fields,
     isRead: request.isRead,
     answerHeaders: commonHeaders(exchange),
-    onHeaders: noteCounts(gateway, exchange),
+    onHeaders: noteReport(gateway, exchange),
     fail: (error) => reject(gateway, exchange, error),
   });
 }
