@@ -1,6 +1,6 @@
 import { requireAdministrator } from "../access/administration-rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import type { Subject } from "../access/subject.ts";
+import { judgeName, type Subject } from "../access/subject.ts";
 import { decideWhole, whyNotWhole } from "../access/whole-access.ts";
 import type { Configuration } from "../config/schema.ts";
 import { isPlainName } from "../query/names.ts";
@@ -57,7 +57,10 @@ function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: str
   }
 }
 
-/** Who may use a part of a database alone does not reach it by a route, which nobody can narrow. */
+/**
+ * Nobody reaches a database by another case of its name, and who may use only a part of it reaches
+ * it by no route, which nobody can narrow.
+ */
 function requireWhole(
   { access }: Gateway,
   exchange: Exchange,
@@ -66,6 +69,8 @@ function requireWhole(
 ): void {
   if (!namesDatabase(settings)) return;
   const database = readDatabase(exchange, settings);
+  const objection = judgeName(access.snapshot, subject, "SELECT", database);
+  if (objection !== undefined) throw new Refusal(objection);
   const denial = whyNotWhole(access.snapshot, subject, database, originOf(exchange));
   if (denial !== undefined) requireAllowed(denial);
 }

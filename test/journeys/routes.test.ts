@@ -36,6 +36,9 @@ t.test("each kind of access lets in whom it names and nobody else", async (t) =>
   const { upstream, gateway, admin } = shared;
   const reader = await gateway.addUser("reader", "ReadOnly");
   const writer = await gateway.addUser("writer", "ReadWrite");
+  const narrowed = await gateway.addUser("narrowed", "ReadOnly", "other");
+  const entry = { role: "ReadOnly", columns: ["id"] };
+  await gateway.send("PUT", "/api/access/narrowed/main", entry, admin);
   const limited = await gateway.login("admin", undefined, "main");
   const stats = (database: string) => `GET /db/${database}/stats`;
   const table: [line: string, token: string, status: number, code?: string][] = [
@@ -54,6 +57,14 @@ t.test("each kind of access lets in whom it names and nobody else", async (t) =>
     [stats("m%61in"), reader, 200],
     [stats("a.b"), admin, 400, "invalid_database"],
     [stats("*"), admin, 400, "invalid_database"],
+    ["GET /auth/main", reader, 200],
+    ["GET /auth/main", narrowed, 403, "not_narrowable"],
+    ["GET /auth/MAIN", reader, 403, "database_case_mismatch"],
+    ["GET /auth/MAIN", narrowed, 403, "database_case_mismatch"],
+    ["GET /auth/mAi%6E", narrowed, 403, "database_case_mismatch"],
+    ["GET /auth/elsewhere", narrowed, 200],
+    ["GET /admin/MAIN", admin, 403, "database_case_mismatch"],
+    ["GET /admin/main", admin, 200],
     ["DELETE /db/main/rows/7", reader, 403, "role_insufficient"],
     ["DELETE /db/main/rows/7", writer, 200],
     ["GET /db/main/rows/7", writer, 405, "method_not_allowed"],

@@ -8,6 +8,8 @@ export const routes = tables("routes", [
   { path: "/me", access: "authenticated" },
   { path: "/backup", methods: ["POST"], access: "administrator" },
   { path: "/db/:database/stats", methods: ["GET", "POST"], access: "SELECT" },
+  { path: "/auth/:database", access: "authenticated" },
+  { path: "/admin/:database", access: "administrator" },
   { path: "/db/:database/rows/:row", methods: ["PUT", "DELETE"], access: "DELETE" },
   { path: "/export", access: "INSERT", database_header: "X-Database" },
 ]);
