@@ -38,7 +38,7 @@ export interface ProgramOptions<Own extends Calls, Failure> {
   readonly fork: ForkOptions;
   readonly handlers: Handlers<Own>;
   readonly errors: ErrorCodec<Failure>;
-  /** When it is taken for stuck while it owes an answer; never if left out. */
+  /** When it is taken for stuck; never if left out. */
   readonly heartbeat?: HeartbeatLimits;
 }
 
@@ -80,7 +80,9 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     });
     if (heartbeat !== undefined) {
       const onStuck = () => void this.kill(new ChannelClosedError("it did not answer"));
-      watchHeartbeat(child, heartbeat, onStuck, () => this.#channel.isWaiting);
+      watchHeartbeat(child, heartbeat, onStuck, () => {
+        return heartbeat.whileIdle === true || this.#channel.isWaiting;
+      });
     }
     // Then all that it has sent was received too.
     child.once("close", (code, signal) => this.#ending.resolve({ code, signal }));

@@ -13,6 +13,8 @@ export interface HeartbeatLimits {
   readonly missable: number;
   /** The same while the child starts, if that is more. */
   readonly missableAtStart?: number;
+  /** Also watched while it owes no answer. */
+  readonly whileIdle?: boolean;
 }
 
 /**

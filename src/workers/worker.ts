@@ -49,6 +49,9 @@ function mayShareOutput(): boolean {
   return !output.isFIFO() && !output.isSocket();
 }
 
+/** Six missed seconds leave time to start another worker within ten. */
+const HEARTBEAT = { missable: 6, missableAtStart: 60, whileIdle: true };
+
 /** A worker's process, as the main process has it. */
 export class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
   /** From 1. */
@@ -64,6 +67,7 @@ export class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure>
       },
       handlers,
       errors: refusalCodec,
+      heartbeat: HEARTBEAT,
     });
     this.number = number;
     if (this.output !== null) passLinesOn(this.output, output);

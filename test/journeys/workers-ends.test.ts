@@ -11,7 +11,7 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire } from "../kit/wire.ts";
 import { KeptConnection } from "./kept-connection.ts";
 import { askUntilRefused } from "./load.ts";
-import { servedBy, workerOf, workersOf } from "./supervised.ts";
+import { connectToEach, servedBy, workerOf, workersOf } from "./supervised.ts";
 
 const COUNT = 2;
 
@@ -98,6 +98,32 @@ t.test("a worker that is killed takes nothing along but its own requests", async
     else t.equal(failures, 0, "a client of the other has seen nothing");
   }
   t.ok((await asked()) >= before, "no count falls");
+});
+
+t.test("a worker that hangs is replaced, and a change waits no longer for it", async (t) => {
+  const connections = await connectToEach(t, gateway, token, COUNT);
+  const [victim = 0] = workersOf(gateway);
+  const start = performance.now();
+  process.kill(victim, "SIGSTOP");
+  t.teardown(() => isAlive(victim) && process.kill(victim, "SIGKILL"));
+  const changes = connections.map((connection, at) => {
+    const user = {
+      username: `user${at}`,
+      password: "a password",
+      role: "ReadOnly",
+      database: "main",
+    };
+    return connection.send("POST", "/api/users", token, JSON.stringify(user));
+  });
+  t.equal((await Promise.any(changes)).status, 201);
+  const isItsEnd = ({ reason }: Record<string, unknown>) => reason === "it did not answer";
+  const { worker } = await gateway.service.logged(isItsEnd);
+  t.ok(performance.now() - start < 20_000, "ten seconds, and as many for a busy machine");
+  await gateway.service.logged(({ msg, worker: number, pid }) => {
+    return msg === "a worker serves again" && number === worker && isAlive(Number(pid));
+  });
+  t.notOk(isAlive(victim));
+  t.equal(workersOf(gateway).length, COUNT);
 });
 
 t.test(
