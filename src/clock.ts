@@ -57,3 +57,33 @@ export function isoTime(): string {
   }
   return lastText;
 }
+
+const unitMs = new Map([
+  ["s", 1000],
+  ["m", 60_000],
+  ["h", 3_600_000],
+  ["d", 86_400_000],
+]);
+const daysFromToday = new Map([
+  ["yesterday", -1],
+  ["today", 0],
+  ["tomorrow", 1],
+]);
+const rfc3339 = /^\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d))?$/;
+
+/** What `readMoment` takes, for people. */
+export const moments = "such as 24h, 30d, yesterday, 2026-12-24 or 2026-12-24T18:00:00Z";
+
+/**
+ * Reads a moment as epoch milliseconds: `24h` ago, a day, which begins at midnight UTC, or a time as
+ * in RFC 3339; undefined for anything else.
+ */
+export function readMoment(text: string): number | undefined {
+  const [, count = "", unit = ""] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
+  const ms = unitMs.get(unit);
+  if (ms !== undefined) return Date.now() - Number(count) * ms;
+  const days = daysFromToday.get(text);
+  if (days !== undefined) return new Date().setUTCHours(24 * days, 0, 0, 0);
+  const moment = rfc3339.test(text) ? Date.parse(text.replace(" ", "T")) : Number.NaN;
+  return Number.isNaN(moment) ? undefined : moment;
+}

@@ -15,7 +15,7 @@ import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
 import { loadFor } from "./load.ts";
 import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
-import { type CommonOptions, readDuration } from "./options.ts";
+import type { CommonOptions } from "./options.ts";
 import { print, printJson, printList, UsageError, warn } from "./output.ts";
 
 /** A database (or `*`), and perhaps one of its tables or a pattern of them. */
@@ -66,18 +66,6 @@ export function readFilter(text: string, earlier: readonly object[] = []): reado
 export function readCount(text: string): number {
   if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
   throw new InvalidArgumentError("allowed: a whole number from 1");
-}
-
-/** Reads `2h` as a moment from now, and leaves a moment as it is. */
-export function readExpiry(text: string): string {
-  if (/^\d+[a-z]$/.test(text)) {
-    return new Date(Date.now() + readDuration(text) * 1000).toISOString();
-  }
-  const { read, form } = entryKeys.expires;
-  const moment = read(text);
-  if (moment === undefined) throw new InvalidArgumentError(`allowed: such as 2h, or ${form}`);
-  if (moment <= Date.now()) throw new InvalidArgumentError("this moment has passed");
-  return text;
 }
 
 type EntryField = (typeof entryKeys)[keyof typeof entryKeys]["field"];

@@ -5,7 +5,6 @@ import {
   grantAccess,
   listAccess,
   readCount,
-  readExpiry,
   readFilter,
   readNames,
   readRights,
@@ -14,7 +13,7 @@ import {
 } from "./access-entries.ts";
 import { explainQuery, testAccess } from "./access-queries.ts";
 import { checkAccess, whoMay } from "./access-questions.ts";
-import { commandGroup, subcommand } from "./options.ts";
+import { commandGroup, readExpiry, subcommand } from "./options.ts";
 
 /** Loaded once one of them is asked for: no other command of these needs a store. */
 const versions = () => import("./access-versions.ts");
@@ -44,7 +43,11 @@ function addGrant(access: Command): void {
     .option("--max-changes <n>", "rows that one query changes", readCount)
     .option("--require-approval <rights>", "rights that need approval, as DELETE,DROP", readRights)
     .option("--approvers <usernames>", "who approves; else who may grant there", readNames)
-    .option("--expires <time>", "when it ends: 2h, 30d, or 2026-12-24T18:00:00Z", readExpiry)
+    .option(
+      "--expires <time>",
+      "when it ends: 2h, 30d, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z",
+      readExpiry,
+    )
     .option("--beside", "leave the lasting entry for the place, and add this one, which expires")
     .option("--force", "also where the last administrator or Owner is lowered")
     .action(grantAccess);

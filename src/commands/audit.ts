@@ -1,15 +1,14 @@
 import { once } from "node:events";
 import { Command, InvalidArgumentError } from "commander";
+import { moments, readMoment } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { auditFilesOf, readLines } from "../observe/audit-files.ts";
 import {
   type AuditFilter,
   matcherOf,
-  moments,
   needlesOf,
   parseLine,
   type ReadLine,
-  readMoment,
 } from "../observe/audit-filter.ts";
 import { operationsInWords, wantedBy } from "../observe/audit-lines.ts";
 import { loadFor } from "./load.ts";
@@ -109,7 +108,11 @@ export function auditCommand(): Command {
     .option("--table <table>", "only queries of this table, or <database>.<table>")
     .option("--operation <operation>", "only this operation, such as Delete, login or ListTables")
     .option("--denied", "only what was denied")
-    .option("--since <time>", "how far back: 24h, 30d, 2026-12-24T18:00:00Z", momentFlag)
+    .option(
+      "--since <time>",
+      "how far back: 24h, 30d, yesterday, 2026-12-24, 2026-12-24T18:00:00Z",
+      momentFlag,
+    )
     .option("--until <time>", "up to when, in the same words", momentFlag)
     .option("--json", "the lines as they stand in the file")
     .action(show);

@@ -1,4 +1,5 @@
 import { Command, Help, InvalidArgumentError } from "commander";
+import { readMoment } from "../clock.ts";
 import { invocation } from "../product.ts";
 import { failureLabel } from "./output.ts";
 
@@ -50,11 +51,20 @@ const secondsIn = new Map([
   ["h", 3600],
   ["d", 86_400],
 ]);
+const LONGEST_SECONDS = 366 * 86_400;
 
-/** Reads `90d`, `12h`, `30m` or `3600s` as seconds. @throws InvalidArgumentError past `most` */
-export function readDuration(text: string, most: number = 366 * 86_400): number {
-  const [, count = "", unit = ""] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
-  const seconds = Number(count) * (secondsIn.get(unit) ?? 0);
-  if (seconds >= 1 && seconds <= most) return seconds;
-  throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
+/** Reads `90d` from now, or a day or time to come. @throws InvalidArgumentError */
+export function readExpiry(text: string): Date {
+  const [, count = "", unit] = /^(\d{1,9})([a-z])$/.exec(text) ?? [];
+  const seconds = Number(count) * (secondsIn.get(unit ?? "") ?? 0);
+  if (unit !== undefined && !(seconds >= 1 && seconds <= LONGEST_SECONDS)) {
+    throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
+  }
+  const moment = unit === undefined ? readMoment(text) : Date.now() + seconds * 1000;
+  if (moment === undefined) {
+    const allowed = "such as 2h, 90d, tomorrow, 2026-12-24 or 2026-12-24T18:00:00Z";
+    throw new InvalidArgumentError(`allowed: ${allowed}`);
+  }
+  if (moment <= Date.now()) throw new InvalidArgumentError("this moment has passed");
+  return new Date(moment);
 }

@@ -1,4 +1,4 @@
-import { type Command, Option } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { isExternalUsername } from "../access/identifiers.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
@@ -14,7 +14,7 @@ import { Refusal } from "../refusal.ts";
 import { endClient, endFamily, listConnections } from "./connected-apps.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, naming, noteChanges, readAccess, refusalOf, revocationsOf } from "./operator.ts";
-import { type CommonOptions, commandGroup, readDuration, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, readExpiry, subcommand } from "./options.ts";
 import { momentOf, print, UsageError } from "./output.ts";
 
 /** RFC 9562, section 4. */
@@ -41,6 +41,13 @@ function readTokenId(text: string): string {
     "that is no token's id; allowed: a UUID such as 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, " +
       "or the 43 characters that name an access token for MCP",
   );
+}
+
+/** @throws InvalidArgumentError */
+function readLifetime(text: string): number {
+  const seconds = Math.ceil((readExpiry(text).getTime() - Date.now()) / 1000);
+  if (seconds <= LONGEST_TOKEN_SECONDS) return seconds;
+  throw new InvalidArgumentError("allowed: at most 366d");
 }
 
 interface IssueOptions extends CommonOptions {
@@ -127,8 +134,11 @@ export function tokenCommand(): Command {
     .argument("<username>", "whose token it is")
     .option("--database <database>", "limit it to one database")
     .addOption(
-      new Option("--expires <time>", "how long it lives, such as 90d, 12h or 30m; at most 366d")
-        .argParser((text) => readDuration(text, LONGEST_TOKEN_SECONDS))
+      new Option(
+        "--expires <time>",
+        "when it ends: 90d, 12h, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z; at most 366d",
+      )
+        .argParser(readLifetime)
         .default(90 * 86_400, "90d"),
     )
     .action(issue);

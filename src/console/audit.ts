@@ -1,8 +1,9 @@
 import { Worker } from "node:worker_threads";
 import { manageableBy } from "../access/administration-rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import { moments, readMoment } from "../clock.ts";
 import { siblingModule } from "../ipc/child-program.ts";
-import { type AuditFilter, moments, readMoment } from "../observe/audit-filter.ts";
+import type { AuditFilter } from "../observe/audit-filter.ts";
 import { auditOutcomes } from "../observe/audit-lines.ts";
 import type {
   AuditAnswer,

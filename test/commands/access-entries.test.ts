@@ -81,6 +81,10 @@ t.test(
     t.equal(temporary?.role, "DbAdmin");
     const left = Number(temporary?.expires) - before;
     t.ok(left > 7_199_000 && left < 7_800_000, "in two hours");
+    const dated = await gatehouse.run(
+      "access grant alice main DbAdmin --expires 2126-12-24 --beside",
+    );
+    t.match(dated, { code: 0, stdout: "until 2126-12-24T00:00:00Z" });
     t.equal((await gatehouse.run("access grant alice main ReadOnly --max-rows 5")).code, 0);
     t.match(heldBy(gatehouse, "alice"), [{ maxRows: 5 }, { database: "*" }]);
     t.equal(heldBy(gatehouse, "alice").length, 2);
@@ -99,7 +103,7 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant alice main.t Owner", 1, /Invalid entry: `tables` goes with the role ReadWrite/],
   ["access grant alice main Owner --columns a", 1, /Invalid entry: `columns` goes with/],
   ["access grant alice main.a*b ReadOnly", 1, /^gatehouse: Invalid table/],
-  ["access grant alice main.t ReadOnly --expires soon", 2, /allowed: such as 2h, or a time/],
+  ["access grant alice main.t ReadOnly --expires soon", 2, /allowed: such as 2h, 90d, tomorrow/],
   ["access grant alice main.t ReadOnly --require-approval GRANT", 1, /`require_approval` must be/],
   ["access grant alice main.t ReadOnly --expires 5y", 2, /allowed: such as 90d/],
   ["access grant alice main.t ReadOnly --max-rows 0", 2, /a whole number from 1/],
@@ -107,6 +111,7 @@ const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant alice main.t ReadOnly --row-filter a<x", 1, /`row_filter` must be/],
   ["access grant alice main.t ReadOnly --row-filter a==x", 2, /a further one takes a --row-filter/],
   ["access grant alice main.t ReadOnly --expires 2020-01-01T00:00:00Z", 2, /has passed/],
+  ["access grant alice main.t ReadOnly --expires yesterday", 2, /has passed/],
   ["access grant alice main ReadOnly --beside", 2, /say by --expires when this one ends/],
   ["access grant root * Owner --expires 2h", 1, /^gatehouse: The last administrator/],
 ];

@@ -85,6 +85,9 @@ t.test(
     t.equal(usersOf(await asked(home, "--database", "main", "--since", "40h")), "c,d,e");
     t.equal(usersOf(await asked(home, "--denied")), "b");
     t.equal(usersOf(await asked(home, "--since", "60h", "--until", "20h")), "a,b,c");
+    t.match(usersOf(await asked(home, "--since", "yesterday")), /^(c,)?d,e$/);
+    t.equal(usersOf(await asked(home, "--since", "tomorrow")), "");
+    t.equal(usersOf(await asked(home, "--since", "2020-01-01", "--user", "c")), "c");
   },
 );
 
@@ -121,7 +124,7 @@ t.test("a question says what it needs, and what is allowed", async (t) => {
   const none = await runCommand(home, ["audit"]);
   t.equal(none.code, 1);
   t.match(none.stderr, '[audit] file = "audit.log"');
-  const wrong = await runCommand(home, ["audit", "--since", "yesterday"]);
+  const wrong = await runCommand(home, ["audit", "--since", "lately"]);
   t.equal(wrong.code, 2);
   t.match(wrong.stderr, /allowed: such as 24h/);
 });
