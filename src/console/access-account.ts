@@ -11,12 +11,13 @@ import type { Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import { hashClientOf } from "../identity/login.ts";
 import { hashPassword } from "../identity/password.ts";
-import { Refusal } from "../refusal.ts";
+import { Refusal, type RefusalCode } from "../refusal.ts";
 import {
   type AskedChange,
   changingForm,
   type Failure,
   failureOf,
+  InvalidFields,
   makeChange,
   requireManageable,
 } from "./changes.ts";
@@ -113,14 +114,25 @@ export function showNew(c: ConsoleRequest): Response {
   return showNewForm(c, new Map([["role", "ReadOnly"]]));
 }
 
-/** What the form for a new user says. @throws Refusal that says what is wrong */
-function newUserOf(form: Fields) {
+/** What the form for a new user says. @throws InvalidFields */
+function newUserOf({ options, form }: ConsoleRequest["var"]) {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const [username, email, role, database] = [at("user"), at("email"), at("role"), at("database")];
-  if (!isUsername(username)) throw new Refusal("invalid_username");
-  if (email !== "" && !isEmail(email)) throw new Refusal("invalid_email");
-  if (!isRole(role)) throw new Refusal("invalid_role");
-  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+  const wrong = new Map<string, string>();
+  const check = (name: string, isGood: boolean, code: RefusalCode) => {
+    if (!isGood) wrong.set(name, new Refusal(code).message);
+  };
+  check("user", isUsername(username), "invalid_username");
+  check("email", email === "" || isEmail(email), "invalid_email");
+  check("role", isRole(role), "invalid_role");
+  check("database", isDatabaseOrEvery(database), "invalid_database");
+  try {
+    options.passwordRule(form.get("new_password") ?? "");
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    wrong.set("new_password", error.message);
+  }
+  if (wrong.size > 0 || !isRole(role)) throw new InvalidFields(wrong);
   const record = {
     username,
     email: email === "" ? undefined : email,
@@ -135,7 +147,7 @@ function newUserOf(form: Fields) {
 export async function addUser(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   try {
-    const { record, grant } = newUserOf(form);
+    const { record, grant } = newUserOf(c.var);
     const { username } = record;
     const { snapshot, actor } = visitorOf(c);
     // Judged once before the hash, so that nobody without the right buys its work.

@@ -1,14 +1,9 @@
 import { planGrant, planRevoke } from "../access/administration.ts";
 import { manageableBy } from "../access/administration-rights.ts";
-import {
-  readCondition,
-  readEntry,
-  viewEntry,
-  writeCondition,
-  writtenTime,
-} from "../access/entry-view.ts";
-import { isDatabaseOrEvery } from "../access/identifiers.ts";
-import { tablePattern } from "../access/limit-fields.ts";
+import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
+import { entryRoles } from "../access/limit-fields.ts";
+import { type Report, readGrant } from "../access/records.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { entriesAt } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
@@ -16,12 +11,13 @@ import {
   changingForm,
   type Failure,
   failureOf,
+  InvalidFields,
   makeChange,
   mayGrantTo,
   requireManageable,
 } from "./changes.ts";
 import { endPage, entryPage } from "./pages/access-entry.ts";
-import type { Fields } from "./pages/forms.ts";
+import { type Fields, gatherBoxes, listedIn } from "./pages/forms.ts";
 import { pathOf } from "./pages/frame.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
@@ -30,23 +26,6 @@ const lists = ["columns", "writable_columns", "require_where", "require_approval
 /** Those that are numbers of rows. */
 const counts = ["max_rows", "max_changes"];
 
-function namesIn(text: string): string[] {
-  return text === "-" ? [] : text.split(",").map((name) => name.trim());
-}
-
-/** The conditions of a row filter, one a line. @throws Refusal `invalid_entry` */
-function conditionsIn(text: string): object[] {
-  return text
-    .split(/\r?\n/)
-    .filter((line) => line.trim() !== "")
-    .map((line) => {
-      const condition = readCondition(line);
-      if (condition !== undefined) return condition;
-      const message = `Invalid entry: \`${line.trim()}\` is no condition such as tenant = @tenant; each takes a line of its own, and text that is not one word stands in quotes`;
-      throw new Refusal("invalid_entry", { message });
-    });
-}
-
 /** A moment as a browser's field has it, which is taken for UTC. */
 function momentIn(text: string): string {
   return /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?$/.test(text)
@@ -54,18 +33,42 @@ function momentIn(text: string): string {
     : text;
 }
 
-/** Reads the entry that a form describes. @throws Refusal that says what is wrong */
+/** Reads the entry that a form describes. @throws InvalidFields */
 function entryOf(form: Fields): Grant {
   const at = (name: string) => (form.get(name) ?? "").trim();
-  const [username, database, table] = [at("user"), at("database"), at("table")];
-  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
-  if (table !== "" && !tablePattern.test(table)) throw new Refusal("invalid_table");
-  const keys: Record<string, unknown> = { role: at("role") };
-  for (const name of lists) if (at(name) !== "") keys[name] = namesIn(at(name));
-  for (const name of counts) if (at(name) !== "") keys[name] = Number(at(name));
-  if (at("row_filter") !== "") keys.row_filter = conditionsIn(at("row_filter"));
-  if (at("expires") !== "") keys.expires = momentIn(at("expires"));
-  return readEntry({ username, database, table: table === "" ? undefined : table }, keys);
+  const wrong = new Map<string, string>();
+  const record: Record<string, unknown> = {
+    ...{ username: at("user"), database: at("database"), role: at("role") },
+    ...(at("table") !== "" && { tables: [at("table")] }),
+    ...(at("expires") !== "" && { expires: momentIn(at("expires")) }),
+  };
+  for (const name of lists) {
+    if (at(name) !== "") record[name] = at(name) === "-" ? [] : listedIn(at(name));
+  }
+  for (const name of counts) if (at(name) !== "") record[name] = Number(at(name));
+  const lines = at("row_filter")
+    .split(/\r?\n/)
+    .filter((line) => line.trim() !== "");
+  const isBad = (line: string) => readCondition(line) === undefined;
+  if (lines.length > 0) record.row_filter = lines.map(readCondition);
+  const note: Report = ({ key = "user", reason }) =>
+    wrong.set(
+      key === "tables" ? "table" : key,
+      reason.replace(/^`\w+` ./, (start) => start.slice(-1).toUpperCase()),
+    );
+  const grant = readGrant(record, 0, note);
+  if (grant !== undefined && wrong.size === 0) return grant;
+  // Limits are not read where the place or the role is wrong.
+  const role = entryRoles.find((one) => one === record.role) ?? "ReadOnly";
+  readGrant({ ...record, role, username: "anybody", database: EVERY_DATABASE }, 0, note);
+  const bad = lines.find(isBad);
+  if (bad !== undefined) {
+    wrong.set(
+      "row_filter",
+      `\`${bad.trim()}\` is not a condition such as tenant = @tenant. Each takes a line of its own; quote text that is not one word.`,
+    );
+  }
+  throw new InvalidFields(wrong);
 }
 
 /** The fields of a form for what is held at a place, or for a new entry. */
@@ -96,18 +99,21 @@ function heldAt(snapshot: Snapshot, place: Fields): readonly Grant[] {
   return entriesAt(grants, place.get("database") ?? "", table);
 }
 
-function show(
-  c: ConsoleRequest,
-  page: typeof entryPage,
-  fields: Fields,
-  failure?: Failure,
-): Response {
+async function showForm(c: ConsoleRequest, fields: Fields, failure?: Failure): Promise<Response> {
   const visitor = visitorOf(c);
-  return sendPage(c, visitor, page(changingForm(visitor, fields, failure)), failure?.status);
+  const [database = "", table = ""] = ["database", "table"].map((name) => fields.get(name)?.trim());
+  const names = await c.var.options.names(visitor.actor, database, table);
+  const page = entryPage({ ...changingForm(visitor, fields, failure), names });
+  return sendPage(c, visitor, page, failure?.status);
+}
+
+function showEndForm(c: ConsoleRequest, fields: Fields, failure?: Failure): Response {
+  const visitor = visitorOf(c);
+  return sendPage(c, visitor, endPage(changingForm(visitor, fields, failure)), failure?.status);
 }
 
 /** `GET /access/entry`: the form for an entry, new or as it is held. */
-export function showEntry(c: ConsoleRequest): Response {
+export async function showEntry(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const place = placeIn(c);
   const username = place.get("user") ?? "";
@@ -118,15 +124,17 @@ export function showEntry(c: ConsoleRequest): Response {
   // Beside an entry for good there may be one for a time.
   const meant = held.find(({ expires }) => (expires !== undefined) === isTemporary) ?? held[0];
   if (held.length > 1) place.set("beside", "yes");
-  return show(c, entryPage, fieldsOf(place, meant));
+  return showForm(c, fieldsOf(place, meant));
 }
 
 /** `POST /access/entry`: gives the entry, in the place of what is held there. */
 export async function putEntry(c: ConsoleRequest): Promise<Response> {
-  const { form } = c.var;
+  const form = gatherBoxes(c.var.form);
   const username = form.get("user") ?? "";
   const { snapshot, actor: caller } = visitorOf(c);
   if (!mayGrantTo(snapshot, caller, username)) throw new Refusal("user_not_found");
+  // The button that looks up names changes nothing.
+  if (form.get("look") === "yes") return showForm(c, form);
   try {
     const grant = entryOf(form);
     const options = { isWhole: true, isBeside: form.get("beside") === "yes" };
@@ -135,7 +143,7 @@ export async function putEntry(c: ConsoleRequest): Promise<Response> {
       plan: (current, actor) => planGrant(current, actor, grant, options),
     });
   } catch (error) {
-    return show(c, entryPage, form, failureOf(error));
+    return showForm(c, form, failureOf(error));
   }
   return c.redirect(pathOf("/access/user", { user: username }), 303);
 }
@@ -145,7 +153,7 @@ export function showEnd(c: ConsoleRequest): Response {
   const { snapshot, actor } = visitorOf(c);
   const place = placeIn(c);
   requireManageable(snapshot, actor, place.get("user") ?? "");
-  return show(c, endPage, place);
+  return showEndForm(c, place);
 }
 
 /** `POST /access/end`: takes away what is held at a place. */
@@ -161,7 +169,7 @@ export async function endEntry(c: ConsoleRequest): Promise<Response> {
       plan: (current, actor) => planRevoke(current, actor, username, database, table),
     });
   } catch (error) {
-    return show(c, endPage, form, failureOf(error));
+    return showEndForm(c, form, failureOf(error));
   }
   return c.redirect(pathOf("/access/user", { user: username }), 303);
 }

@@ -126,10 +126,22 @@ export function changingForm(
 
 const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
 
+/** Thrown for a form with fields that hold what they may not hold. */
+export class InvalidFields extends Error {
+  /** What is wrong, by the names of the fields. */
+  readonly fields: ReadonlyMap<string, string>;
+
+  constructor(fields: ReadonlyMap<string, string>) {
+    super("invalid fields");
+    this.fields = fields;
+  }
+}
+
 /** Why a change was not made, for the form that asked for it. */
 export interface Failure {
   readonly status: (typeof statuses)[number];
   readonly message: string;
+  readonly fields?: ReadonlyMap<string, string>;
   readonly changed?: ChangedMeanwhile;
 }
 
@@ -142,11 +154,20 @@ export function failureOf(error: unknown): Failure {
     const message = "Somebody else has changed this meanwhile. Nothing of yours was changed.";
     return { status: 409, message, changed: error };
   }
+  if (error instanceof InvalidFields) {
+    const { fields } = error;
+    const message = `Nothing was changed. Correct ${fields.size === 1 ? "the marked field" : `the ${fields.size} marked fields`}.`;
+    return { status: 400, message, fields };
+  }
   const status = error instanceof Refusal && statuses.find((known) => known === error.status);
   if (!(error instanceof Refusal) || !status) throw error;
   if (error.code === "role_insufficient" || error.code === "no_grant") {
     return { status, message: beyondRights };
   }
   const isThrottled = error.code === "too_many_attempts" || error.code === "login_busy";
-  return { status, message: isThrottled ? explainLogin(error) : `${error.message}.` };
+  if (isThrottled) return { status, message: explainLogin(error) };
+  const message = `${error.message}.`;
+  return error.code === "credentials_invalid"
+    ? { status, message, fields: new Map([["password", message]]) }
+    : { status, message };
 }

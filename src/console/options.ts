@@ -4,6 +4,7 @@ import type { Decision } from "../access/decision.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import type { Subject } from "../access/subject.ts";
 import type { Approval, ApprovalStore } from "../approvals/approval.ts";
 import type { NoPreview } from "../approvals/preview.ts";
 import type { ShownRows } from "../approvals/shown-rows.ts";
@@ -106,6 +107,15 @@ export interface SharedConsole {
   readonly formSecret: Uint8Array;
 }
 
+/** Names of the schema that a form may offer; empty lists where the upstream does not tell. */
+export interface SchemaNames {
+  readonly databases: readonly string[];
+  /** Of the database that the form names. */
+  readonly tables: readonly string[];
+  /** Of the table, or of those that fit the pattern. */
+  readonly columns: readonly string[];
+}
+
 /** What the console is given by the gateway that it belongs to. */
 export interface ConsoleOptions {
   readonly listen: ListenAddress;
@@ -126,6 +136,8 @@ export interface ConsoleOptions {
   readonly earlierVersions: (() => Promise<readonly LoadedVersion[]>) | undefined;
   /** What becomes of a query, as the gateway would decide on it now. */
   readonly explain: (user: string, via: EntryPoint, body: Buffer) => Explanation;
+  /** Names on which `actor` may grant. */
+  readonly names: (actor: Subject, database: string, table: string) => Promise<SchemaNames>;
   /**
    * Changes users and grants for somebody, and has the audit tell of it.
    *

@@ -9,6 +9,7 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { StoreReplica } from "../store/open.ts";
 import { approvalDesk } from "./approval-desk.ts";
 import { describeChanges } from "./change-records.ts";
+import { namesOffered } from "./console-names.ts";
 import { type ShownGateway, stateOf, versionsIn } from "./console-state.ts";
 import type { Gateway } from "./gateway.ts";
 import { openState } from "./open-state.ts";
@@ -92,6 +93,7 @@ export async function openConsoleOf(
       const setting = { queries: gateway.queries, form: upstream.query_form };
       return outcomeOf(gateway.access.snapshot, { user, via }, body, setting);
     },
+    names: namesOffered(gateway),
     change: (username, plan, endsTokensOf) => change(gateway, username, plan, endsTokensOf),
     noteChange(name, one) {
       gateway.changes.write({ kind: "console", name }, [one]);

@@ -145,7 +145,9 @@ async function hold(
 }
 
 /** The upstream's own credential, if it has one: the caller's is none of a request that is made here. */
-export function credentialOf({ headers: { authorization } }: Gateway): Record<string, string> {
+export function credentialOf({
+  headers: { authorization },
+}: Pick<Gateway, "headers">): Record<string, string> {
   return authorization === undefined ? {} : { authorization };
 }
 

@@ -36,8 +36,8 @@ t.test("an operator grants, narrows and ends with a browser", async (t) => {
     await page.getByLabel("Database", { exact: true }).fill("main");
     await page.getByLabel("Table").fill("tickets");
     await page.getByText("Narrow it").click();
-    await page.getByLabel("Rows", { exact: true }).fill("tenant = acme\nsize < 5");
-    await page.getByLabel("Most rows of an answer").fill("200");
+    await page.getByLabel("Row filter").fill("tenant = acme\nsize < 5");
+    await page.getByLabel("Row limit").fill("200");
     await page.getByLabel("Your own password").fill("wrong horse");
     await page.getByRole("button", { name: "Give this entry" }).click();
     await page.getByRole("alert").getByText("That is not your password").waitFor();
@@ -257,4 +257,96 @@ t.test("each change is a line of the audit that names the console's user", async
       outcome: "allowed",
     },
   );
+});
+
+t.test("the form to grant offers the databases, tables and columns that there are", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("dora", "DbAdmin");
+  await gateway.addUser("alice", "ReadWrite");
+  const token = await gateway.login();
+  const columns = ["id", "state", "tenant"].map((name) => ({
+    ...{ name, type: name === "id" ? "int" : "text", primary_key: name === "id" },
+  }));
+  for (const database of ["main", "payroll"]) {
+    await gateway.query({ CreateDatabase: { database } }, token);
+    const made = await gateway.query(
+      { CreateTable: { database, table: database, columns } },
+      token,
+    );
+    t.equal(made.status, 200);
+  }
+  const dora = await signedIn(t, url, "dora", "dora password");
+  const { text } = await dora.get("/access/entry?user=alice&database=payroll&table=payroll");
+  t.match(text, '<option value="main"></option>');
+  t.notMatch(
+    text,
+    /<option value="payroll">|value="yes"><code>state/,
+    "not where she may not grant",
+  );
+
+  const browser = await launch(t);
+  for (const { name, ...screen } of screens) {
+    const context = await browser.newContext(screen);
+    const page = await context.newPage();
+    await signInBrowser(page, url);
+    await page.goto(`${url}/access/entry?user=alice`);
+    await page.getByLabel("Database", { exact: true }).fill("main");
+    await page.getByLabel("Table").fill("ma*");
+    await page.getByRole("button", { name: "List tables and columns" }).click();
+    const read = page.getByRole("group", { name: "Columns that may be read" });
+    await read.getByLabel("id").check();
+    await read.getByLabel("state").check();
+    await page.getByRole("group", { name: "may be written" }).getByLabel("no column").check();
+    await page.getByRole("group", { name: "Required" }).getByLabel("id").check();
+    await lookAt(t, page, `columns-${name}`);
+    await page.getByLabel("Your own password").fill(ADMIN_PASSWORD);
+    await page.keyboard.press("Enter");
+    await page.getByText("columns id, state; writes no column; where pins id").waitFor();
+    await page.getByRole("link", { name: "Change the entry for main.ma*" }).click();
+    t.ok(await read.getByLabel("state").isChecked());
+    t.notOk(await read.getByLabel("tenant").isChecked());
+    await context.close();
+  }
+});
+
+t.test("every field that is wrong has its message beside it, all at once", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("alice", "ReadWrite");
+  const before = fileOf(gateway);
+  const browser = await launch(t);
+  for (const { name, ...screen } of screens) {
+    const context = await browser.newContext(screen);
+    const page = await context.newPage();
+    await signInBrowser(page, url);
+    await page.goto(`${url}/access/entry?user=alice`);
+    const wrong = new Map([
+      ["Database", "two words"],
+      ["Table", "a*b"],
+      ["Row limit", "many"],
+      ["Change limit", "-1"],
+      ["Needs approval", "READ"],
+      ["Row filter", "tenant = acme\nnothing"],
+    ]);
+    await page.getByText("Narrow it").click();
+    for (const [label, text] of wrong) {
+      await page.getByLabel(label, { exact: label === "Database" }).fill(text);
+    }
+    await page.getByLabel("Your own password").fill(ADMIN_PASSWORD);
+    await page.keyboard.press("Enter");
+    await page.getByRole("alert").getByText("Correct the 6 marked fields").waitFor();
+    t.equal(await page.locator("[aria-invalid]").count(), wrong.size);
+    const limit = page.getByLabel("Row limit");
+    t.match(await limit.getAttribute("aria-describedby"), "max_rows-wrong");
+    t.equal(await page.locator("#max_rows-wrong").textContent(), "Must be a whole number from 1");
+    t.match(await page.locator("#row_filter-wrong").textContent(), "`nothing` is not a condition");
+    t.ok(await page.locator("#database:focus").isVisible(), "the first has the focus");
+    await lookAt(t, page, `entry-wrong-${name}`);
+    await context.close();
+  }
+  const client = await signedIn(t, url);
+  const account = { user: "a b", email: "a\tb", database: "a b", role: "King", new_password: "x" };
+  const { status, text } = await client.post("/access/new", { ...account, password: "" });
+  t.equal(status, 400);
+  t.equal(text.match(/aria-invalid/g)?.length, 5);
+  t.equal(fileOf(gateway), before);
 });

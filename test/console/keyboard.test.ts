@@ -58,7 +58,7 @@ t.test("an operator's whole day goes by keyboard alone", async (t) => {
   await enter(page, "Grant to alice");
   await tabTo(page, "Narrow it");
   await page.keyboard.press("Space");
-  await tabTo(page, "Columns that a where must pin");
+  await tabTo(page, "Required in the condition");
   await page.keyboard.type("id");
   await tabTo(page, "Your own password, again");
   await page.keyboard.type("wrong horse");

@@ -172,6 +172,26 @@ export async function signInBrowser(
   await page.getByRole("button", { name: "Sign out" }).waitFor();
 }
 
+/** Words of tables and buttons that are broken although they are short, and cells that are cut off. */
+const brokenText = `(() => {
+  const found = [];
+  for (const cell of document.querySelectorAll("td, th, button, a.button")) {
+    if (cell.scrollWidth > cell.clientWidth + 1 && cell.clientWidth > 1) found.push("cut: " + cell.textContent);
+    if (window.innerWidth < 1024) continue;
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      for (const { index, 0: word } of text.data.matchAll(/[^\\s-]{2,23}(?![^\\s-])/g)) {
+        const range = document.createRange();
+        range.setStart(text, index);
+        range.setEnd(text, index + word.length);
+        const tops = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+        if (tops.size > 1) found.push("broken: " + word);
+      }
+    }
+  }
+  return found;
+})()`;
+
 /**
  * Looks at a page: it fits its width, has its landmarks, keeps to WCAG 2.2 AA as far as axe-core
  * can tell, and moves nothing. Its picture goes where the caller wants it.
@@ -181,6 +201,7 @@ export async function lookAt(t: Test, page: Page, label: string): Promise<void> 
   await page.screenshot({ path: path.join(directory, `console-${label}.png`), fullPage: true });
   const width = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
   t.ok(Number(width) <= 0, `${label} fits its width`);
+  t.strictSame(await page.evaluate(brokenText), [], `${label} shows its text whole`);
   t.equal(await page.getByRole("main").count(), 1, `${label} has a main landmark`);
   t.equal(await page.getByRole("heading", { level: 1 }).count(), 1, `${label} has one heading`);
   // In the page's own world no script may run; this one is the browser's.

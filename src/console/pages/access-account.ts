@@ -40,23 +40,22 @@ export function actPage(view: ChangingForm, username: string, action: Action): C
     heading: html`${title} <bdi>${username}</bdi>`,
     form: html`${hidden("user", username)}${hidden("action", action)}
 ${seenList(username, view.seen)}
-${action === "password" ? newPassword("New password") : nothing}`,
+${action === "password" ? newPassword(view, "New password") : nothing}`,
     button: html`<button class="${isSafe ? "primary" : "danger"}">${button}</button>`,
   });
 }
 
 /** The page on which a user is added. */
 export function newUserPage(view: ChangingForm): ConsolePage {
-  const { fields } = view;
   return changingPage(view, {
     ...{ title: "Add a user", heading: html`Add a user`, action: "/access/new" },
     form: html`<div class="group">
-${field(fields, { name: "user", label: "Username", hint: "1 to 64 of letters, digits, . _ - @", isRequired: true })}
-${field(fields, { name: "email", label: "Email", hint: "Optional", type: "email" })}
-${field(fields, { name: "database", label: "Database", hint: "A name, or * for every database", isRequired: true })}
-${choice(fields, { name: "role", label: "Role" }, roles)}
+${field(view, { name: "user", label: "Username", hint: "1 to 64 of letters, digits, . _ - @", isRequired: true })}
+${field(view, { name: "email", label: "Email", hint: "Optional", type: "email" })}
+${field(view, { name: "database", label: "Database", hint: "A name, or * for every database", isRequired: true })}
+${choice(view, { name: "role", label: "Role" }, roles)}
 </div>
-${newPassword("First password")}`,
+${newPassword(view, "First password")}`,
     button: html`<button class="primary">Add this user</button>`,
   });
 }

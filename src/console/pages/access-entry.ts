@@ -1,8 +1,10 @@
 import { entryRoles } from "../../access/limit-fields.ts";
 import { html, nothing } from "../../pages/html.ts";
+import type { SchemaNames } from "../options.ts";
 import {
   area,
   box,
+  boxes,
   type ChangingForm,
   changingPage,
   choice,
@@ -12,37 +14,59 @@ import {
 } from "./forms.ts";
 import { type ConsolePage, hidden } from "./frame.ts";
 
+/** The form of an entry, and the names that it offers. */
+interface EntryForm extends ChangingForm {
+  readonly names: SchemaNames;
+}
+
+/** More columns than this are typed, not ticked. */
+const MOST_BOXES = 40;
+
 /** The page on which a grant is given, narrowed or widened. */
-export function entryPage(view: ChangingForm): ConsolePage {
-  const { fields } = view;
+export function entryPage(view: EntryForm): ConsolePage {
+  const { fields, names } = view;
   const username = fields.get("user") ?? "";
+  const isListed = names.columns.length > 0 && names.columns.length <= MOST_BOXES;
+  const columns = (name: string, label: string, hint: string, none?: string) =>
+    isListed
+      ? boxes(view, { name, label, hint, offered: names.columns }, none)
+      : field(view, {
+          ...{ name, label },
+          hint: `${hint}; separate names with commas${none === undefined ? "" : `; - for ${none}`}`,
+        });
   const form = html`${hidden("user", username)}
 <div class="group">
-${field(fields, { name: "database", label: "Database", hint: "A name, or * for every database", isRequired: true })}
-${field(fields, { name: "table", label: "Table", hint: "Empty for all; tickets, or customer_*" })}
-${choice(fields, { name: "role", label: "Role" }, entryRoles)}
-${field(fields, { name: "expires", label: "Ends, in UTC", type: "datetime-local", hint: "Empty for no end" })}
+${field(view, { name: "database", label: "Database", hint: "A name, or * for every database", isRequired: true, offered: names.databases })}
+${field(view, { name: "table", label: "Table", hint: "Empty for all; a name, or a prefix such as customer_*", offered: names.tables })}
+${choice(view, { name: "role", label: "Role" }, entryRoles)}
+${field(view, { name: "expires", label: "Ends, in UTC", type: "datetime-local", hint: "Empty for no end" })}
 </div>
-${box(fields, { name: "beside", label: "Where one entry ends and one does not: leave the other one" })}
+${box(view, { name: "beside", label: "Keep the other entry for this place, if one of them ends and one does not" })}
 <details${isNarrow(fields) ? html` open` : nothing}><summary>Narrow it</summary>
-<p class="hint">For ReadWrite and ReadOnly. Names are parted by commas; what is empty does not narrow.</p>
-<div class="group">
-${field(fields, { name: "columns", label: "Columns", hint: "The only ones that may be named" })}
-${field(fields, { name: "writable_columns", label: "Written columns", hint: "Empty: the same; - for none" })}
-${field(fields, { name: "max_rows", label: "Most rows of an answer" })}
-${field(fields, { name: "max_changes", label: "Most rows changed at once" })}
-${field(fields, { name: "require_approval", label: "Needs approval", hint: "Such as DELETE, UPDATE" })}
-${field(fields, { name: "approvers", label: "Approvers", hint: "Empty: whoever may grant there" })}
-${field(fields, { name: "require_where", label: "Columns that a where must pin", hint: "By = or IN, to change rows" })}
+<p class="hint">For ReadWrite and ReadOnly. An empty field sets no limit.</p>
+<div class="${isListed ? "after" : "group"}">
+${columns("columns", "Columns that may be read", `${isListed ? "None chosen" : "Empty"}: all`)}
+${columns("writable_columns", "Columns that may be written", `${isListed ? "None chosen" : "Empty"}: those that may be read`, "no column")}
+${columns("require_where", "Required in the condition", "A change must compare these columns by = or IN")}
 </div>
-${area(fields, { name: "row_filter", label: "Rows", hint: "One condition a line, all must hold: tenant = @tenant, size < 5, region IN (eu, us)" })}
+<div class="group">
+${field(view, { name: "max_rows", label: "Row limit", hint: "Rows of one answer" })}
+${field(view, { name: "max_changes", label: "Change limit", hint: "Rows that one query may change" })}
+${field(view, { name: "require_approval", label: "Needs approval", hint: "Such as DELETE, UPDATE" })}
+${field(view, { name: "approvers", label: "Approvers", hint: "Usernames; empty for everybody who may grant there" })}
+</div>
+${area(view, { name: "row_filter", label: "Row filter", hint: "One condition a line, all must hold: tenant = @tenant, size < 5, region IN (eu, us)" })}
 </details>`;
+  const look =
+    names.databases.length === 0
+      ? nothing
+      : html` <button name="look" value="yes" formnovalidate>List tables and columns</button>`;
   return changingPage(view, {
     ...{ username, form, title: `Grant to ${username}`, action: "/access/entry" },
     heading: html`Grant to <bdi>${username}</bdi>`,
     sentence:
-      "What is held for the same place is replaced as a whole. It is in force at once, for tokens that are out as well.",
-    button: html`<button class="primary">Give this entry</button>`,
+      "This entry replaces what is held for the same place. It is in force at once, for issued tokens too.",
+    button: html`<button class="primary">Give this entry</button>${look}`,
   });
 }
 

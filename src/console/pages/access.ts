@@ -218,7 +218,8 @@ function answer(explanation: Explanation | undefined): Html {
 }
 
 /** The page on which somebody asks whether a query would pass. */
-export function checkPage({ fields, csrf, explanation, failure }: CheckView): ConsolePage {
+export function checkPage(view: CheckView): ConsolePage {
+  const { csrf, explanation, failure } = view;
   return {
     title: "Would a query pass?",
     place: "access",
@@ -229,10 +230,10 @@ ${failureNote(failure)}
 <form method="post" action="/access/check" class="sheet narrow">
 ${hidden("csrf", csrf)}
 <div class="group">
-${field(fields, { name: "user", label: "User", isRequired: true })}
-${choice(fields, { name: "via", label: "Comes by" }, ["query", "mcp"])}
+${field(view, { name: "user", label: "User", isRequired: true })}
+${choice(view, { name: "via", label: "Comes by" }, ["query", "mcp"])}
 </div>
-${area(fields, { name: "query", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
+${area(view, { name: "query", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
 <div class="actions"><button class="primary">Decide</button></div>
 </form>
 ${answer(explanation)}`,

@@ -95,19 +95,25 @@ export type Column = string | readonly [name: string, kind: "number" | "moment"]
 /** A row's cells, one a column. */
 type Row = readonly (Html | string)[];
 
+/** A word that may be broken where its column is narrow; others never are on a wide screen. */
+const LONG_WORD = /[^\s-]{24}/;
+
 /** A table that becomes a list of cards where there is no room for columns. */
 export function table(label: string, columns: readonly Column[], rows: readonly Row[]): Html {
   const heads = columns.map((column) => {
     const [name, kind = ""] = typeof column === "string" ? [column] : column;
-    return { name, style: kind === "" ? nothing : html` class="${kind}"` };
+    return { name, kind };
   });
+  const classOf = (kind: string) => (kind === "" ? nothing : html` class="${kind}"`);
   const cells = (row: Row) =>
-    heads.map(
-      ({ name, style }, at) =>
-        html`<td role="cell"${style} data-label="${name}"><div>${row[at] ?? ""}</div></td>`,
-    );
+    heads.map(({ name, kind }, at) => {
+      const cell = row[at] ?? "";
+      const isLong = LONG_WORD.test(String(cell).replaceAll(/<[^>]*>/g, " "));
+      const style = classOf(isLong ? `${kind} long`.trim() : kind);
+      return html`<td role="cell"${style} data-label="${name}"><div>${cell}</div></td>`;
+    });
   return html`<table role="table" aria-label="${label}">
-<thead role="rowgroup"><tr role="row">${heads.map(({ name, style }) => html`<th scope="col" role="columnheader"${style}>${name}</th>`)}</tr></thead>
+<thead role="rowgroup"><tr role="row">${heads.map(({ name, kind }) => html`<th scope="col" role="columnheader"${classOf(kind)}>${name}</th>`)}</tr></thead>
 <tbody role="rowgroup">${rows.map((row) => html`<tr role="row">${cells(row)}</tr>`)}</tbody>
 </table>`;
 }

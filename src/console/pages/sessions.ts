@@ -88,7 +88,15 @@ function applicationTable({ csrf, applications }: SessionsView): Html {
   ]);
   return table(
     "Connected applications",
-    ["User", "App", "May", "Allowed", "Last renewed", "Ends", "Action"],
+    [
+      "User",
+      "App",
+      "May",
+      ["Allowed", "moment"],
+      ["Last renewed", "moment"],
+      ["Ends", "moment"],
+      "Action",
+    ],
     rows,
   );
 }

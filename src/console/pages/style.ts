@@ -45,6 +45,7 @@ main:focus { outline: none; }
 .console dd, .console li, .console td { font-variant-numeric: tabular-nums; }
 code, pre, textarea { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .9375em; }
 code { overflow-wrap: anywhere; }
+.console button { overflow-wrap: normal; }
 pre { margin: .5rem 0; padding: .75rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; background: var(--sheet); border: 1px solid var(--hairline); border-radius: .375rem; }
 table {
   width: 100%; border-collapse: separate; border-spacing: 0; overflow: hidden; background: var(--sheet);
@@ -53,7 +54,7 @@ table {
 th, td { padding: .625rem 1rem; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
 th { padding-block: .5rem; font-size: .8125rem; font-weight: 600; color: var(--quiet); background: color-mix(in srgb, var(--ground) 60%, var(--sheet)); white-space: nowrap; }
 th.number, td.number { text-align: right; }
-td.moment { white-space: nowrap; }
+td.moment, td button { white-space: nowrap; }
 tr + tr td { border-top: 1px solid var(--hairline); }
 thead + tbody td { border-top: 1px solid var(--hairline); }
 td .actions { margin: 0; }
@@ -82,6 +83,15 @@ textarea {
   width: 100%; min-height: 6rem; padding: .5rem .75rem; color: inherit; background: var(--sheet);
   border: 1px solid var(--line); border-radius: .375rem; resize: vertical;
 }
+.wrong { display: block; font-size: .875rem; font-weight: 500; color: var(--error-line); }
+.wrong::before { content: "\\25B2\\00A0"; }
+[aria-invalid] { border-color: var(--error-line) !important; }
+.boxes { display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: 0 1rem; }
+.boxes .choice { display: flex; gap: .5rem; align-items: center; margin: 0; padding: .25rem 0; font-weight: 400; }
+.boxes .choice input { margin: 0; }
+.console form.sheet { padding-top: .75rem; }
+.console form.tools.sheet { padding-top: 1.25rem; }
+fieldset.field legend { font-size: .875rem; }
 .hint { display: block; font-size: .8125rem; font-weight: 400; color: var(--quiet); }
 .console .actions { margin-top: 1.25rem; gap: .5rem; }
 .console .actions button, .button { flex: 0 0 auto; }
@@ -112,6 +122,9 @@ ul.plain { list-style: none; padding: 0; }
 del { color: var(--quiet); }
 ins { font-weight: 600; text-decoration: none; }
 ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
+@media (min-width: 64rem) {
+  td:not(.long), td:not(.long) code { overflow-wrap: normal; }
+}
 @media (max-width: 44rem) {
   .console main { padding: 1.25rem 1rem 3rem; }
   .bar { padding: .5rem 1rem 0; gap: 0 .75rem; }
@@ -125,8 +138,8 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
   thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
   tr { padding: .5rem 0; }
   tr + tr { border-top: 1px solid var(--hairline); }
-  tr td, tr + tr td, thead + tbody td { display: grid; grid-template-columns: 7rem 1fr; gap: .75rem; border: 0; padding: .1875rem 1rem; }
-  .state { white-space: normal; }
+  tr td, tr + tr td, thead + tbody td { display: grid; grid-template-columns: 7rem minmax(0, 1fr); gap: .75rem; border: 0; padding: .1875rem 1rem; }
+  .state, td.moment { white-space: normal; }
   td.number { text-align: left; }
   tr td:has(> div:empty) { display: none; }
   td::before { content: attr(data-label); color: var(--quiet); font-size: .8125rem; }
