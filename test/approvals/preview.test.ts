@@ -33,6 +33,13 @@ t.test("the rows are shown, and nothing of that stays", async (t) => {
   await run("deny", id);
 });
 
+t.test("an approver is shown whole rows, whatever the asker has answered", async (t) => {
+  const id = idIn(await ask(bot, { Delete: { ...removal.Delete, returning: ["id"] } }));
+  const shown = await run("show", id);
+  t.match(shown, { preview: { affected: 12, before: { 0: { id: 0, state: "old" } } } });
+  await run("deny", id);
+});
+
 t.test("a row that was changed, went or came since then is not what was approved", async (t) => {
   const insert = { Insert: { ...orders, values: [{ id: 20, state: "old" }] } };
   const remove = { Delete: { ...orders, where: { column: "id", cmp: "=", value: 20 } } };

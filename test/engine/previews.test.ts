@@ -18,8 +18,18 @@ overEach("a Preview shows the rows before and after, and keeps nothing", async (
   );
   t.equal(
     await preview({ Delete: { ...stock, where: byName("nut"), returning: ["id"] } }),
-    '{"status":"success","affected":1,"before":[{"id":3,"name":"nut","count":null,"price":null}],"after":[]}',
+    '{"status":"success","affected":1,"before":[{"id":3}],"after":[]}',
   );
+  const change = { ...stock, add: { count: 1 }, where: byName("nail"), returning: ["count", "id"] };
+  t.equal(
+    await preview({ Update: change }),
+    '{"status":"success","affected":1,"before":[{"count":10,"id":1}],"after":[{"count":11,"id":1}]}',
+    "returning names the columns that are shown",
+  );
+  t.match(await ask({ Preview: { Update: { ...change, returning: ["prize"] } } }), {
+    status: 400,
+    body: { code: "unknown_column" },
+  });
   t.equal(
     await preview({ Insert: { ...stock, values: [{ id: 9, name: "pin" }] } }),
     '{"status":"success","affected":1,"before":[],"after":[{"id":9,"name":"pin","count":null,"price":null}]}',

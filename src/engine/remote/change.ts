@@ -50,8 +50,8 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     Update: (place, fields) => take(place, fields, (target) => update(target, fields)),
     Delete: (place, fields) => take(place, fields, (target) => deleteRows(target, fields)),
     Upsert: (place, fields) => take(place, fields, (target) => upsert(target, fields), true),
-    preview: (place, operation, shown) =>
-      take(place, operation.fields, (target) => preview(target, operation, shown), true),
+    preview: (place, operation, counter) =>
+      take(place, operation.fields, (target) => preview(target, operation, counter), true),
     digestTouched: (place, operation) =>
       take(place, operation.fields, (target) => digestTouched(target, operation), true),
   };

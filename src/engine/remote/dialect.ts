@@ -1,5 +1,6 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
+import type { LimitCounter } from "../limits.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { RowOutput } from "../spool.ts";
 import type { TableDescription } from "../sql/description.ts";
@@ -87,7 +88,7 @@ export interface Dialect<Leased extends Session> {
   preview(
     place: Place<Leased>,
     operation: Operation<RowChangeName>,
-    shown?: readonly string[],
+    counter: LimitCounter,
   ): Promise<Previewed>;
   /** The digest of all rows that a change would touch, which stay as they are. */
   digestTouched(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<string>;

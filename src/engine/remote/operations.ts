@@ -150,7 +150,7 @@ export async function performPreview<Leased extends Session>(
   const operation = previewedIn(fields);
   const place = placeOf(dialect, session, operation.fields.database);
   const digest = counter.touched && (await dialect.digestTouched(place, operation));
-  const previewed = await dialect.preview(place, operation, counter.columns);
+  const previewed = await dialect.preview(place, operation, counter);
   countPreviewed(previewed, counter, spool);
   for (const text of previewTexts(previewed, digest)) spool.write(text);
 }

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { sql } from "kysely";
 import type { Operation, Upsert } from "../../query/operation-types.ts";
+import type { LimitCounter } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
@@ -8,7 +9,13 @@ import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.
 import { cellIn } from "./scope.ts";
 import { run, type Steps } from "./steps.ts";
 import { comparedValue } from "./stored-values.ts";
-import { type Changed, readPrimaryKey, type Target, type TargetColumn } from "./target.ts";
+import {
+  type Changed,
+  readPrimaryKey,
+  returnedColumns,
+  type Target,
+  type TargetColumn,
+} from "./target.ts";
 
 /** The rows of an answer, before and after each. */
 const MOST_ROWS = 100;
@@ -25,17 +32,18 @@ export interface Previewed {
 }
 
 /**
- * Carries out a change in a transaction that is taken back, and returns the rows that it touches.
+ * Carries out a change in a transaction that is taken back, and returns the rows that it touches, with
+ * the columns of `returning`. An approver (`touched`) is shown all columns: the asker chooses `returning`.
  *
- * @param shown the columns that are shown of a row; all of them, if it is left out
  * @throws what the change throws, and EngineRefusal `not_supported` if nothing can be shown
  */
 export function* preview<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
-  shown?: readonly string[],
+  { columns: shown, touched }: Pick<LimitCounter, "columns" | "touched">,
 ): Steps<Previewed, Raw> {
-  const columns = [...target.table.columns.values()].filter(
+  const wanted = touched === undefined ? operation.fields.returning : undefined;
+  const columns = returnedColumns(target, wanted ?? ["*"]).filter(
     ({ name }) => shown?.includes(name) ?? true,
   );
   if (columns.length === 0) {

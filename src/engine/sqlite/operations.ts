@@ -78,7 +78,7 @@ export function performPreview(
   const operation = previewedIn(fields);
   const target = targetOf(handle, operation.fields.table);
   const digest = counter.touched && take(handle, digestTouched(target, operation));
-  const previewed = take(handle, preview(target, operation, counter.columns));
+  const previewed = take(handle, preview(target, operation, counter));
   countPreviewed(previewed, counter, spool);
   for (const text of previewTexts(previewed, digest)) spool.write(text);
 }
