@@ -223,3 +223,14 @@ export function writtenEntry(grant: Grant): Record<string, Writable> {
   if (expires !== undefined) written.expires = new Date(expires);
   return written;
 }
+
+/** A boundary by the keys of the access file. */
+export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
+  const written: Record<string, Writable> = { via: boundary.via };
+  for (const [key, { field }] of Object.entries(boundaryKeys)) {
+    if (field === "rateLimit") {
+      if (boundary.rateLimit) written[key] = writeRateLimit(boundary.rateLimit);
+    } else if (boundary[field] !== undefined) written[key] = boundary[field];
+  }
+  return written;
+}

@@ -2,10 +2,10 @@ import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
 import { DatabaseGrants } from "./database-grants.ts";
 import { decidingEntry, entriesInForce } from "./deciding-entry.ts";
-import type { Decision, DecisionContext, QueryDecision, Reason } from "./decision.ts";
+import type { Decision, DecisionContext, QueryDecision, QueryOrigin, Reason } from "./decision.ts";
 import { isNarrowing } from "./grant.ts";
 import { decideNarrowedQuery } from "./narrowed-query.ts";
-import { mayBeNarrowed } from "./rights.ts";
+import { boundariesFor, mayBeNarrowed } from "./rights.ts";
 import type { EntryRole } from "./roles.ts";
 import { EVERY_DATABASE, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
@@ -103,15 +103,27 @@ export function mayUseOn(
   );
 }
 
-/** True if there is anything anywhere for which the subject has the right `permission`. */
+/**
+ * True if there is anything anywhere for which the subject has the right `permission`.
+ *
+ * @param origin by whose boundaries it must pass too
+ */
 export function mayUseAnywhere(
   snapshot: Snapshot,
   subject: Subject,
   permission: PermissionClass,
+  origin?: QueryOrigin,
 ): boolean {
   const { username, tokenDatabase } = subject;
   const databases = [tokenDatabase, ...grantsOf(snapshot, username).keys()];
-  return databases.some((database) => mayUseOn(snapshot, subject, permission, database));
+  const passes = (database: string) =>
+    origin === undefined ||
+    boundariesFor(snapshot, username, database, origin).every(
+      ({ role }) => role === undefined || roleAllows(role, permission),
+    );
+  return databases.some(
+    (database) => mayUseOn(snapshot, subject, permission, database) && passes(database),
+  );
 }
 
 /**

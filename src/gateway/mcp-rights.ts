@@ -47,7 +47,7 @@ export function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Prin
       if (!auth.enabled) return true;
       const { snapshot } = gateway.access;
       return database === undefined
-        ? mayUseAnywhere(snapshot, subject, permission)
+        ? mayUseAnywhere(snapshot, subject, permission, originOf(exchange))
         : decideNow(permission, database).allowed;
     },
   };

@@ -1,8 +1,8 @@
 import { decidingEntry } from "../access/deciding-entry.ts";
 import type { QueryOrigin } from "../access/decision.ts";
-import type { Grant } from "../access/grant.ts";
-import { writtenEntry } from "../access/limit-fields.ts";
-import { boundariesFor, mayBeNarrowed } from "../access/rights.ts";
+import type { Boundary, Grant } from "../access/grant.ts";
+import { writtenBoundary, writtenEntry } from "../access/limit-fields.ts";
+import { boundariesFor, boundaryName, mayBeNarrowed } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
 import { entriesIn, reachingEntries } from "../access/user-grants.ts";
@@ -30,24 +30,42 @@ function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
     .map((grant) => (isLimited ? { ...grant, database: tokenDatabase } : grant));
 }
 
+/** A boundary by its name, with what it limits. */
+function limitsOf(boundary: Boundary): object {
+  const { via: _, client, username, database, approvers, ...limits } = writtenBoundary(boundary);
+  return { boundary: boundaryName(boundary), ...limits };
+}
+
 /** By entry, what the caller may do now. */
 function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
   }
   const { subject } = principal;
+  const { snapshot } = gateway.access;
   const origin = originOf(principal);
+  const boundariesOn = (database: string) =>
+    boundariesFor(snapshot, subject.username, database, origin);
   return entriesOf(gateway, principal).map((grant) => {
     const { username: _, approvers: __, ...entry } = writtenEntry(grant);
     const { database, role } = grant;
-    const boundaries = boundariesFor(gateway.access.snapshot, subject.username, database, origin);
+    const boundaries = boundariesOn(database);
+    const further = database === EVERY_DATABASE ? snapshot.boundaries : [];
+    const told = new Set([
+      ...boundaries,
+      ...further.flatMap((one) => boundariesOn(one.database ?? database)),
+    ]);
     const roles = [role, ...boundaries.flatMap((boundary) => boundary.role ?? [])];
     const given = rights.filter(
       (right) =>
         roles.every((each) => roleAllows(each, right)) &&
         (subject.tokenReadOnly !== true || right === "SELECT"),
     );
-    return { ...entry, database, role, rights: given };
+    return {
+      ...entry,
+      ...{ database, role, rights: given },
+      ...(told.size === 0 ? {} : { boundaries: Array.from(told, limitsOf) }),
+    };
   });
 }
 

@@ -1,4 +1,5 @@
 import type { AccessRules, Author, ChangeOptions } from "../access/access-rules.ts";
+import { writtenBoundary } from "../access/limit-fields.ts";
 import { requireRemainingOwners } from "../access/remaining-owners.ts";
 import {
   isGone,
@@ -11,7 +12,7 @@ import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Query } from "./database.ts";
 import { writeExact } from "./exact-json.ts";
-import { writtenBoundary, writtenRecords } from "./records.ts";
+import { writtenRecords } from "./records.ts";
 import type { Replica } from "./replica.ts";
 import type { SharedState } from "./state.ts";
 import type { StoreWriter } from "./writer.ts";

@@ -1,11 +1,13 @@
 /** The append-only log of what was changed: each version is one change, and there are no gaps. */
+
 import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
+import { writtenBoundary } from "../access/limit-fields.ts";
 import type { Replacement } from "../access/replacement.ts";
 import { lineShape } from "../identity/revocation-lines.ts";
 import type { Revocation } from "../identity/revocations.ts";
 import type { Query } from "./database.ts";
-import { parseBoundaries, parseUsers, writtenBoundary, writtenRecords } from "./records.ts";
+import { parseBoundaries, parseUsers, writtenRecords } from "./records.ts";
 
 /** What a version has changed. */
 export type StoredChange =

@@ -1,6 +1,6 @@
 /** Users, entries and boundaries as the store holds them: by the keys of the access file. */
 import type { Boundary } from "../access/grant.ts";
-import { boundaryKeys, writeRateLimit, writtenEntry } from "../access/limit-fields.ts";
+import { writtenEntry } from "../access/limit-fields.ts";
 import {
   type RecordProblem,
   readBoundary,
@@ -16,17 +16,6 @@ export class StoreContentError extends Error {}
 
 function fail({ table, key, reason }: RecordProblem): never {
   throw new StoreContentError(`a record of ${table} in the store: ${key ?? ""}: ${reason}`);
-}
-
-/** A boundary by the keys of the access file. */
-export function writtenBoundary(boundary: Boundary): TomlTable {
-  const written: TomlTable = { via: boundary.via };
-  for (const [key, { field }] of Object.entries(boundaryKeys)) {
-    if (field === "rateLimit") {
-      if (boundary.rateLimit) written[key] = writeRateLimit(boundary.rateLimit);
-    } else if (boundary[field] !== undefined) written[key] = boundary[field];
-  }
-  return written;
 }
 
 /** All that is held of one name. */

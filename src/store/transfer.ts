@@ -1,12 +1,12 @@
 /** Users, entries and boundaries in and out of the store, as the text of an access file. */
-import { writtenEntry } from "../access/limit-fields.ts";
+import { writtenBoundary, writtenEntry } from "../access/limit-fields.ts";
 import type { AccessRecords, TomlTable } from "../access/records.ts";
 import { namesIn, type Replacement, recordsOf, type UserRecords } from "../access/replacement.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { writtenUser } from "../access/user-record.ts";
 import { renderName, renderValue } from "../toml/values.ts";
 import { writeExact } from "./exact-json.ts";
-import { writtenBoundary, writtenRecords } from "./records.ts";
+import { writtenRecords } from "./records.ts";
 
 /** What the first line of an export begins with; the version follows. */
 const versionMark = "# access version ";

@@ -163,6 +163,12 @@ expires = 2020-01-01T00:00:00Z
 via = "mcp"
 username = "root"
 role = "ReadOnly"
+
+[[boundaries]]
+via = "mcp"
+database = "shop"
+max_rows = 7
+rate_limit = "60/min"
 `;
   const home = await staffedHome(t, ["root * Owner", "clerk elsewhere ReadOnly"], more);
   const gateway = await startGateway(t, { home });
@@ -180,7 +186,16 @@ role = "ReadOnly"
       rights: ["SELECT", "INSERT", "UPDATE", "DELETE"],
     },
   ]);
-  t.strictSame(await accessOf("root"), [{ database: "*", role: "Owner", rights: ["SELECT"] }]);
+  const root = { database: "*", role: "Owner", rights: ["SELECT"] };
+  const boundaries = [
+    { boundary: "mcp username=root", role: "ReadOnly" },
+    { boundary: "mcp database=shop", max_rows: 7, rate_limit: "60/min" },
+  ];
+  t.strictSame(await accessOf("root"), [{ ...root, boundaries }]);
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, await tokenOf(gateway, "root"));
+  const listed = (await mcp.toolNames()).toSorted();
+  const reading = ["batch", "count", "describe_table", "list_databases", "list_tables", "select"];
+  t.strictSame(listed, [...reading, "whoami"], "no tool that the boundary makes useless is listed");
 });
 
 t.test("a caller whose answers are limited in rows pages on within that", async (t) => {
