@@ -5,10 +5,10 @@ import { endBeforeBody, leavesBodyUnread } from "./unread-body.ts";
 
 /** The headers that every answer carries: names and values in turn. */
 export function commonHeaders(exchange: Exchange): string[] {
-  const { decision, isNarrowed } = exchange.verdict;
+  const { decision, filters } = exchange.verdict;
   const headers = ["X-Request-Id", exchange.requestId];
   if (decision !== undefined) headers.push("X-Gatehouse-Decision", decision);
-  if (isNarrowed) headers.push("X-Gatehouse-Narrowed", "rows");
+  if (filters.length > 0) headers.push("X-Gatehouse-Narrowed", "rows");
   headers.push(...exchange.extraHeaders);
   return headers;
 }

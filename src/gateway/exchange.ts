@@ -94,8 +94,8 @@ class Verdict {
   decision: "allow" | "deny" | undefined;
   /** The stable code of what denied it, or broke it off. */
   reason: string | undefined;
-  /** True if row filters were added to the query. */
-  isNarrowed = false;
+  /** The conditions of row filters that were added to the query, as JSON. */
+  filters: readonly string[] = [];
   /** The id of the approval that it asked for, or is run by. */
   approval: string | undefined;
   /** The rate limits in which it was counted. */

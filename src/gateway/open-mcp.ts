@@ -46,6 +46,7 @@ function askedBy(schema: SchemaSource<Exchange>): SchemaSource<Caller> {
     listDatabases: ({ exchange }, signal) => schema.listDatabases(exchange, signal),
     listTables: ({ exchange }, ...names) => schema.listTables(exchange, ...names),
     describeTable: ({ exchange }, ...names) => schema.describeTable(exchange, ...names),
+    isUniqueOrder: ({ exchange }, ...names) => schema.isUniqueOrder(exchange, ...names),
   };
 }
 

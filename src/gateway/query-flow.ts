@@ -139,7 +139,7 @@ async function hold(
     hold: (bytes) => gateway.budget.take(exchange, bytes),
   });
   trace?.end(answer.status);
-  noteReport(gateway, exchange)?.(answer.headers);
+  if (request.path === undefined) noteReport(gateway, exchange)?.(answer.headers);
   if (answer.status >= 500) gateway.metrics?.upstreamError();
   return answer;
 }
@@ -153,7 +153,7 @@ export function credentialOf({
 
 /**
  * Judges, notes and forwards a query that a tool asks for its caller, as `POST /query` does, and
- * gives back the answer.
+ * gives back the answer, with the row filters that were added to the query.
  *
  * @throws QueryRefused, or a Refusal, which are noted too
  */
@@ -162,7 +162,7 @@ export async function ask(
   exchange: Exchange,
   body: Buffer,
   options: HoldOptions,
-): Promise<QueryAnswer> {
+): Promise<QueryAnswer & { readonly filters: readonly string[] }> {
   try {
     const isLong = body.length >= LONG_BODY;
     const isWanted = () => !options.signal.aborted;
@@ -174,7 +174,8 @@ export async function ask(
     const own = { "content-type": "application/json", ...credentialOf(gateway) };
     const { approval } = options;
     const request = await admit(gateway, exchange, body, query, { own, approval });
-    return await hold(gateway, exchange, request, options);
+    const answer = await hold(gateway, exchange, request, options);
+    return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
     if (error instanceof Refusal) exchange.verdict.deny(error.code, error.status);
     if (error instanceof QueryRefused) exchange.verdict.deny(error.code, 400);

@@ -100,7 +100,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     operationCount: verdict.count,
     decision,
     reason: verdict.reason,
-    narrowed: verdict.isNarrowed ? "rows" : undefined,
+    narrowed: verdict.filters.length > 0 ? "rows" : undefined,
     approval: verdict.approval,
     rates: verdict.rates,
     affected: verdict.report?.affected,

@@ -111,5 +111,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
         [database, table],
         describeTable(exchange, database, table, signal),
       ),
+    // The gateway's own question, of which the audit tells nothing.
+    isUniqueOrder: source.isUniqueOrder,
   };
 }

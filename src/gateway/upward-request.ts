@@ -57,11 +57,13 @@ export function requestFor(
   gateway: Gateway,
   exchange: Exchange,
   { asked, queries, sent }: RoutedQuery,
-  { identity, limits, seesSchema }: Judged,
+  { decisions, identity, limits, seesSchema }: Judged,
   own: OwnHeaders,
 ): UpwardRequest {
   exchange.verdict.allow();
-  exchange.verdict.isNarrowed = sent !== asked;
+  if (sent !== asked) {
+    exchange.verdict.filters = decisions.flatMap(({ additions = [] }) => additions);
+  }
   if (limits.length > 0) own[LIMITS_HEADER] = JSON.stringify(limits);
   if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);

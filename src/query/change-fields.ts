@@ -45,7 +45,10 @@ export const updateFields = {
   database,
   table,
   set: optional(changes, "New values by column."),
-  add: extra(additions, "Numbers by column that are added to what is there."),
+  add: extra(
+    additions,
+    "Numbers by column that are added to what is there. Null stays null, and counts as affected.",
+  ),
   where: changedRows,
   returning,
 };

@@ -51,6 +51,17 @@ export interface SchemaSource<Caller> {
     table: string,
     signal: AbortSignal,
   ): Promise<TableDescription>;
+  /**
+   * Whether no two rows of joined tables can be equal in these columns, each a `column` or
+   * `table.column`. False also where it cannot be said; throws nothing.
+   */
+  isUniqueOrder(
+    caller: Caller,
+    database: string,
+    tables: readonly string[],
+    columns: readonly string[],
+    signal: AbortSignal,
+  ): Promise<boolean>;
 }
 
 /** A place where databases live. */
@@ -152,7 +163,17 @@ export function createSchemaSource<Caller>(
     return place.get(caller, `/schema/${names.join("/")}`, signal);
   }
 
+  async function describeTable(
+    caller: Caller,
+    database: string,
+    table: string,
+    signal: AbortSignal,
+  ): Promise<TableDescription> {
+    return read(tableDescription, await ask(caller, signal, database, table)).data;
+  }
+
   return {
+    describeTable,
     async isOffered(caller, signal) {
       const made = await Promise.all(places.map(({ offer }) => offer.isMade(caller, signal)));
       if (made.includes(true)) return true;
@@ -170,8 +191,17 @@ export function createSchemaSource<Caller>(
     async listTables(caller, database, signal) {
       return read(tableList, await ask(caller, signal, database)).data.tables;
     },
-    async describeTable(caller, database, table, signal) {
-      return read(tableDescription, await ask(caller, signal, database, table)).data;
+    async isUniqueOrder(caller, database, tables, order, signal) {
+      const isUnique = async (table: string) => {
+        const { columns } = await describeTable(caller, database, table, signal);
+        const isOrdered = ({ name }: { name: string }) =>
+          order.includes(name) || order.includes(`${table}.${name}`);
+        const key = columns.filter((one) => one.primary_key);
+        const isByKey = key.length > 0 && key.every((one) => !one.nullable && isOrdered(one));
+        return isByKey || columns.some((one) => one.unique && !one.nullable && isOrdered(one));
+      };
+      const found = await Promise.all(tables.map(isUnique)).catch(() => [false]);
+      return found.every((is) => is);
     },
   };
 }

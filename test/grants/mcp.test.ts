@@ -1,6 +1,7 @@
 /** A model is kept within its user's grants and the boundaries around it, by every way of `/mcp`. */
 import t from "tap";
 import { callTool, refusalOf, send, textOf } from "../journeys/mcp.ts";
+import { auditOf } from "../kit/gateway.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { entry, openSite, outcome, select } from "./kit.ts";
@@ -62,6 +63,40 @@ t.test("tools answer the rows and columns that queries answer", async (t) => {
   for (const [tool, args, code] of denied) {
     t.equal(refusalOf(await call(tool, args)), code, `${tool} ${JSON.stringify(args)}`);
   }
+});
+
+t.test("a result that row filters have narrowed says so", async (t) => {
+  const narrowed = "only rows where tenant = acme";
+  const read = { ...rows, columns: ["id"] };
+  const update = { ...tickets, set: { status: "open" }, where: one };
+  const calls: [tool: string, args: Record<string, unknown>][] = [
+    ["select", read],
+    ["count", rows],
+    ["update", update],
+    ["update", { ...update, returning: ["id"] }],
+    ["preview", { Update: update }],
+    ["batch", { operations: [{ Select: { ...read, limit: 1 } }, { Update: update }] }],
+  ];
+  for (const [tool, args] of calls) {
+    const answer = await call(tool, args);
+    t.match(answer.body, { result: { structuredContent: { narrowed } } }, tool);
+    t.match(textOf(answer), `"narrowed":"${narrowed}"`, tool);
+  }
+  const own = await call("select", {
+    ...read,
+    where: { column: "tenant", cmp: "=", value: "acme" },
+  });
+  t.notMatch(own.text, "narrowed", "the caller has said it itself");
+});
+
+t.test("a page tells how to go on, and the audit tells of the query alone", async (t) => {
+  const ordered = { ...rows, columns: ["id"], order_by: { column: "id" }, limit: 1 };
+  const answer = await call("select", ordered);
+  t.match(answer.body, { result: { structuredContent: { truncated: true, next_after: [1] } } });
+  t.match(await auditOf(site.gateway, answer), {
+    operations: { length: 1, 0: { operation: "Select" } },
+    rows: 2,
+  });
 });
 
 t.test("tools and resources show the tables and columns of the entries alone", async (t) => {

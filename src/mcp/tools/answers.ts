@@ -13,6 +13,23 @@ export interface QueryAnswer {
   readonly body: Buffer;
   /** True if the answer goes on behind the body. */
   readonly isCut: boolean;
+  /** The conditions of row filters that were added to the query, as JSON. */
+  readonly filters?: readonly string[];
+}
+
+/** Characters of the filters that a result tells at most. */
+const LONGEST_FILTERS = 300;
+
+/** For the model: to which rows the caller's row filters have limited the answer. */
+function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string } {
+  if (filters.length === 0) return {};
+  const words = filters.map((filter) => {
+    const { column, cmp, value } = parsedObject(Buffer.from(filter));
+    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.join(", ")})` : value}`;
+  });
+  const text = [...new Set(words)].join(" and ");
+  const isLong = text.length > LONGEST_FILTERS;
+  return { narrowed: `only rows where ${isLong ? `${text.slice(0, LONGEST_FILTERS)}...` : text}` };
 }
 
 /** Bytes of an answer that says what was done, or why not. */
@@ -53,7 +70,8 @@ export async function rowsOf(
 ): Promise<ToolResult> {
   const { rows, isCut } = await readRows(answer);
   const mayBeMore = limits.isCapped && rows.length === limits.most;
-  return listResult("rows", { rows, isCut: isCut || mayBeMore }, limits);
+  const more = narrowedIn(answer);
+  return listResult("rows", { rows, isCut: isCut || mayBeMore }, { ...limits, more });
 }
 
 /** The number that an answer of one row has under a name. @throws ToolFailure */
@@ -61,7 +79,7 @@ export async function countResult(answer: QueryAnswer, name: string): Promise<To
   const { rows } = await readRows(answer);
   const count = rows[0] && parsedObject(rows[0])[name];
   if (typeof count !== "number") throw withoutRows();
-  return resultOf({ count });
+  return resultOf({ count, ...narrowedIn(answer) });
 }
 
 /** Rows of an answer to a change by the names that a result has for them. */
@@ -112,13 +130,14 @@ function resultWith(said: object, lists: Lists, bytes: number): ToolResult {
 const beginning = /^\s*\{"status":"success",(?:"message":("(?:[^"\\]|\\.)*"),)?"affected":(\d+),/;
 
 /** What was done, of an answer that is too large for its rows to be shown. */
-function cutResult(body: Buffer, done: string): ToolResult {
+function cutResult(answer: QueryAnswer, done: string): ToolResult {
   const [, message = JSON.stringify(done), affected] =
-    beginning.exec(body.toString("utf8", 0, 512)) ?? [];
+    beginning.exec(answer.body.toString("utf8", 0, 512)) ?? [];
   return resultOf({
     message: `${JSON.parse(message)}; the rows are too large to be shown`,
     ...(affected === undefined ? {} : { affected: Number(affected) }),
     truncated: true,
+    ...narrowedIn(answer),
   });
 }
 
@@ -131,7 +150,7 @@ function cutResult(body: Buffer, done: string): ToolResult {
 export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
   const { body, isCut } = answer;
-  if (isCut) return cutResult(body, done);
+  if (isCut) return cutResult(answer, done);
   const found = parsedObject(body);
   const { message, affected } = found;
   const lists = Object.entries(rowNames).flatMap(([key, name]) => {
@@ -144,6 +163,7 @@ export function changeOf(answer: QueryAnswer, bytes: number, done: string): Tool
     ...(typeof message === "string" ? { message } : lists.length === 0 ? { message: done } : {}),
     ...(typeof affected === "number" ? { affected } : {}),
     ...(isMore ? { truncated: true } : {}),
+    ...narrowedIn(answer),
   };
   return resultWith(said, Object.fromEntries(lists), bytes);
 }
@@ -154,13 +174,13 @@ export function batchResult(
   { most, bytes }: { readonly most: number; readonly bytes: number },
 ): ToolResult {
   requireSuccess(answer);
-  if (answer.isCut) return cutResult(answer.body, "Done");
+  if (answer.isCut) return cutResult(answer, "Done");
   const { data } = parsedObject(answer.body);
   const elements: readonly unknown[] = Array.isArray(data) ? data : [];
   const isLong = (element: unknown) => Array.isArray(element) && element.length > most;
   const results = elements.map((element) =>
     Array.isArray(element) ? element.slice(0, most) : element,
   );
-  const said = elements.some(isLong) ? { truncated: true } : {};
+  const said = { ...(elements.some(isLong) ? { truncated: true } : {}), ...narrowedIn(answer) };
   return resultWith(said, { results }, bytes);
 }

@@ -15,7 +15,7 @@ export const pageNames = [
 ];
 
 /** What a result says beside the rows that it shows, where there are more. */
-export type GoOn = (shown: readonly Buffer[]) => Readonly<Record<string, unknown>>;
+export type GoOn = (shown: readonly Buffer[]) => Promise<Readonly<Record<string, unknown>>>;
 
 const order = z.object({ column: z.string() });
 const orders = z.union([order.transform((only) => [only]), z.array(order)]);
@@ -56,7 +56,7 @@ function orderedBy(found: ReadonlyMap<string, Buffer>): readonly string[] | unde
   if (!isOfRows || !order.success || !columns.success) return undefined;
   const names = order.data.map(({ column }) => column);
   const isThere = (name: string) => columns.data.some((column) => isOf(column, name));
-  return names.every(isThere) ? names : undefined;
+  return names.every(isThere) && new Set(names).size === names.length ? names : undefined;
 }
 
 /** The values of the row by which the next page goes on behind it. */
@@ -74,12 +74,22 @@ function cursorAt(row: Buffer, names: readonly string[]): unknown[] | undefined 
  * offset where the call itself did not go on by such values.
  *
  * @param found the `pageNames` among the arguments of a select that was carried out
+ * @param isUnique whether no two rows are equal in these columns; asked once, for the first page
  */
-export function goOnBehind(found: ReadonlyMap<string, Buffer>, level: Level): GoOn {
-  return (shown) => {
+export function goOnBehind(
+  found: ReadonlyMap<string, Buffer>,
+  level: Level,
+  isUnique: (order: readonly string[]) => Promise<boolean>,
+): GoOn {
+  const names = level === "full" ? orderedBy(found) : undefined;
+  let isTaken: Promise<boolean> | undefined;
+  return async (shown) => {
     const last = shown.at(-1);
-    const names = level === "full" && last !== undefined ? orderedBy(found) : undefined;
-    const after = names === undefined || last === undefined ? undefined : cursorAt(last, names);
+    let after = names === undefined || last === undefined ? undefined : cursorAt(last, names);
+    if (names !== undefined && after !== undefined) {
+      isTaken ??= found.has("after") ? Promise.resolve(true) : isUnique(names);
+      if (!(await isTaken)) after = undefined;
+    }
     const offset = countIn(found.get("offset")) ?? 0;
     return {
       ...(after === undefined ? {} : { next_after: after }),

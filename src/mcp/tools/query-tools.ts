@@ -78,14 +78,14 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
         const isKept = definitions[operation].effect !== "previews";
         return changeOf(answer, resultBytes, isKept ? "Done" : "Nothing is kept");
       }
-      const allowed = context.mostRows(
-        principal,
-        plainNameIn(found.get("database")) ?? "",
-        readTables(found),
-      );
+      const database = plainNameIn(found.get("database")) ?? "";
+      const tables = readTables(found);
+      const allowed = context.mostRows(principal, database, tables);
       const limited = withRowLimit(args, found.get("limit"), rowLimit, allowed);
       const answer = await ask(principal, queryOf(operation, ...limited.query), options);
-      const goOn = goOnBehind(found, grammar.level);
+      const goOn = goOnBehind(found, grammar.level, (order) =>
+        context.schema.isUniqueOrder(principal, database, tables, order, signal),
+      );
       return rowsOf(answer, { ...limited, bytes: resultBytes, goOn });
     },
   };

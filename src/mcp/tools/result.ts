@@ -27,6 +27,8 @@ export interface PageLimits {
   readonly bytes: number;
   /** How to go on; absent if there is no going on. */
   readonly goOn?: GoOn;
+  /** What the result says besides. */
+  readonly more?: object;
 }
 
 /** Bytes of the text at most, of which a model reads every one. */
@@ -52,14 +54,14 @@ function countFitting(elements: readonly Buffer[], bytes: number): number {
 }
 
 /** An object that has the elements under `key`, and says whether there are more and how to go on. */
-function pageOf(
+async function pageOf(
   key: string,
   elements: readonly Buffer[],
   isTruncated: boolean,
-  goOn: GoOn | undefined,
-): Buffer {
-  const next = isTruncated ? goOn?.(elements) : {};
-  const rest = JSON.stringify({ truncated: isTruncated, ...next }).slice(1);
+  { goOn, more }: PageLimits,
+): Promise<Buffer> {
+  const next = isTruncated ? await goOn?.(elements) : {};
+  const rest = JSON.stringify({ truncated: isTruncated, ...next, ...more }).slice(1);
   const separated = elements.flatMap((element, at) => (at === 0 ? element : [comma, element]));
   const start = Buffer.from(`{${JSON.stringify(key)}:[`);
   return Buffer.concat([start, ...separated, Buffer.from(`],${rest}`)]);
@@ -76,8 +78,12 @@ function textWithout(key: string): string {
  *
  * @throws ToolFailure if not even one fits
  */
-export function listResult(key: string, { rows, isCut }: Rows, limits: PageLimits): ToolResult {
-  const { most, bytes, goOn } = limits;
+export async function listResult(
+  key: string,
+  { rows, isCut }: Rows,
+  limits: PageLimits,
+): Promise<ToolResult> {
+  const { most, bytes } = limits;
   const textBytes = textBytesOf(bytes);
   const listed = rows.slice(0, most);
   // In the text, every quote takes an escape.
@@ -93,6 +99,6 @@ export function listResult(key: string, { rows, isCut }: Rows, limits: PageLimit
   const text =
     read.length === 0 && shown.length > 0
       ? textWithout(key)
-      : pageOf(key, read, isTruncated || read.length < shown.length, goOn).toString();
-  return { text, structured: pageOf(key, shown, isTruncated, goOn) };
+      : (await pageOf(key, read, isTruncated || read.length < shown.length, limits)).toString();
+  return { text, structured: await pageOf(key, shown, isTruncated, limits) };
 }

@@ -48,7 +48,11 @@ function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
 /** The tools that tell what there is. */
 export function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
   const { schema } = context;
-  const listOf = (key: string, elements: readonly unknown[], more: object = {}): ToolResult => {
+  const listOf = async (
+    key: string,
+    elements: readonly unknown[],
+    more: object = {},
+  ): Promise<ToolResult> => {
     const { resultBytes: bytes } = context;
     const whole = resultOf({ [key]: elements, ...more });
     if (2 * whole.text.length <= bytes) return whole;

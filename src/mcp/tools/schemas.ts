@@ -181,11 +181,14 @@ export function inputSchema(
 
 /** Schemas of what tools answer in `structuredContent`, where that is not what queries answer. */
 
+/** Set where row filters have narrowed the result. */
+const narrowed = { type: "string" };
+
 /** Rows, and how to go on behind them. */
 export function rowsSchema(level: Level): Schema {
   const next_after = {
     type: "array",
-    description: "The after that goes on, where order_by has a unique column.",
+    description: "The after that goes on, instead of an offset.",
   };
   const items = {
     type: "object",
@@ -196,6 +199,7 @@ export function rowsSchema(level: Level): Schema {
     properties: {
       rows: { type: "array", items },
       truncated: { type: "boolean" },
+      narrowed,
       ...(level === "full" ? { next_after } : {}),
       next_offset: { type: "integer", description: "The offset that goes on." },
     },
@@ -206,6 +210,6 @@ export function rowsSchema(level: Level): Schema {
 /** A number of rows. */
 export const countSchema: Schema = {
   type: "object",
-  properties: { count: { type: "integer" } },
+  properties: { count: { type: "integer" }, narrowed },
   required: ["count"],
 };
