@@ -17,9 +17,10 @@ import {
 
 const BUSY_TIMEOUT_MS = 5000;
 
-/** Finds something if there is a step to take, or an approval to expire by `$1`, epoch milliseconds. */
+/** Finds something if there is a step to take, or something is due at `$1` or was decided by `$2`, epoch milliseconds. */
 const dueSql = `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
-  WHERE state IN ('pending', 'approved') AND expires <= $1 LIMIT 1`;
+  WHERE state IN ('pending', 'approved') AND expires <= $1
+  UNION ALL SELECT 1 FROM approvals WHERE body IS NOT NULL AND decided <= $2 LIMIT 1`;
 
 /** An SQLite file (0600) that several processes may have open. */
 class ApprovalFile implements ApprovalDatabase {
@@ -58,8 +59,9 @@ class ApprovalFile implements ApprovalDatabase {
     }
   }
 
-  async hasDue(): Promise<boolean> {
-    return this.#all(dueSql, [Date.now()]).length > 0;
+  async hasDue(keepMs: number): Promise<boolean> {
+    const now = Date.now();
+    return this.#all(dueSql, [now, now - keepMs]).length > 0;
   }
 
   encrypt(id: string, body: Buffer): Buffer {
@@ -81,11 +83,14 @@ class ApprovalFile implements ApprovalDatabase {
  *
  * @throws the error of SQLite or the file system, or UnsafeFileError for a key that others may read
  */
-export async function openApprovalsIn(serviceDirectory: string): Promise<ApprovalStore> {
+export async function openApprovalsIn(
+  serviceDirectory: string,
+  keepDays: number,
+): Promise<ApprovalStore> {
   const key = await openBodyKey(path.join(serviceDirectory, "approvals.key"));
   const database = openWalDatabase(approvalFileOf(serviceDirectory), BUSY_TIMEOUT_MS);
   try {
-    return new ApprovalTables(new ApprovalFile(database, key));
+    return new ApprovalTables(new ApprovalFile(database, key), keepDays);
   } catch (error) {
     database.close();
     throw error;
@@ -95,9 +100,10 @@ export async function openApprovalsIn(serviceDirectory: string): Promise<Approva
 /** The approvals of a service directory; undefined if none was ever asked for. @throws as `openApprovalsIn` */
 export async function findApprovalsIn(
   serviceDirectory: string,
+  keepDays: number,
 ): Promise<ApprovalStore | undefined> {
   const isThere = existsSync(approvalFileOf(serviceDirectory));
-  return isThere ? openApprovalsIn(serviceDirectory) : undefined;
+  return isThere ? openApprovalsIn(serviceDirectory, keepDays) : undefined;
 }
 
 function isCode(error: unknown, code: string): boolean {
@@ -130,7 +136,7 @@ async function makeKey(file: string): Promise<void> {
 }
 
 /**
- * Reads the key (0600) by which the bytes of queries that wait are encrypted, or makes it if there is
+ * Reads the key (0600) by which the bytes of queries are encrypted, or makes it if there is
  * none.
  *
  * @throws UnsafeFileError if others may read it, or an error that names the file

@@ -13,6 +13,7 @@ export const tablesSql = `
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX IF NOT EXISTS approvals_by_user ON approvals (username, state);
   CREATE INDEX IF NOT EXISTS approvals_by_end ON approvals (state, expires);
+  CREATE INDEX IF NOT EXISTS approvals_kept ON approvals (decided) WHERE body IS NOT NULL;
   CREATE TABLE IF NOT EXISTS approval_shown (
     id TEXT NOT NULL, author TEXT NOT NULL, touched TEXT NOT NULL, PRIMARY KEY (id, author)
   ) STRICT, WITHOUT ROWID;

@@ -12,8 +12,9 @@ import {
 } from "./approval.ts";
 import { columnsSql, readApproval, readCount, readStep } from "./approval-rows.ts";
 
-/** Milliseconds for which approvals are known that are over. */
-const KNOWN_MS = 24 * 3600 * 1000;
+const DAY_MS = 24 * 3600 * 1000;
+/** Milliseconds for which approvals are known that are over and whose query is not kept. */
+const KNOWN_MS = DAY_MS;
 
 /** What a statement is given. */
 export type ApprovalValue = string | number | Buffer | null;
@@ -30,8 +31,8 @@ export interface ApprovalTurn {
 export interface ApprovalDatabase {
   /** Does something as one transaction, while nobody else changes approvals. */
   transaction<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result>;
-  /** True if there is a step to take, or an approval to expire. Keeps nobody out. */
-  hasDue(): Promise<boolean>;
+  /** True if there is a step to take, an approval to expire, or a query decided `keepMs` ago. Takes no lock. */
+  hasDue(keepMs: number): Promise<boolean>;
   /** Bound to the approval's id. @throws Error if it does not open */
   encrypt(id: string, body: Buffer): Buffer;
   decrypt(id: string, sealed: Uint8Array): Buffer;
@@ -65,14 +66,18 @@ async function note(turn: ApprovalTurn, id: string, name: string, more: Details)
   await turn.query(sql, name, JSON.stringify(fields));
 }
 
-/** Puts an approval into a state in which the bytes are not needed any more. */
+/** Puts an approval into a state; the bytes are deleted unless they were decided on. */
 async function end(
   turn: ApprovalTurn,
   id: string,
   state: ApprovalState,
   more: Details = {},
 ): Promise<void> {
-  await turn.query("UPDATE approvals SET state = $1, body = NULL WHERE id = $2", state, id);
+  await turn.query(
+    `UPDATE approvals SET state = $1, body = CASE WHEN decided IS NULL THEN NULL ELSE body END
+      WHERE id = $2`,
+    ...[state, id],
+  );
   await turn.query(
     `INSERT INTO approval_ended VALUES ($1, 1)
       ON CONFLICT (state) DO UPDATE SET count = approval_ended.count + 1`,
@@ -81,7 +86,7 @@ async function end(
   await note(turn, id, `approval_${state}`, more);
 }
 
-async function expire(turn: ApprovalTurn): Promise<void> {
+async function expire(turn: ApprovalTurn, keepMs: number): Promise<void> {
   const { query, now } = turn;
   const due = await query(
     "SELECT id FROM approvals WHERE state IN ('pending', 'approved') AND expires <= $1",
@@ -92,21 +97,28 @@ async function expire(turn: ApprovalTurn): Promise<void> {
     "DELETE FROM approval_shown WHERE id IN (SELECT id FROM approvals WHERE expires < $1)",
     now,
   );
-  await query("DELETE FROM approvals WHERE expires < $1", now - KNOWN_MS);
+  await query(
+    "UPDATE approvals SET body = NULL WHERE body IS NOT NULL AND decided <= $1",
+    now - keepMs,
+  );
+  await query("DELETE FROM approvals WHERE expires < $1 AND body IS NULL", now - KNOWN_MS);
 }
 
 /** Approvals in tables, in whatever database these are. */
 export class ApprovalTables implements ApprovalStore {
   readonly #database: ApprovalDatabase;
+  readonly #keepMs: number;
 
-  constructor(database: ApprovalDatabase) {
+  /** @param keepDays days for which a query is kept once it was decided */
+  constructor(database: ApprovalDatabase, keepDays: number) {
     this.#database = database;
+    this.#keepMs = keepDays * DAY_MS;
   }
 
   /** Does something once what is due has expired. */
   #inTurn<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result> {
     return this.#database.transaction(async (turn) => {
-      await expire(turn);
+      await expire(turn, this.#keepMs);
       return work(turn);
     });
   }
@@ -192,6 +204,7 @@ export class ApprovalTables implements ApprovalStore {
       const ends = state === "approved" ? turn.now + wait : approval.expires;
       await turn.query(
         `UPDATE approvals SET decided = $1, author = $2, reason = $3, expires = $4,
+          body = ${this.#keepMs === 0 ? "NULL" : "body"},
           touched = (SELECT s.touched FROM approval_shown s
             WHERE s.id = approvals.id AND s.author = $2)
           WHERE id = $5`,
@@ -222,7 +235,7 @@ export class ApprovalTables implements ApprovalStore {
 
   async takeSteps(write: (step: ApprovalStep) => void): Promise<void> {
     // Most looks find nothing, and need to keep nobody out for that.
-    if (!(await this.#database.hasDue())) return;
+    if (!(await this.#database.hasDue(this.#keepMs))) return;
     await this.#inTurn(async ({ query }) => {
       for (const row of await query("SELECT * FROM approval_steps ORDER BY number")) {
         const { number, ...step } = readStep(row);

@@ -104,13 +104,13 @@ export interface ApprovalStore {
    */
   ask(request: ApprovalRequest, wait: number): Promise<Approval | undefined>;
   find(id: string): Promise<Approval | undefined>;
-  /** All that are known, the newest first; those that are over for a day. */
+  /** All that are known, the newest first; those that are over for a day, or while their query is kept. */
   list(): Promise<readonly Approval[]>;
-  /** The bytes of the query, while it is pending. @throws Error if they cannot be decrypted */
+  /** The bytes of the query, while it is pending or kept for review. @throws Error if they cannot be decrypted */
   readBody(id: string): Promise<Buffer | undefined>;
   /** Notes which rows somebody was shown. */
   noteShown(id: string, author: Author, touched: string): Promise<void>;
-  /** Decides, and deletes the bytes; false if it is not pending any more. */
+  /** Decides; false if it is not pending any more. */
   decide(id: string, decision: ApprovalDecision): Promise<boolean>;
   /** Uses an approval up; false if somebody else has, or it is not good any more. */
   consume(id: string, requestId: string): Promise<boolean>;

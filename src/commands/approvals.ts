@@ -29,12 +29,13 @@ async function withStore<Result>(
   absent: Result,
   work: (store: ApprovalStore) => Promise<Result>,
 ): Promise<Result> {
+  const { keep } = configuration.approvals;
   if (configuration.store.url !== undefined) {
     const { approvalsInStore } = await import("../store/approval-database.ts");
     const { withStore: withShared } = await import("../store/open.ts");
-    return withShared({ configuration }, (shared) => work(approvalsInStore(shared)));
+    return withShared({ configuration }, (shared) => work(approvalsInStore(shared, keep)));
   }
-  const store = await findApprovalsIn(serviceDirectory);
+  const store = await findApprovalsIn(serviceDirectory, keep);
   if (store === undefined) return absent;
   try {
     return await work(store);
@@ -125,9 +126,10 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   await withApproval(loaded, id, async (store, approval) => {
     const body = await store.readBody(approval.id);
-    const snapshot = body && (await readAccess(loaded));
     const preview =
-      body && snapshot ? await readPreview(loaded, snapshot, approval, body) : undefined;
+      body && approval.state === "pending"
+        ? await readPreview(loaded, await readAccess(loaded), approval, body)
+        : undefined;
     if (preview !== undefined && "digest" in preview) {
       await store.noteShown(approval.id, operator(), preview.digest);
     }
@@ -142,8 +144,9 @@ async function show(id: string, options: CommonOptions): Promise<void> {
       return printJson({ ...written(approval), query, preview: shown ?? preview });
     }
     print(describe(approval).join("\n"));
-    if (query === undefined || preview === undefined) return print("The query is deleted.");
-    print(["", "Query:", visibleJson(query), "", ...describeRows(preview)].join("\n"));
+    if (query === undefined) return print("The query is deleted.");
+    const rows = preview === undefined ? [] : ["", ...describeRows(preview)];
+    print(["", "Query:", visibleJson(query), ...rows].join("\n"));
   });
 }
 
@@ -175,10 +178,14 @@ export function approvalsCommand(): Command {
     "list, show, approve and deny what needs somebody's approval",
   );
   subcommand(approvals, "list", "list what waits, and what was approved and not used yet")
-    .option("--all", "also what is over, for a day")
+    .option("--all", "also what is over: for a day, or while its query is kept")
     .option("--json", "as JSON")
     .action(list);
-  subcommand(approvals, "show", "show a query that waits, and the rows that it would touch")
+  subcommand(
+    approvals,
+    "show",
+    "show a query that waits, with the rows that it would touch, or one that is kept",
+  )
     .argument("<id>", "the approval")
     .option("--json", "as JSON")
     .action(show);

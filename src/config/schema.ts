@@ -117,6 +117,10 @@ const approvals = z
         "How long what needs an approval waits for one, and how long one that was given can be used, in seconds.",
       live: true,
     }),
+    keep: z.int().min(0).max(3650).default(30).meta({
+      description:
+        "Days for which a query that was approved or denied is kept, encrypted, for review by approvers and administrators; 0: deleted when decided.",
+    }),
   })
   .prefault({})
   .describe("What `require_approval` in the access file asks for.");

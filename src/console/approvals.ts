@@ -26,16 +26,19 @@ function standingOf(visitor: Visitor, approval: Approval): Standing | undefined 
   return isAdministrator || manages() ? "onlooker" : undefined;
 }
 
-/** True unless a query may hold values of a database that an onlooker may not read. */
+/**
+ * True for approvers and administrators. While it waits, the asker sees its own query, and an
+ * onlooker one that holds values of no database that they may not read.
+ */
 function maySeeQuery(visitor: Visitor, approval: Approval, standing: Standing): boolean {
   const { snapshot, actor, isAdministrator } = visitor;
-  const { operations, operationCount } = approval;
-  if (standing !== "onlooker" || isAdministrator) return true;
+  const { operations, operationCount, state } = approval;
+  if (standing === "approver" || isAdministrator) return true;
+  if (state !== "pending") return false;
   // Only the first operations are listed.
-  return (
-    operations.length === operationCount &&
-    operations.every(({ database }) => maySeeGrants(snapshot, actor, database))
-  );
+  const isListed = operations.length === operationCount;
+  const maySee = () => operations.every(({ database }) => maySeeGrants(snapshot, actor, database));
+  return standing === "asker" || (isListed && maySee());
 }
 
 /** `GET /approvals`: what waits for somebody's decision, and what was decided lately. */
@@ -77,7 +80,7 @@ async function find(
 export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
   const visitor = visitorOf(c);
   const { approval, body, standing } = await find(c, visitor, c.req.param("id") ?? "");
-  const isAsked = standing === "approver" && body !== undefined;
+  const isAsked = standing === "approver" && approval.state === "pending" && body !== undefined;
   const view: ApprovalView = {
     ...{ approval, standing, failure, csrf: visitor.csrf, now: Date.now() },
     query: body?.toString("utf8"),

@@ -34,16 +34,17 @@ function levelOf(step: string): "info" | "warn" {
 
 /** Opens the approvals where they are held. */
 async function openHeld(
-  serviceDirectory: string,
+  { serviceDirectory, configuration }: LoadedConfiguration,
   shared: StoreReplica | undefined,
 ): Promise<ApprovalStore> {
+  const { keep } = configuration.approvals;
   if (shared !== undefined) {
     const { approvalsInStore } = await import("../store/approval-database.ts");
-    return approvalsInStore(shared.store, () => shared.replica.requireReached());
+    return approvalsInStore(shared.store, keep, () => shared.replica.requireReached());
   }
   // Loaded here, since most gateways ask for no approval.
   const { openApprovalsIn } = await import("../approvals/approval-file.ts");
-  return openApprovalsIn(serviceDirectory);
+  return openApprovalsIn(serviceDirectory, keep);
 }
 
 /**
@@ -51,7 +52,7 @@ async function openHeld(
  * the stack.
  */
 export async function openApprovals(
-  { serviceDirectory }: LoadedConfiguration,
+  loaded: LoadedConfiguration,
   { audit, log, store: shared }: ApprovalSetting,
   opened: AsyncDisposableStack,
 ): Promise<Approvals> {
@@ -70,7 +71,7 @@ export async function openApprovals(
   }
 
   async function open(): Promise<ApprovalStore> {
-    const held = await openHeld(serviceDirectory, shared);
+    const held = await openHeld(loaded, shared);
     timer = setInterval(() => void record(held), LOOK_MS).unref();
     return held;
   }
@@ -105,7 +106,7 @@ export async function openApprovals(
     await record(held);
     await held.close();
   });
-  const isThere = () => shared !== undefined || existsSync(approvalFileOf(serviceDirectory));
+  const isThere = () => shared !== undefined || existsSync(approvalFileOf(loaded.serviceDirectory));
   if (isThere()) await use(async () => {}).catch(() => {});
   return {
     use,

@@ -16,9 +16,11 @@ const settingsSql = "select set_config('search_path', 'gatehouse', true)";
 
 const nowSql = "select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now";
 
-/** Finds something if there is a step to take, or an approval to expire. */
+/** Finds something if there is a step to take, or an approval to expire, or a query decided `$1` milliseconds ago. */
 const dueSql = `select 1 from gatehouse.approval_steps union all select 1 from gatehouse.approvals
   where state in ('pending', 'approved') and expires <= extract(epoch from clock_timestamp()) * 1000
+  union all select 1 from gatehouse.approvals
+  where body is not null and decided <= extract(epoch from clock_timestamp()) * 1000 - $1
   limit 1`;
 
 /** What is named when the bytes of a query are encrypted. */
@@ -37,10 +39,12 @@ async function begin(send: Query): Promise<ApprovalTurn> {
 /**
  * The approvals of all replicas, the bytes of queries encrypted by the key file.
  *
+ * @param keepDays days for which a query is kept once it was decided
  * @param requireReached refuses at once while the store is known to be out of reach
  */
 export function approvalsInStore(
   { database, secrets }: Store,
+  keepDays: number,
   requireReached: () => void = () => {},
 ): ApprovalStore {
   const tables: ApprovalDatabase = {
@@ -48,18 +52,18 @@ export function approvalsInStore(
       requireReached();
       return database.transaction(async (query) => work(await begin(query)));
     },
-    async hasDue() {
+    async hasDue(keepMs) {
       requireReached();
-      return (await database.query(dueSql, [], SHORT_TIMEOUT_MS)).length > 0;
+      return (await database.query(dueSql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
     encrypt: (id, body) => secrets.encryptBytes(body, placeOf(id)),
     decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), placeOf(id)),
     close: async () => {},
   };
-  return new ApprovalTables(tables);
+  return new ApprovalTables(tables, keepDays);
 }
 
-/** Encrypts all queries that wait anew, by the first line of the key file. @returns how many there are */
+/** Encrypts all queries that wait or are kept anew, by the first line of the key file. @returns how many there are */
 export function rekeyApprovals({ database, secrets }: Store): Promise<number> {
   return database.transaction(async (query) => {
     const turn = await begin(query);

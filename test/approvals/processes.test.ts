@@ -2,6 +2,7 @@
 import { statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import t from "tap";
 import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
 import { connectToEach, servedBy } from "../journeys/supervised.ts";
@@ -74,7 +75,7 @@ t.test("what nobody decides, and what nobody uses, expires", async (t) => {
   await gateway.service.stop();
   const patient = await carefulOn(await startGateway(t, { home: gateway.home }));
   const given = idIn(await patient.ask(patient.bot, removal));
-  const store = await openApprovalsIn(gateway.home);
+  const store = await openApprovalsIn(gateway.home, 30);
   const author = { kind: "cli", name: "root" } as const;
   await store.decide(given, { state: "approved", author, wait: 1 });
   await store.close();
@@ -82,6 +83,51 @@ t.test("what nobody decides, and what nobody uses, expires", async (t) => {
   const late = await patient.ask(patient.bot, removal, given);
   t.match(late, { status: 409, body: { code: "approval_expired" } });
   t.equal(await patient.count(), 15);
+});
+
+t.test("what was decided can be reviewed for as many days as the operator keeps it", async (t) => {
+  const { gateway, ask, run, bot } = await openCareful(t);
+  const [denied, used, unused] = [
+    idIn(await ask(bot, removeOne(1))),
+    idIn(await ask(bot, removeOne(2))),
+    idIn(await ask(bot, removeOne(3))),
+  ];
+  await run("deny", denied);
+  await run("approve", used);
+  await run("approve", unused);
+  t.match(await ask(bot, removeOne(2), used), { status: 200 });
+  const file = path.join(gateway.home, "approvals.sqlite");
+  const edit = (sql: string) => {
+    const database = new DatabaseSync(file);
+    database.exec(sql);
+    database.close();
+  };
+  edit(`UPDATE approvals SET expires = expires - 2 * 86400000 WHERE state != 'pending'`);
+  await step(gateway, unused, "approval_expired");
+  for (const [id, row, state] of [
+    [denied, 1, "denied"],
+    [used, 2, "used"],
+    [unused, 3, "expired"],
+  ] as const) {
+    const shown = await run("show", id);
+    t.match(shown, { state, query: JSON.stringify(removeOne(row)) });
+    t.notOk("preview" in shown, "no rows are shown of what was decided");
+  }
+  t.notOk((await readFile(file)).includes('"where"'), "the queries are encrypted");
+  edit(`UPDATE approvals SET decided = decided - 30 * 86400000 WHERE id != '${used}'`);
+  await eventually("they are forgotten", async () => {
+    const { stdout } = await runCommand(gateway.home, ["approvals", "list", "--all", "--json"]);
+    return !stdout.includes(denied) && !stdout.includes(unused) && stdout.includes(used);
+  });
+});
+
+t.test("with keep = 0 a query is deleted when it is decided", async (t) => {
+  const { ask, run, bot } = await openCareful(t, { config: "[approvals]\nkeep = 0\n" });
+  for (const decision of ["deny", "approve"]) {
+    const id = idIn(await ask(bot, removal));
+    await run(decision, id);
+    t.notOk("query" in (await run("show", id)), decision);
+  }
 });
 
 t.test("commands say what is not there", async (t) => {

@@ -31,7 +31,7 @@ async function edit(change: (text: string) => string): Promise<void> {
 
 /** Approves as a user of the console does. */
 async function approveAs(name: string, id: string): Promise<void> {
-  const store = await openApprovalsIn(gateway.home);
+  const store = await openApprovalsIn(gateway.home, 30);
   const author = { kind: "console", name } as const;
   await store.decide(id, { state: "approved", author, wait: 600_000 });
   await store.close();

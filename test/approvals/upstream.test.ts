@@ -66,7 +66,7 @@ t.test("what nobody knows the end of is not sent again", async (t) => {
 
 t.test("rows that were shown are compared, or nothing is done", async (t) => {
   const id = idIn(await ask(bot, remove));
-  const store = await openApprovalsIn(gateway.home);
+  const store = await openApprovalsIn(gateway.home, 30);
   const author = { kind: "cli", name: "root" } as const;
   await store.noteShown(id, author, "0".repeat(64));
   await store.decide(id, { state: "approved", author, wait: 60_000 });

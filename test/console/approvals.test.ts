@@ -133,6 +133,38 @@ t.test("the audit names who approved or denied, and who asked", async (t) => {
   has(/ bot Delete main\.orders asked /);
 });
 
+t.test("approvers and administrators review what was decided, and nobody else", async (t) => {
+  const { ask, bot, url } = await open(t, 'approvers = ["wim"]');
+  const wim = await as(t, url, "wim");
+  const [denied, approved] = [idIn(await ask(bot, update)), idIn(await ask(bot, removal))];
+  const [onlooker, asker, root] = [
+    await as(t, url, "dave"),
+    await as(t, url, "bot"),
+    await as(t, url, "root"),
+  ];
+  for (const client of [onlooker, asker]) {
+    t.match((await client.get(`/approvals/${denied}`)).text, "Exactly these bytes");
+  }
+  await wim.post(`/approvals/${denied}`, { decision: "deny" });
+  await wim.post(`/approvals/${approved}`, approve("wim"));
+  for (const [id, outcome] of [
+    [denied, "denied"],
+    [approved, "approved"],
+  ] as const) {
+    for (const client of [wim, root]) {
+      const { text } = await client.get(`/approvals/${id}`);
+      t.match(textOf(text), new RegExp(`Exactly these bytes, \\d+ of them, were ${outcome}\\.`));
+      t.match(text, "&quot;where&quot;");
+      t.notMatch(text, /name="decision"|<h2>Rows/);
+    }
+    for (const client of [onlooker, asker]) {
+      const { text } = await client.get(`/approvals/${id}`);
+      t.match(text, "The query is hidden: approvers and administrators may review it.");
+      t.notMatch(text, "&quot;where&quot;");
+    }
+  }
+});
+
 t.test("nobody decides on what it has asked for, or without the right", async (t) => {
   const { ask, bot, url, gateway } = await open(t, 'approvers = ["dave", "bot"]');
   const id = idIn(await ask(bot, removal));

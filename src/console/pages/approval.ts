@@ -18,7 +18,7 @@ export interface ApprovalView {
   readonly approval: Approval;
   readonly standing: Standing;
   readonly csrf: string;
-  /** The query, as long as it waits. */
+  /** The query, while it waits or is kept. */
   readonly query: string | undefined;
   /** True if its reader may not see the query. */
   readonly isHidden: boolean;
@@ -55,13 +55,18 @@ ${isOpen ? html`<dt>${state === "pending" ? "To be decided" : "To be used"}</dt>
 </dl>`;
 }
 
-function querySection({ query, isHidden }: ApprovalView): Html {
-  if (isHidden)
-    return html`<p class="quiet">The query is hidden: it may hold values of databases that you may not read.</p>`;
-  if (query === undefined)
-    return html`<p class="quiet">The query was deleted when it was decided.</p>`;
+function querySection({ approval: { state }, query, isHidden }: ApprovalView): Html {
+  const isPending = state === "pending";
+  if (query === undefined) return html`<p class="quiet">The query is not kept any longer.</p>`;
+  if (isHidden) {
+    const why = isPending
+      ? "it may hold values of databases that you may not read"
+      : "approvers and administrators may review it";
+    return html`<p class="quiet">The query is hidden: ${why}.</p>`;
+  }
+  const decided = state === "denied" ? "were denied" : "were approved";
   return html`<h2>The query</h2>
-<p class="quiet">Exactly these bytes, ${String(Buffer.byteLength(query))} of them, are sent if it is approved.</p>
+<p class="quiet">Exactly these bytes, ${String(Buffer.byteLength(query))} of them, ${isPending ? "are sent if it is approved" : decided}.</p>
 <pre>${visibleJson(query)}</pre>`;
 }
 

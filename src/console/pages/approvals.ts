@@ -74,7 +74,7 @@ function waitingTable(label: string, list: readonly Approval[], now: number): Ht
 
 function decidedTable(list: readonly Approval[]): Html {
   return table(
-    "Decided in the last day",
+    "Decided",
     ["What", "Asked by", "Outcome", "Decided by", ["Asked", "moment"]],
     list.map((one) => [
       titled(one),
@@ -100,8 +100,8 @@ ${
     : waitingTable("For you to decide", waiting, now)
 }
 ${others.length === 0 ? nothing : html`<h2>For others to decide</h2>${waitingTable("For others to decide", others, now)}`}
-<h2>Decided in the last day</h2>
-${decided.length === 0 ? html`<p class="sheet empty">Nothing was decided in the last day.</p>` : decidedTable(decided)}
+<h2>Decided</h2>
+${decided.length === 0 ? html`<p class="sheet empty">Nothing was decided lately.</p>` : decidedTable(decided)}
 ${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not shown: <code>gatehouse approvals list --all</code> has them.</p>`}
 <p class="quiet">What is older is in the audit.</p>`,
   };
