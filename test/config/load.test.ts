@@ -60,7 +60,7 @@ t.test("without a file every key has the default of the contract", (t) => {
       routes: [],
       metrics: {},
       audit: {},
-      approvals: { wait: 600 },
+      approvals: { keep: 30, wait: 600 },
       store: { key_file: join(home, "store.key"), access: "store", max_staleness: 10 },
       mcp: {
         enabled: true,
