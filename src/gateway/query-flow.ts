@@ -7,7 +7,7 @@ import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "../upstream/buffered-answer.ts";
-import { engineReportOf } from "../upstream/headers.ts";
+import { engineReportOf, traceHeaders } from "../upstream/headers.ts";
 import { givenUp, type QueryClient } from "../upstream/query-client.ts";
 import { type Asked, withFilters } from "./added-filters.ts";
 import { requireApproval } from "./approval-flow.ts";
@@ -171,7 +171,8 @@ export async function ask(
       : readQuery(gateway, exchange, body);
     if (query === undefined || !isWanted()) throw givenUp();
     await countQuery(gateway, exchange, query);
-    const own = { "content-type": "application/json", ...credentialOf(gateway) };
+    const trace = traceHeaders(exchange.request.headers);
+    const own = { "content-type": "application/json", ...trace, ...credentialOf(gateway) };
     const { approval } = options;
     const request = await admit(gateway, exchange, body, query, { own, approval });
     const answer = await hold(gateway, exchange, request, options);
@@ -195,7 +196,11 @@ export function askFor(
 ): Promise<QueryAnswer> {
   const { subject } = exchange.authenticated;
   const identity = subject && { username: subject.username, roles: [], databases: [] };
-  const own = { accept: "application/json", ...credentialOf(gateway) };
+  const own = {
+    accept: "application/json",
+    ...traceHeaders(exchange.request.headers),
+    ...credentialOf(gateway),
+  };
   const { fields, trace } = headed(gateway, exchange, "GET", own, identity);
   const request = { queries, path, body: noBody, fields, isRead: true, trace };
   return hold(gateway, exchange, request, options);

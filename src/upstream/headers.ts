@@ -3,8 +3,10 @@ import { foldHeader, hopByHop } from "../config/headers.ts";
 import { memoize } from "../memoize.ts";
 import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
 
+/** The headers by which a client joins traces (W3C Trace Context and Baggage). */
+const traceNames = ["traceparent", "tracestate", "baggage"];
 /** What a query may take along, besides `Accept*` and what is configured. */
-const forwarded = new Set(["content-type", "user-agent", "traceparent", "tracestate", "baggage"]);
+const forwarded = new Set(["content-type", "user-agent", ...traceNames]);
 
 /** Headers that say where a request came from: believed from trusted proxies alone. */
 const provenanceClaim =
@@ -107,6 +109,17 @@ export function queryHeaders(
   }
   const authorization = credential(headers, policy);
   if (authorization !== undefined) kept.authorization = authorization;
+  return kept;
+}
+
+/** The client's headers that a request takes along which the gateway makes for it. */
+export function traceHeaders(headers: IncomingHttpHeaders): Record<string, string | string[]> {
+  const dropped = namedInConnection(headers.connection);
+  const kept: Record<string, string | string[]> = {};
+  for (const name of traceNames) {
+    const value = headers[name];
+    if (value !== undefined && !dropped.has(name)) kept[name] = value;
+  }
   return kept;
 }
 

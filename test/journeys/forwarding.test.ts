@@ -6,6 +6,7 @@ import { type RunOptions, startGateway, type TestGateway, temporaryHome } from "
 import { insert, queryHeaders, select } from "../kit/queries.ts";
 import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { statelessCall } from "../mcp/messages.ts";
 
 interface Scene {
   gateway: TestGateway;
@@ -89,6 +90,23 @@ t.test("exactly the headers on the list go up with a query, and the gateway's ow
     "content-length": String(select.length),
   });
   t.match(received.headers["x-request-id"], /^[0-9a-f-]{36}$/, "the id is the gateway's own");
+});
+
+t.test("a tool call at /mcp takes the client's trace to the upstream", async (t) => {
+  const { gateway, upstream, token } = await scene(t);
+  upstream.answer = (_request, response) => response.end('{"status":"success","data":[]}');
+  const { traceparent, tracestate, baggage } = everything;
+  const name = "select";
+  const args = { database: "main", from: "t", columns: ["*"] };
+  const { headers, ...call } = statelessCall("tools/call", { name, arguments: args });
+  const sent = { ...everything, ...headers, authorization: `Bearer ${token}` };
+  const { status } = await ask(`${gateway.url}/mcp`, { ...call, headers: sent });
+  t.equal(status, 200);
+  const received = upstream.take().find(({ url }) => url === "/query");
+  if (received === undefined) throw new Error("no query went up");
+  t.match(received.headers, { traceparent, tracestate, baggage });
+  const client = ["baggage", "traceparent", "tracestate"];
+  t.strictSame(namesOf(received), [...always, ...client, ...added, ...identity].sort());
 });
 
 t.test("what Connection names does not go up, and the gateway's own headers do", async (t) => {
