@@ -133,11 +133,23 @@ export const refusals: Readonly<Record<RefusalCode, readonly [status: number, me
 /** Members of an answer's body. */
 export type Members = Readonly<Record<string, string | number | Readonly<Record<string, string>>>>;
 
+/** What is known of an external token that was refused, for the audit and the log. */
+export interface RefusedToken {
+  /** Only if it is a configured one. */
+  readonly issuer?: string;
+  /** These are known once the signature is verified. */
+  readonly user?: string | undefined;
+  readonly tokenId?: string;
+  readonly client?: string | undefined;
+}
+
 export interface RefusalOptions {
   /** Replaces the table's message where the caller is told more precisely what to mend. */
   message?: string;
   /** For the log alone; never sent to the caller. */
   detail?: string;
+  /** The external token that is refused; the audit then shows `detail` too. */
+  token?: RefusedToken;
   /** Further members of the answer's body. */
   members?: Members;
   /** Seconds after which another try may succeed (RFC 9110, section 10.2.3). */
@@ -153,6 +165,7 @@ export interface RefusalOptions {
 export class Refusal extends Error {
   readonly code: RefusalCode;
   readonly detail: string | undefined;
+  readonly token: RefusedToken | undefined;
   readonly members: Members | undefined;
   readonly retryAfter: number | undefined;
   readonly allow: string | undefined;
@@ -163,6 +176,7 @@ export class Refusal extends Error {
     this.name = "Refusal";
     this.code = code;
     this.detail = options.detail;
+    this.token = options.token;
     this.members = options.members;
     this.retryAfter = options.retryAfter;
     this.allow = options.allow;

@@ -5,6 +5,7 @@ import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
+import type { RefusedToken } from "../refusal.ts";
 import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { EngineReport } from "../upstream/headers.ts";
 import type { Peer } from "./peer.ts";
@@ -96,6 +97,8 @@ class Verdict {
   reason: string | undefined;
   /** The conditions of row filters that were added to the query, as JSON. */
   filters: readonly string[] = [];
+  /** The external token that was refused, and more precisely why. */
+  refusedToken: (RefusedToken & { readonly detail: string | undefined }) | undefined;
   /** The id of the approval that it asked for, or is run by. */
   approval: string | undefined;
   /** The rate limits in which it was counted. */

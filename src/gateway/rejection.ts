@@ -78,10 +78,12 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
 /** What the client is told of an error; all that it is not told goes to the log. */
 function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Rejection {
   if (error instanceof Refusal) {
-    if (error.detail !== undefined) {
-      const { code, detail } = error;
-      const level = error.status >= 500 ? "warn" : "debug";
-      gateway.log[level]({ requestId: exchange.requestId, code, detail }, "refused");
+    const { code, detail, token } = error;
+    if (token !== undefined) exchange.verdict.refusedToken = { ...token, detail };
+    if (detail !== undefined) {
+      const usual = error.status >= 500 ? "warn" : "debug";
+      const level = token === undefined ? usual : "info";
+      gateway.log[level]({ requestId: exchange.requestId, code, detail, ...token }, "refused");
     }
     return error;
   }

@@ -81,7 +81,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
   if (exchange.routed.isQuiet) return;
   const { routed, trace, path, peer } = exchange;
   const { username, caller, principal } = authenticated;
-  const { operations, changes, decision } = verdict;
+  const { operations, changes, decision, refusedToken } = verdict;
   if (decision === "allow" && username !== undefined) {
     gateway.activity.note(username, principal?.clientId, routed.pattern === LOGIN_PATH);
   }
@@ -92,14 +92,16 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     method: request.method ?? "",
     // A path that is none of the gateway's may hold anything, a pasted token too.
     path: routed.pattern === UNKNOWN_ROUTE ? undefined : path,
-    user: username,
-    tokenId: caller?.token.tokenId ?? principal?.tokenId,
+    user: username ?? refusedToken?.user,
+    tokenId: caller?.token.tokenId ?? principal?.tokenId ?? refusedToken?.tokenId,
     via: viaOf(exchange),
-    client: principal?.clientId,
+    client: principal?.clientId ?? refusedToken?.client,
+    issuer: refusedToken?.issuer,
     operations,
     operationCount: verdict.count,
     decision,
     reason: verdict.reason,
+    detail: refusedToken?.detail,
     narrowed: verdict.filters.length > 0 ? "rows" : undefined,
     approval: verdict.approval,
     rates: verdict.rates,
@@ -122,7 +124,7 @@ const nothing: Omit<
   ...{ traceId: undefined, path: undefined, user: undefined, tokenId: undefined },
   ...{ via: undefined, client: undefined, narrowed: undefined, affected: undefined },
   ...{ rows: undefined, author: undefined, changes: undefined, approval: undefined },
-  rates: undefined,
+  ...{ rates: undefined, issuer: undefined, detail: undefined },
   ...{ method: "", operations: [], operationCount: 0, ms: 0 },
   decision: "deny",
 };

@@ -10,6 +10,9 @@ export type Revocation =
   | { readonly jti: string; readonly until: number }
   | { readonly user: string; readonly before: number };
 
+/** A token's id: what a `jti` has to be to be one. */
+export const tokenIdPattern = /^[!-~]{1,128}$/;
+
 /** The revocations at one moment. */
 export interface Revocations {
   isRevoked(token: Pick<TokenClaims, "tokenId" | "username" | "issuedAt">): boolean;

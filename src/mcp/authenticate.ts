@@ -24,7 +24,7 @@ export interface Principal {
   /**
    * Looks again whether the token would be accepted now: for streams that stay open.
    *
-   * @throws Refusal `token_expired`, `token_revoked` or `user_gone`
+   * @throws Refusal `token_expired`, `token_revoked`, `user_gone` or, for an external user, `no_grant`
    */
   requireStillGood(): void;
   /** Notes a tool that was called, where the user is to see what an app does. */
@@ -91,20 +91,24 @@ function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
 }
 
 /**
- * An external user needs no record of its own, but a grant or a record: one that nobody has let
- * in is nobody here.
+ * An external user needs no record, but at least one grant.
  *
- * @throws Refusal `user_gone` or `token_revoked`
+ * @throws Refusal `token_revoked` or `no_grant`, with the token
  */
 function requireExternalUser(sources: PrincipalSources, token: ExternalToken): void {
-  const { username, issuedAt } = token;
+  const { user: username, tokenId, issuer, client, issuedAt } = token;
   const snapshot = sources.snapshot();
-  const user = snapshot.users.get(username);
-  if (user === undefined && grantsOf(snapshot, username).size === 0) throw new Refusal("user_gone");
-  const isTooOld = user !== undefined && issuedAt < user.tokensValidAfter + 1;
-  if (user?.disabled === true || isTooOld || sources.revocations.isRevoked(token)) {
-    throw new Refusal("token_revoked");
+  const record = snapshot.users.get(username);
+  const refusal = (code: "token_revoked" | "no_grant", detail: string) =>
+    new Refusal(code, { detail, token: { issuer, user: username, tokenId, client } });
+  if (record?.disabled) throw refusal("token_revoked", "disabled");
+  if (record !== undefined && issuedAt <= record.tokensValidAfter) {
+    throw refusal("token_revoked", "tokens_valid_after");
   }
+  if (sources.revocations.isRevoked({ username, tokenId, issuedAt })) {
+    throw refusal("token_revoked", "revoked");
+  }
+  if (grantsOf(snapshot, username).size === 0) throw refusal("no_grant", "no_grant");
 }
 
 function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Principal {
@@ -114,10 +118,10 @@ function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Pri
   };
   requireStillGood();
   return {
-    subject: { username: token.username, tokenDatabase: "*" },
+    subject: { username: token.user, tokenDatabase: "*" },
     scopes: new Set(mcpScopes.filter((scope) => token.scopes.has(scope))),
     tokenId: token.tokenId,
-    clientId: token.clientId,
+    clientId: token.client,
     expiresAt: token.expiresAt,
     requireStillGood,
   };
@@ -127,7 +131,7 @@ function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Pri
  * Finds out who shows this Authorization header at `/mcp`: a login token opens it with all scopes,
  * an access token with its own.
  *
- * @throws Refusal with one of the 401 codes, or `issuer_unreachable`
+ * @throws Refusal with one of the 401 codes, `no_grant` or `issuer_unreachable`
  */
 export async function authenticatePrincipal(
   sources: PrincipalSources,
@@ -145,5 +149,5 @@ export async function authenticatePrincipal(
   if (externalIssuers?.knows(issuer)) {
     return externalPrincipal(sources, await externalIssuers.verify(issuer, token));
   }
-  throw new Refusal("token_invalid", { detail: "unknown issuer" });
+  throw new Refusal("token_invalid", { detail: "unknown_issuer", token: {} });
 }

@@ -1,23 +1,24 @@
+import { createHash } from "node:crypto";
 import { errors, type JWTPayload, jwtVerify } from "jose";
 import { isUsername } from "../access/identifiers.ts";
 import { epochSeconds } from "../clock.ts";
 import type { Configuration } from "../config/schema.ts";
 import { invalidToken } from "../identity/jwt-verification.ts";
+import { tokenIdPattern } from "../identity/revocations.ts";
 import type { Log } from "../observe/log.ts";
-import { Refusal } from "../refusal.ts";
-import { createIssuerKeys, IssuerOutOfReach, RETRY_SECONDS } from "./issuer-keys.ts";
+import { Refusal, type RefusedToken } from "../refusal.ts";
+import { createIssuerKeys, IssuerOutOfReach } from "./issuer-keys.ts";
 
 /** An authorization server whose tokens are accepted. */
 type IssuerSettings = Configuration["mcp"]["authorization_servers"][number];
 
 /** What an external token says, held to be true. */
-export interface ExternalToken {
+export interface ExternalToken extends RefusedToken {
+  readonly issuer: string;
   /** `prefix:username`. */
-  readonly username: string;
-  readonly scopes: ReadonlySet<string>;
+  readonly user: string;
   readonly tokenId: string;
-  /** The OAuth client that it was issued to, if it says so. */
-  readonly clientId: string | undefined;
+  readonly scopes: ReadonlySet<string>;
   /** Epoch seconds. */
   readonly issuedAt: number;
   /** The same, with what the clocks may differ. */
@@ -28,7 +29,7 @@ export interface ExternalToken {
 export interface ExternalIssuers {
   /** True for the issuer of one of them. */
   knows(issuer: string): boolean;
-  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable` */
+  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
   verify(issuer: string, token: string): Promise<ExternalToken>;
 }
 
@@ -47,16 +48,31 @@ const MAX_TOKEN_LENGTH = 16_384;
 /** The compact form (RFC 7515, section 7.1): whoever decodes it passes over white space in it. */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
-function readUsername(
-  payload: JWTPayload,
-  { prefix, username_claim: claim }: IssuerSettings,
-): string {
+/** Why a token names no user; undefined if it does. */
+function whyNobody(payload: JWTPayload, { username_claim: claim }: IssuerSettings) {
   const value = payload[claim];
-  if (claim === "email" && payload.email_verified !== true)
-    throw invalidToken("email is not verified");
+  if (value === undefined) return "no_username";
+  if (claim === "email" && payload.email_verified !== true) return "email_not_verified";
   // A name that does not fit is refused, never cleaned: two names must not become one.
-  if (!isUsername(value)) throw invalidToken(`claim ${claim}`);
-  return `${prefix}:${value}`;
+  return isUsername(value) ? undefined : "bad_username";
+}
+
+/** What its issuer has signed about whose token it is, be the token good or not. */
+function describe(token: string, payload: JWTPayload, settings: IssuerSettings) {
+  const { issuer, prefix, username_claim: claim } = settings;
+  const { jti, client_id: client = payload.azp } = payload;
+  return {
+    issuer,
+    user: whyNobody(payload, settings) === undefined ? `${prefix}:${payload[claim]}` : undefined,
+    tokenId: typeof jti === "string" && tokenIdPattern.test(jti) ? jti : digestOf(token),
+    client: typeof client === "string" ? client : undefined,
+  };
+}
+
+/** Names a token without a `jti`, by what is signed: signatures can be written in several ways. */
+function digestOf(token: string): string {
+  const signed = token.slice(0, token.lastIndexOf("."));
+  return createHash("sha256").update(signed).digest("base64url");
 }
 
 /** Servers write a text (RFC 9068) or a list, and some name the claim `scp`. */
@@ -64,38 +80,46 @@ function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
   const claim = scope === undefined ? scp : scope;
   if (claim === undefined) return new Set();
   const scopes: unknown = typeof claim === "string" ? claim.split(" ") : claim;
-  if (!Array.isArray(scopes)) throw invalidToken("claim scope or scp");
+  if (!Array.isArray(scopes)) throw invalidToken("bad_scope");
   return new Set(scopes.filter((one) => typeof one === "string" && one !== ""));
 }
 
-function readToken(payload: JWTPayload, settings: IssuerSettings): ExternalToken {
-  const { exp, iat, jti, cnf, client_id: clientId = payload.azp } = payload;
+function readToken(token: string, payload: JWTPayload, settings: IssuerSettings): ExternalToken {
+  const { exp, iat, cnf } = payload;
   // It is good with a proof of its key alone (RFC 9449, RFC 8705), which no bearer gives.
-  if (cnf !== undefined) throw invalidToken("claim cnf");
-  if (exp === undefined) throw invalidToken("claim exp");
+  if (cnf !== undefined) throw invalidToken("bound_to_key");
+  if (exp === undefined) throw invalidToken("no_expiry");
   // Without a time of issue, or with one that is yet to come, it would outlive every revocation.
-  if (iat === undefined || iat > epochSeconds() + CLOCK_AHEAD_SECONDS)
-    throw invalidToken("claim iat");
+  if (iat === undefined) throw invalidToken("no_issue_time");
+  if (iat > epochSeconds() + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
+  const { user, ...rest } = describe(token, payload, settings);
+  if (user === undefined) throw invalidToken(whyNobody(payload, settings) ?? "bad_username");
   return {
-    username: readUsername(payload, settings),
+    ...rest,
+    user,
     scopes: readScopes(payload),
-    tokenId: typeof jti === "string" ? jti : "",
-    clientId: typeof clientId === "string" ? clientId : undefined,
     issuedAt: iat,
     expiresAt: exp + CLOCK_SKEW_SECONDS,
   };
 }
 
-function asRefusal(error: unknown): Refusal {
-  if (error instanceof Refusal) return error;
-  if (error instanceof IssuerOutOfReach) {
-    const { message: detail } = error;
-    return new Refusal("issuer_unreachable", { detail, cause: error, retryAfter: RETRY_SECONDS });
+const libraryDetails: Readonly<Record<string, string>> = {
+  aud: "wrong_audience",
+  nbf: "not_yet_valid",
+  [errors.JWKSNoMatchingKey.code]: "unknown_key",
+  [errors.JWSSignatureVerificationFailed.code]: "bad_signature",
+  [errors.JOSEAlgNotAllowed.code]: "wrong_algorithm",
+};
+
+/** Why a token was refused, in the words of docs/mcp.md. */
+function detailOf(error: unknown): string {
+  if (error instanceof Refusal) return error.detail ?? "malformed";
+  if (error instanceof errors.JWTExpired) return "expired";
+  if (error instanceof errors.JWTClaimValidationFailed) {
+    return libraryDetails[error.claim] ?? "bad_claim";
   }
-  if (error instanceof errors.JWTExpired) return new Refusal("token_expired", { cause: error });
-  if (error instanceof errors.JOSEError) return invalidToken(error.code, error);
   // Whatever else a crafted token makes the parser throw, it is no valid token.
-  return invalidToken("unreadable", error);
+  return (error instanceof errors.JOSEError && libraryDetails[error.code]) || "malformed";
 }
 
 /**
@@ -118,25 +142,38 @@ export function createExternalIssuers(
     knows: (issuer) => issuers.has(issuer),
     async verify(issuer, token) {
       const found = issuers.get(issuer);
-      if (found === undefined || token.length > MAX_TOKEN_LENGTH)
-        throw invalidToken("issuer or length");
-      if (!compact.test(token)) throw invalidToken("spelling");
+      if (found === undefined) throw invalidToken("unknown_issuer");
+      const { settings, keys } = found;
+      let about: RefusedToken = { issuer };
       try {
-        const { payload, protectedHeader } = await jwtVerify(token, found.keys, {
+        if (token.length > MAX_TOKEN_LENGTH) throw invalidToken("too_long");
+        if (!compact.test(token)) throw invalidToken("malformed");
+        const { payload, protectedHeader } = await jwtVerify(token, keys, {
           algorithms,
           issuer,
-          audience: found.settings.audience ?? resource(),
+          audience: settings.audience ?? resource(),
           clockTolerance: CLOCK_SKEW_SECONDS,
         });
+        about = describe(token, payload, settings);
         const { typ } = protectedHeader;
-        if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalidToken("typ");
-        return readToken(payload, found.settings);
-      } catch (error) {
-        const refusal = asRefusal(error);
-        if (refusal.code === "issuer_unreachable") {
-          log.warn({ issuer, detail: refusal.detail }, "an authorization server is out of reach");
+        if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalidToken("wrong_type");
+        return readToken(token, payload, settings);
+      } catch (cause) {
+        const isClaim =
+          cause instanceof errors.JWTExpired || cause instanceof errors.JWTClaimValidationFailed;
+        // The library looks at claims after the signature.
+        if (isClaim) about = describe(token, cause.payload, settings);
+        if (cause instanceof IssuerOutOfReach) {
+          const { message, retryAfter } = cause;
+          const isKeyUnknown = cause.cause instanceof errors.JWKSNoMatchingKey;
+          if (!isKeyUnknown) {
+            log.warn({ issuer, detail: message }, "an authorization server is out of reach");
+          }
+          const detail = isKeyUnknown ? "unknown_key" : "unreachable";
+          throw new Refusal("issuer_unreachable", { detail, cause, retryAfter, token: about });
         }
-        throw refusal;
+        const code = cause instanceof errors.JWTExpired ? "token_expired" : "token_invalid";
+        throw new Refusal(code, { detail: detailOf(cause), cause, token: about });
       }
     },
   };

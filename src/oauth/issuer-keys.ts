@@ -1,4 +1,4 @@
-import { createRemoteJWKSet, customFetch, type JWTVerifyGetKey } from "jose";
+import { createRemoteJWKSet, customFetch, errors, type JWTVerifyGetKey } from "jose";
 import * as z from "zod";
 import { isConfidential } from "../config/addresses.ts";
 
@@ -76,14 +76,19 @@ const KEYS_AGE_MS = 600_000;
 const COOLDOWN_MS = 5000;
 /** Milliseconds for which an issuer that was out of reach is left alone. */
 const RETRY_MS = 2000;
-/** The same in whole seconds, for whoever is told to come again. */
-export const RETRY_SECONDS = Math.ceil(RETRY_MS / 1000);
 
 const keySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) });
 
-/** An issuer whose keys cannot be had just now. */
+/** The keys of an issuer, or newer ones, cannot be fetched now. */
 export class IssuerOutOfReach extends Error {
   override readonly name = "IssuerOutOfReach";
+  /** Seconds. */
+  readonly retryAfter: number;
+
+  constructor(message: string, retryAfterMs: number, cause?: unknown) {
+    super(message, { cause });
+    this.retryAfter = Math.max(1, Math.ceil(retryAfterMs / 1000));
+  }
 }
 
 /**
@@ -91,27 +96,45 @@ export class IssuerOutOfReach extends Error {
  * first time, when they are old, and for a key that is not known. Keys that are known go on being
  * used while the issuer is out of reach.
  *
- * @returns throws IssuerOutOfReach, or the library's error if there is no such key
+ * @returns throws IssuerOutOfReach, also for an unknown key while nothing may be fetched, or the
+ *   library's error if there is no such key
  */
 export function createIssuerKeys(issuer: string): JWTVerifyGetKey {
   let retryAt = 0;
+  let fetches = 0;
+  /** By the clock that the library waits for the cooldown by. */
+  let fetchedAt = 0;
 
   async function fetchKeys(): Promise<Response> {
-    if (performance.now() < retryAt) throw new IssuerOutOfReach("it was so a moment ago");
+    if (performance.now() < retryAt) throw new IssuerOutOfReach("it was so a moment ago", RETRY_MS);
+    fetches++;
     try {
       const signal = AbortSignal.timeout(TIMEOUT_MS);
       const { jwks_uri: uri } = await discover(issuer, signal);
-      return Response.json(keySet.parse(await fetchJson(new URL(uri), signal)));
+      const keys = Response.json(keySet.parse(await fetchJson(new URL(uri), signal)));
+      fetchedAt = Date.now();
+      return keys;
     } catch (cause) {
       retryAt = performance.now() + RETRY_MS;
       const detail = cause instanceof Error ? cause.message : "unknown";
-      throw new IssuerOutOfReach(detail, { cause });
+      throw new IssuerOutOfReach(detail, RETRY_MS, cause);
     }
   }
 
-  return createRemoteJWKSet(new URL(issuer), {
+  const keys = createRemoteJWKSet(new URL(issuer), {
     cacheMaxAge: KEYS_AGE_MS,
     cooldownDuration: COOLDOWN_MS,
     [customFetch]: fetchKeys,
   });
+  return async (header, token) => {
+    const before = fetches;
+    try {
+      return await keys(header, token);
+    } catch (error) {
+      // Keys fetched before the token came may lack one that signs since then.
+      if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
+      const left = fetchedAt + COOLDOWN_MS - Date.now();
+      throw new IssuerOutOfReach("its keys were fetched a moment ago", left, error);
+    }
+  };
 }

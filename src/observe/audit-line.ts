@@ -83,6 +83,7 @@ const requestLine = z
         "How a database was asked: by `/query`, a route or `/schema` (`query`), or by `/mcp`.",
       ),
     client: z.string().optional().describe("The OAuth client whose token it was."),
+    issuer: z.string().optional().describe("The external issuer of a token that was refused."),
     operations: z
       .array(operation)
       .readonly()
@@ -92,6 +93,10 @@ const requestLine = z
     operationCount: z.number().describe("How many there were."),
     decision: z.enum(["allow", "deny"]).optional().describe("Absent where nothing was decided."),
     reason: z.string().optional().describe("Why not, or why it was cut: a code of docs/http.md."),
+    detail: z
+      .string()
+      .optional()
+      .describe("Why an external token was refused, more precisely: a word of docs/mcp.md."),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
     approval: z.string().optional().describe("The approval that it asked for, or was run by."),
     rates: z

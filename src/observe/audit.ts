@@ -124,10 +124,12 @@ function requestLine(record: AuditRecord): string {
     member("tokenId", tokenId) +
     member("via", record.via) +
     member("client", record.client) +
+    member("issuer", record.issuer) +
     `,"operations":[${operations.map(operationText).join(",")}]` +
     `,"operationCount":${record.operationCount}` +
     member("decision", record.decision) +
     member("reason", record.reason) +
+    member("detail", record.detail) +
     member("narrowed", record.narrowed) +
     member("approval", record.approval) +
     (record.rates === undefined ? "" : `,"rates":${JSON.stringify(record.rates)}`) +

@@ -51,7 +51,7 @@ async function refusalOf(
   const settings = { issuer: url, prefix: "staff", username_claim: "sub" };
   const issuers = createExternalIssuers([settings], () => resource, pino({ level: "silent" }));
   const token = await signFor(url);
-  const outcome = issuers.verify(url, token).then(({ username }) => username);
+  const outcome = issuers.verify(url, token).then(({ user }) => user);
   const code = await outcome.catch((error: { code?: string }) => String(error.code));
   return { code, asked };
 }

@@ -76,12 +76,26 @@ t.test("tokens that are not for here, or of nobody here, are refused", async (t)
     "token_invalid",
     "not its address",
   );
-  t.equal(await codeOf(await claims({ sub: "bob" })), "user_gone", "nobody has let bob in");
-  t.equal(await codeOf(await claims({ sub: "root" })), "user_gone", "root is another one");
+  t.equal(await codeOf(await claims({ sub: "root" })), "no_grant", "root is another one");
+  const bob = await claims({ sub: "bob", jti: "j-9", client_id: "app" });
+  const ungranted = await send(gateway, list, bob);
+  t.equal(ungranted.status, 403, "a new login would not help bob");
+  t.equal(refusalOf(ungranted), "no_grant");
+  t.equal(ungranted.headers.get("www-authenticate"), null);
+  const about = { issuer: issuer.url, user: "staff:bob", tokenId: "j-9", client: "app" };
+  const denied = { decision: "deny", reason: "no_grant", detail: "no_grant" };
+  t.match(await auditOf(gateway, ungranted), { ...about, ...denied, status: 403 });
   t.equal(await codeOf(await claims({ sub: "a:b" })), "token_invalid");
   t.equal(await codeOf(await claims({ exp: Math.floor(Date.now() / 1000) - 60 })), "token_expired");
   t.equal(await codeOf(await claims({ cnf: { jkt: "x" } })), "token_invalid", "bound to a key");
+  const misdirected = await send(gateway, list, await issuer.sign("https://other.test/"));
+  t.notMatch(misdirected.text, "audience", "the answer does not say why");
+  const detail = "wrong_audience";
+  const why = { user: "staff:alice", issuer: issuer.url, reason: "token_invalid", detail };
+  t.match(await auditOf(gateway, misdirected), why);
+  await gateway.service.logged((line) => line.msg === "refused" && line.detail === detail);
   const refused = await send(gateway, list, await stranger.sign(resource));
+  t.match(await auditOf(gateway, refused), { issuer: undefined, detail: "unknown_issuer" });
   const metadata = `${url}/.well-known/oauth-protected-resource/mcp`;
   const challenge = `Bearer realm="mcp", resource_metadata="${metadata}", error="invalid_token", scope="mcp:tools mcp:resources"`;
   t.equal(refused.headers.get("www-authenticate"), challenge);
@@ -99,7 +113,7 @@ t.test("what the file says of an external user holds at once", async (t) => {
   const codeOf = async (token: string) =>
     refusalOf(await callTool(gateway, "select", select, token));
   const bob = await issuer.sign(resource, { claims: { sub: "bob", jti: "j-2" } });
-  t.equal(await codeOf(bob), "user_gone");
+  t.equal(await codeOf(bob), "no_grant");
   const original = textOf(gateway);
   await gateway.edit((text) => text + grant("staff:bob", "main", "ReadOnly"));
   await soon(t, "a grant lets it in", async () => (await codeOf(bob)) === undefined);
@@ -108,7 +122,7 @@ t.test("what the file says of an external user holds at once", async (t) => {
   const isRefused = async () => (await codeOf(bob).catch(() => "cut")) === "token_revoked";
   await soon(t, "disabled", isRefused);
   await putInForce(gateway, original + grant("staff:bob", "main", "ReadOnly"));
-  t.equal(await codeOf(bob), undefined);
+  t.equal(await codeOf(bob), "token_revoked", "a token from before the disabling stays dead");
   const root = await tokenOf(gateway, "root");
   await succeed(gateway.send("DELETE", "/api/users/staff:bob/tokens", undefined, root));
   t.equal(await codeOf(bob), "token_revoked");
@@ -116,7 +130,7 @@ t.test("what the file says of an external user holds at once", async (t) => {
   t.equal(await codeOf(await issuer.sign(resource, { claims: later })), undefined, "a later one");
   await putInForce(gateway, original);
   const latest = await issuer.sign(resource, { claims: later });
-  t.equal(await codeOf(latest), "user_gone", "and without a grant it is nobody again");
+  t.equal(await codeOf(latest), "no_grant", "and without a grant it may do nothing again");
 });
 
 t.test("an issuer that is out of reach is 503, and works again when it is back", async (t) => {
@@ -142,7 +156,7 @@ t.test("each issuer has users of its own", async (t) => {
   const gateway = await open(t, { staff: staff.url, guests: guests.url });
   t.equal((await send(gateway, list, await staff.sign(resource))).status, 200);
   const guest = await send(gateway, list, await guests.sign(resource));
-  t.equal(refusalOf(guest), "user_gone", "alice of the guests is nobody's alice");
+  t.equal(refusalOf(guest), "no_grant", "alice of the guests is nobody's alice");
 });
 
 /** A certified authorization server in the test's process, with one machine for a client. */

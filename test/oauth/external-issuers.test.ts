@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { mock } from "node:test";
 import { UnsecuredJWT } from "jose";
 import { pino } from "pino";
@@ -40,7 +41,7 @@ t.test("a token says whose it is, and what it opens", async (t) => {
   const claims = { scope: "mcp:tools other", jti: "j", aud: ["https://other.test/", resource] };
   const token = await issuer.sign(resource, { claims });
   const read = await fresh().verify(issuer.url, token);
-  t.match(read, { username: "staff:alice", tokenId: "j", scopes: new Set(["mcp:tools", "other"]) });
+  t.match(read, { user: "staff:alice", tokenId: "j", scopes: new Set(["mcp:tools", "other"]) });
   t.equal(read.expiresAt - read.issuedAt, 630);
   t.ok(fresh().knows(issuer.url));
   t.notOk(fresh().knows(`${issuer.url}/`));
@@ -48,43 +49,79 @@ t.test("a token says whose it is, and what it opens", async (t) => {
     const key = await makeKey(alg, alg);
     issuer.keys.push(key);
     t.equal(
-      (await fresh().verify(issuer.url, await issuer.sign(resource, { key }))).username,
+      (await fresh().verify(issuer.url, await issuer.sign(resource, { key }))).user,
       "staff:alice",
     );
   }
 });
 
 t.test("a token for somebody else, or of somebody else, opens nothing", async (t) => {
-  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const { issuer, fresh, verify, refused } = await openSetting(t);
   const issuers = fresh();
   t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice");
   const impostor = await makeKey("first");
-  const wrong: Record<string, TokenChanges> = {
-    "another issuer": { claims: { iss: issuer.origin } },
-    "no issuer": { claims: { iss: undefined } },
-    "another audience": { claims: { aud: "https://gate.example.com" } },
-    "an audience with a slash": { claims: { aud: `${resource}/` } },
-    "no audience": { claims: { aud: undefined } },
-    "a key of the same name": { key: impostor },
-    "an ID token's type": { header: { typ: "id+jwt" } },
-    "no expiry": { claims: { exp: undefined } },
-    "no time of issue": { claims: { iat: undefined } },
-    "a time of issue that is to come": { claims: { iat: Date.now() / 1000 + 3600 } },
-    "not valid yet": { claims: { nbf: Date.now() / 1000 + 3600 } },
-    "no user": { claims: { sub: undefined } },
-    "scopes that are neither text nor list": { claims: { scope: { "mcp:tools": true } } },
-    "scopes that are nothing": { claims: { scope: null, scp: "mcp:tools" } },
-    "a key that it is bound to, for DPoP": { claims: { cnf: { jkt: "x" } } },
-    "a key that it is bound to, by a certificate": { claims: { cnf: { "x5t#S256": "x" } } },
-    "a binding to nothing": { claims: { cnf: null } },
-    "not valid for longer than clocks differ": { claims: { nbf: Date.now() / 1000 + 45 } },
-    "more than anyone needs to say": { claims: { filler: "x".repeat(20_000) } },
+  const user = "staff:alice";
+  const audience = { detail: "wrong_audience", user };
+  const bound = { detail: "bound_to_key", user };
+  const wrong: Record<string, TokenChanges & { detail: string; user?: string }> = {
+    "another issuer": { claims: { iss: issuer.origin }, detail: "bad_claim", user },
+    "no issuer": { claims: { iss: undefined }, detail: "bad_claim", user },
+    "another audience": { claims: { aud: "https://gate.example.com" }, ...audience },
+    "an audience with a slash": { claims: { aud: `${resource}/` }, ...audience },
+    "no audience": { claims: { aud: undefined }, ...audience },
+    "a key of the same name": { key: impostor, detail: "bad_signature" },
+    "an ID token's type": { header: { typ: "id+jwt" }, detail: "wrong_type", user },
+    "no expiry": { claims: { exp: undefined }, detail: "no_expiry", user },
+    "no time of issue": { claims: { iat: undefined }, detail: "no_issue_time", user },
+    "a time of issue that is to come": {
+      claims: { iat: Date.now() / 1000 + 3600 },
+      ...{ detail: "issued_in_future", user },
+    },
+    "not valid yet": { claims: { nbf: Date.now() / 1000 + 3600 }, detail: "not_yet_valid", user },
+    "no user": { claims: { sub: undefined }, detail: "no_username" },
+    "a user that no file can name": { claims: { sub: "a b" }, detail: "bad_username" },
+    "scopes that are neither text nor list": {
+      claims: { scope: { "mcp:tools": true } },
+      ...{ detail: "bad_scope", user },
+    },
+    "scopes that are nothing": {
+      claims: { scope: null, scp: "mcp:tools" },
+      ...{ detail: "bad_scope", user },
+    },
+    "a key that it is bound to, for DPoP": { claims: { cnf: { jkt: "x" } }, ...bound },
+    "a key that it is bound to, by a certificate": {
+      claims: { cnf: { "x5t#S256": "x" } },
+      ...bound,
+    },
+    "a binding to nothing": { claims: { cnf: null }, ...bound },
+    "not valid for longer than clocks differ": {
+      claims: { nbf: Date.now() / 1000 + 45 },
+      ...{ detail: "not_yet_valid", user },
+    },
+    "more than anyone needs to say": { claims: { filler: "x".repeat(20_000) }, detail: "too_long" },
   };
-  for (const [name, changes] of Object.entries(wrong)) {
-    t.equal(await refusal(changes, issuers), "token_invalid", name);
+  for (const [name, { detail, user, ...changes }] of Object.entries(wrong)) {
+    const { code, detail: found, token } = await refused(changes, issuers);
+    t.equal(code, "token_invalid", name);
+    t.equal(found, detail, name);
+    t.equal(token?.issuer, issuer.url);
+    t.equal(token?.user, user, `${name}: whose it is, if its issuer has signed that`);
   }
   const past = Math.floor(Date.now() / 1000) - 45;
-  t.equal(await refusal({ claims: { exp: past } }, issuers), "token_expired");
+  const expired = await refused({ claims: { exp: past, client_id: "app" } }, issuers);
+  t.match(expired, { code: "token_expired", detail: "expired", token: { user, client: "app" } });
+});
+
+t.test("a token without an id, or with one that is none, has one of what is signed", async (t) => {
+  const { issuer, fresh } = await openSetting(t);
+  const idOf = async (token: string) => (await fresh().verify(issuer.url, token)).tokenId;
+  for (const jti of [undefined, 7, "", "two words", "x".repeat(129)]) {
+    const token = await issuer.sign(resource, { claims: { jti } });
+    const [header, payload] = token.split(".");
+    const digest = createHash("sha256").update(`${header}.${payload}`).digest("base64url");
+    t.equal(await idOf(token), digest, `${jti}`);
+  }
+  t.equal(await idOf(await issuer.sign(resource, { claims: { jti: "{urn:1/2}" } })), "{urn:1/2}");
 });
 
 t.test("the issuer's clock may differ by half a minute", async (t) => {
@@ -126,8 +163,8 @@ t.test("an issuer may have an audience of its own, and then no other", async (t)
   const issuers = createExternalIssuers([{ ...settings, audience }], () => resource, log);
   const verify = async (aud: unknown) =>
     issuers.verify(issuer.url, await issuer.sign(resource, { claims: { aud } }));
-  t.match(await verify(audience), { username: "staff:alice" });
-  t.match(await verify(["other", audience]), { username: "staff:alice" });
+  t.match(await verify(audience), { user: "staff:alice" });
+  t.match(await verify(["other", audience]), { user: "staff:alice" });
   for (const aud of [resource, `${audience}/`, [resource], undefined]) {
     t.equal((await refusedBy(verify(aud))).code, "token_invalid", String(aud));
   }

@@ -22,20 +22,37 @@ t.test("keys rotate under their issuer, and made-up ones cost it nothing", async
   mock.timers.tick(COOLDOWN_MS);
   t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice", "the new key");
   t.equal(issuer.fetches, 2, "it was asked for");
-  t.equal(
-    await refusal(old === undefined ? {} : { key: old }, issuers),
-    "token_invalid",
-    "the old",
-  );
-
   const header = { kid: "made-up" };
+  const outdated = old === undefined ? {} : { key: old };
   for (let count = 0; count < 20; count++) {
-    t.equal(await refusal({ header }, issuers), "token_invalid");
+    t.equal(await refusal(count % 2 === 0 ? { header } : outdated, issuers), "issuer_unreachable");
   }
   t.equal(issuer.fetches, 2, "which was just done");
   mock.timers.tick(COOLDOWN_MS);
   await Promise.all(Array.from({ length: 20 }, () => refusal({ header }, issuers)));
   t.equal(issuer.fetches, 3, "it is asked once more, later");
+  mock.timers.tick(COOLDOWN_MS);
+  t.equal(
+    await refusal(outdated, issuers),
+    "token_invalid",
+    "a key that was looked for and is gone",
+  );
+});
+
+t.test("a good token waits for the next fetch after a made-up one has used this one", async (t) => {
+  const { issuer, fresh, verify, refused } = await openSetting(t);
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  const issuers = fresh();
+  await verify(await issuer.sign(resource), issuers);
+  mock.timers.tick(COOLDOWN_MS);
+  t.match(await refused({ header: { kid: "made-up" } }, issuers), { code: "token_invalid" });
+  mock.timers.tick(1500);
+  issuer.keys = [await makeKey("second")];
+  const soon = { code: "issuer_unreachable", status: 503, retryAfter: 4, detail: "unknown_key" };
+  t.match(await refused({}, issuers), soon);
+  mock.timers.tick(4000);
+  t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice");
 });
 
 t.test("an issuer that is out of reach is waited for", async (t) => {

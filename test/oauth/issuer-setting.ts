@@ -1,6 +1,7 @@
 import { pino } from "pino";
 import type { Test } from "tap";
 import { createExternalIssuers, type ExternalIssuers } from "../../src/oauth/external-issuers.ts";
+import type { Refusal } from "../../src/refusal.ts";
 import { refusedBy } from "../access/kit.ts";
 import { TestIssuer, type TokenChanges } from "./issuer.ts";
 
@@ -16,6 +17,8 @@ export interface Setting {
   verify(token: string, issuers?: ExternalIssuers): Promise<string>;
   /** The code by which a token with these changes is refused. */
   refusal(changes: TokenChanges | string, issuers?: ExternalIssuers): Promise<string>;
+  /** The whole refusal of such a token. */
+  refused(changes: TokenChanges | string, issuers?: ExternalIssuers): Promise<Refusal>;
 }
 
 /** Starts an issuer. */
@@ -26,14 +29,13 @@ export async function openSetting(t: Test): Promise<Setting> {
     return createExternalIssuers([settings], () => resource, pino({ level: "silent" }));
   };
   const verify = async (token: string, issuers = fresh()) =>
-    (await issuers.verify(issuer.url, token)).username;
+    (await issuers.verify(issuer.url, token)).user;
+  const refused: Setting["refused"] = async (changes, issuers) => {
+    const token = typeof changes === "string" ? changes : await issuer.sign(resource, changes);
+    return refusedBy(verify(token, issuers));
+  };
   return {
-    issuer,
-    fresh,
-    verify,
-    async refusal(changes, issuers) {
-      const token = typeof changes === "string" ? changes : await issuer.sign(resource, changes);
-      return (await refusedBy(verify(token, issuers))).code;
-    },
+    ...{ issuer, fresh, verify, refused },
+    refusal: async (changes, issuers) => (await refused(changes, issuers)).code,
   };
 }
