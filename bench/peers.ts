@@ -4,7 +4,7 @@
  *
  * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--only TEXT] [--systems NAME,...] [--json] [--plot FILE]`;
  * `--quick` runs the first scenario, `--only` those whose name has the text, `--systems` Gatehouse and these alone:
- * bare, haproxy-es256, fastify, haproxy-rs256, haproxy-hs256, haproxy-open, nginx, express, vmauth, oauth2-proxy, oathkeeper
+ * bare, haproxy-es256, envoy, fastify, haproxy-rs256, haproxy-hs256, haproxy-open, nginx, express, vmauth, oauth2-proxy, oathkeeper
  */
 
 import { execFileSync } from "node:child_process";
@@ -16,7 +16,7 @@ import { costPlot, costTable, latencyTable } from "./peers/report.ts";
 import { bodyFile, type Scenario, scenarios, tokenFile } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import { LOAD_CORE, type System } from "./peers/system.ts";
-import { selectSystems, startSystems } from "./peers/systems.ts";
+import { NEAREST, selectSystems, startSystems } from "./peers/systems.ts";
 import type { World } from "./peers/world.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { type Latency, openLoop } from "./rig/open-loop.ts";
@@ -37,7 +37,6 @@ const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
 /** Requests a second at which latency is looked at: what each of the nearest carries with ease. */
 const OPEN_LOOP_RATE = 1500;
 const OPEN_LOOP_SECONDS = 5;
-const NEAREST = 4;
 
 async function latencies(
   scenario: Scenario,

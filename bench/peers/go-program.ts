@@ -13,11 +13,6 @@ export interface GoModule {
 
 const folder = path.join(import.meta.dirname, "built");
 
-/** Whether programs in Go can be built here. */
-export function hasGo(): boolean {
-  return (process.env.PATH ?? "").split(":").some((place) => existsSync(path.join(place, "go")));
-}
-
 /**
  * Builds a program, unless an earlier run has, and returns its path.
  *

@@ -1,6 +1,8 @@
+import { existsSync } from "node:fs";
+import path from "node:path";
+import { startEnvoy } from "./envoy.ts";
 import { startGatehouse } from "./gatehouse.ts";
 import { goPeers, startGo } from "./go-peers.ts";
-import { hasGo } from "./go-program.ts";
 import { startHaproxy } from "./haproxy.ts";
 import { startNginx } from "./nginx.ts";
 import { startNode } from "./node.ts";
@@ -14,6 +16,7 @@ const starts: ReadonlyMap<string, Start> = new Map<string, Start>([
   ["gatehouse", startGatehouse],
   ["bare", (world, port) => startNode("bare", world, port)],
   ["haproxy-es256", (world, port) => startHaproxy(world, port, "ES256")],
+  ["envoy", startEnvoy],
   ["fastify", (world, port) => startNode("fastify", world, port)],
   ["haproxy-rs256", (world, port) => startHaproxy(world, port, "RS256")],
   ["haproxy-hs256", (world, port) => startHaproxy(world, port, "HS256")],
@@ -26,8 +29,17 @@ const starts: ReadonlyMap<string, Start> = new Map<string, Start>([
   ]),
 ]);
 const names = [...starts.keys()];
-const nearest = names.slice(0, 4);
-const inGo: ReadonlySet<string> = new Set(goPeers.map(({ name }) => name));
+/** How many of the first are measured in every scenario. */
+export const NEAREST = 5;
+/** What has to be on the path for these, and which are left out without it. */
+const tools: readonly (readonly [tool: string, names: readonly string[]])[] = [
+  ["python3", ["envoy"]],
+  ["go", goPeers.map(({ name }) => name)],
+];
+
+function isOnPath(tool: string): boolean {
+  return (process.env.PATH ?? "").split(":").some((place) => existsSync(path.join(place, tool)));
+}
 
 /** Which systems are measured, besides Gatehouse, which is the first of every table. */
 export interface Selection {
@@ -52,9 +64,14 @@ export function selectSystems(list: string | undefined): Selection {
     const all = names.filter((name) => asked.has(name));
     return { all, nearest: all };
   }
-  if (hasGo()) return { all: names, nearest };
-  console.error("without Go, peers in Go are left out");
-  return { all: names.filter((name) => !inGo.has(name)), nearest };
+  const missing = new Set<string>();
+  for (const [tool, lacking] of tools) {
+    if (isOnPath(tool)) continue;
+    console.error(`without ${tool}, these are left out: ${lacking.join(", ")}`);
+    for (const name of lacking) missing.add(name);
+  }
+  const all = names.filter((name) => !missing.has(name));
+  return { all, nearest: all.slice(0, NEAREST) };
 }
 
 /** Starts the systems of these short names in turn; each is ended with the stack. */
