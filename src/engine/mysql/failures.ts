@@ -54,11 +54,19 @@ const ofTime = new Set([1317, 1969, 3024]);
 export const failures = failuresOf<ServerError>({
   isAnswer: (error) => error instanceof ServerError,
   read(error) {
+    if (isOfFiles(error)) return refused.storage;
     if (unavailable.has(error.number)) return refused.unavailable;
     return violationOf(error) ?? refusals.get(error.number);
   },
-  concernsStatement: ({ number }) =>
-    !(unavailable.has(number) || transient.has(number) || ofTime.has(number)),
+  concernsStatement: (error) => {
+    const { number } = error;
+    return !(
+      isOfFiles(error) ||
+      unavailable.has(number) ||
+      transient.has(number) ||
+      ofTime.has(number)
+    );
+  },
   isTransient: ({ number }) => transient.has(number),
   isUnavailable: ({ number }) => unavailable.has(number) && !refusesUser.has(number),
   describe: ({ number }) => ({
@@ -123,14 +131,19 @@ export class ServerError extends Error {
   }
 }
 
-/** Errors of the server have higher numbers; those of the system, in the same place, have none. */
+/** Lower numbers are those of the server's own files, such as a temporary table that it cannot write. */
 const FIRST_NUMBER = 1000;
+
+function isOfFiles({ number }: ServerError): boolean {
+  return number < FIRST_NUMBER;
+}
 
 /** An error of the driver's as `ServerError` if the server has sent it, else as `ConnectionLost`. */
 export function readError(error: unknown): ServerError | ConnectionLost {
   if (!(error instanceof Error)) return new ConnectionLost(error);
-  const number = "errno" in error ? error.errno : undefined;
-  if (typeof number !== "number" || number < FIRST_NUMBER) return new ConnectionLost(error);
+  // The system's errors have a number in the same place, but no state of SQL.
+  const number = "errno" in error && "sqlState" in error ? error.errno : undefined;
+  if (typeof number !== "number") return new ConnectionLost(error);
   return new ServerError(number, error.message, error);
 }
 

@@ -1,9 +1,11 @@
+import { mkdirSync, rmSync } from "node:fs";
 import { createConnection } from "mysql2/promise";
 import t from "tap";
 import { eventually } from "../../kit/eventually.ts";
 import { crashUnderLoad, endAtCommit, waitForServer } from "../crash.ts";
-import { query, selectAll } from "../kit.ts";
+import { insert, query, selectAll } from "../kit.ts";
 import { startOn } from "../postgres/kit.ts";
+import { startService } from "../postgres/service.ts";
 import { sharedServer } from "./kit.ts";
 import { startMysql } from "./server.ts";
 
@@ -50,4 +52,16 @@ t.test("a change that ends at its commit has an unknown outcome, and says why", 
     const words = "select 1 from information_schema.processlist where info = 'commit'";
     return (await server.sql(words)).length;
   });
+});
+
+t.test("a server that cannot write its temporary tables is not a lost server", async (t) => {
+  const server = await startMysql(t);
+  await server.sql("create database main", "create table main.rows (id bigint primary key)");
+  const { service, address } = await startService(t, server.url);
+  rmSync(server.temporary, { recursive: true });
+  const Batch = [insert("rows", [{ id: 1 }])];
+  t.match(await query(address, { Batch }), { status: 507, body: { code: "storage_failed" } });
+  t.notMatch(service.output, /cannot be used/);
+  mkdirSync(server.temporary);
+  t.match(await query(address, { Batch }), { status: 200 });
 });

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
@@ -26,6 +26,7 @@ const guard = `"$0" "$@" & server=$!; echo $server; cat > /dev/null; kill -KILL 
 
 interface Teardown {
   teardown(work: () => unknown): void;
+  passing?(): boolean;
 }
 
 /** A MariaDB server of a test's own, over a temporary directory. */
@@ -56,6 +57,16 @@ export class MysqlServer {
     return `mysql://root@localhost:${this.port}/?ssl-mode=VERIFY_IDENTITY&ssl-ca=${ca}`;
   }
 
+  /** Where the server puts temporary tables. */
+  get temporary(): string {
+    return path.join(this.#directory, "tmp");
+  }
+
+  /** What the server itself logs. */
+  get log(): string {
+    return path.join(this.#directory, "server.log");
+  }
+
   /** Lays out the directory. */
   async initialize(): Promise<void> {
     // Two that are laid out at one time would meet in the system's directory for temporary files.
@@ -72,6 +83,7 @@ export class MysqlServer {
       once(child, "exit"),
     ]);
     if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
+    mkdirSync(this.temporary);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
       writeFileSync(path.join(this.#directory, name), content, { mode: 0o600 });
@@ -83,7 +95,9 @@ export class MysqlServer {
     const file = (name: string) => path.join(this.#directory, name);
     const flags = [
       ...["--no-defaults", `--datadir=${this.#data}`, `--port=${this.port}`],
-      ...[`--socket=${this.#socket}`, `--pid-file=${file("pid")}`],
+      ...[`--socket=${this.#socket}`, `--pid-file=${file("pid")}`, `--log-error=${this.log}`],
+      // A server that starts removes temporary tables, which must not be those of another one.
+      `--tmpdir=${this.temporary}`,
       ...[`--ssl-cert=${file("server.crt")}`, `--ssl-key=${file("server.key")}`],
       // Only what was started by root says so, and may then run as root.
       ...(process.getuid?.() === 0 ? ["--user=root"] : []),
@@ -135,8 +149,13 @@ export class MysqlServer {
 /** Starts a server that ends with the test. */
 export async function startMysql(test: Teardown): Promise<MysqlServer> {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-mysql-"));
-  test.teardown(() => rmSync(directory, { recursive: true, force: true }));
   const server = new MysqlServer(directory, await freePort());
+  test.teardown(() => {
+    if (test.passing?.() === false && existsSync(server.log)) {
+      process.stderr.write(readFileSync(server.log));
+    }
+    rmSync(directory, { recursive: true, force: true });
+  });
   test.teardown(() => server.stop());
   await server.initialize();
   await server.start();
