@@ -216,7 +216,7 @@ async function openStore(url: string, options: StoreOptions): Promise<Store> {
   switch (scheme) {
     case "sqlite:": {
       const { openSqliteStore } = await import("./sqlite/store.ts");
-      return openSqliteStore(sqliteDirectory(url), options.timeLimit);
+      return openSqliteStore(sqliteDirectory(url), options.timeLimit, options.log);
     }
     case "postgres:":
     case "postgresql:": {

@@ -33,6 +33,7 @@ export const refusalStatuses = {
   too_many_rows: 409,
   body_too_large: 413,
   unsupported_media_type: 415,
+  upstream_broken: 502,
   busy: 503,
   closing: 503,
   database_unavailable: 503,
@@ -75,6 +76,22 @@ export class EngineRefusal extends Error {
   at(place: string): EngineRefusal {
     const plain = `${place}: ${this.plain}`;
     return new EngineRefusal(this.code, `${place}: ${this.message}`, { plain, cause: this });
+  }
+}
+
+/** The refusal of a change that failed while it was being committed. */
+export class UnknownOutcome extends EngineRefusal {
+  constructor(cause: unknown, why = "The connection to the database was lost") {
+    super(
+      "outcome_unknown",
+      `${why} while the change was being committed. It may or may not have been carried out; look before you send it again`,
+      { cause },
+    );
+  }
+
+  /** It is about no place. */
+  override at(): this {
+    return this;
   }
 }
 

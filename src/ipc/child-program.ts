@@ -62,6 +62,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
   readonly #channel: Channel<Own, Other, Failure>;
   readonly #ending = Promise.withResolvers<Ending>();
   #killedFor: Error | undefined;
+  #countMissedBeats = () => 0;
   #isGone = false;
 
   constructor(program: URL, options: ProgramOptions<Own, Failure>) {
@@ -80,9 +81,8 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     });
     if (heartbeat !== undefined) {
       const onStuck = () => void this.kill(new ChannelClosedError("it did not answer"));
-      watchHeartbeat(child, heartbeat, onStuck, () => {
-        return heartbeat.whileIdle === true || this.#channel.isWaiting;
-      });
+      const isAsked = () => heartbeat.whileIdle === true || this.#channel.isWaiting;
+      this.#countMissedBeats = watchHeartbeat(child, heartbeat, onStuck, isAsked);
     }
     // Then all that it has sent was received too.
     child.once("close", (code, signal) => this.#ending.resolve({ code, signal }));
@@ -94,6 +94,11 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
 
   get pid(): number | undefined {
     return this.#child.pid;
+  }
+
+  /** How many signs of life in a row it owes. */
+  get missedBeats(): number {
+    return this.#countMissedBeats();
   }
 
   /** What it writes, if that is piped. */

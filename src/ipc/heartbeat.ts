@@ -15,6 +15,11 @@ export interface HeartbeatLimits {
   readonly missableAtStart?: number;
   /** Also watched while it owes no answer. */
   readonly whileIdle?: boolean;
+  /**
+   * True for a child whose event loop stands still while it works: a thread of it sends back on standard
+   * output what arrives on standard input.
+   */
+  readonly overStdio?: boolean;
 }
 
 /**
@@ -23,18 +28,22 @@ export interface HeartbeatLimits {
  *
  * @param onStuck called once it has given none for too long, in which this process itself ran
  * @param isAsked true while its answer matters
+ * @returns how many signs of life in a row are missing
  */
 export function watchHeartbeat(
   child: ChildProcess,
-  { missable, missableAtStart = missable }: HeartbeatLimits,
+  { missable, missableAtStart = missable, overStdio = false }: HeartbeatLimits,
   onStuck: () => void,
   isAsked = () => true,
-): void {
-  if (child.pid === undefined) return;
+): () => number {
+  if (child.pid === undefined) return () => 0;
   let missed = missable - missableAtStart;
-  child.on("message", () => {
+  const onSign = () => {
     missed = 0;
-  });
+  };
+  child.on("message", onSign);
+  if (overStdio) child.stdout?.on("data", onSign);
+  child.stdin?.on("error", () => {});
   // Beats are counted and not time, which also goes on while this process is the one that stands.
   const timer = setInterval(() => {
     if (!isAsked()) return;
@@ -42,11 +51,14 @@ export function watchHeartbeat(
     if (missed > missable) {
       clearInterval(timer);
       onStuck();
+    } else if (overStdio) {
+      child.stdin?.write(".");
     } else if (child.connected) {
       child.send(PING, () => {});
     }
   }, BEAT_MS);
   child.once("exit", () => clearInterval(timer));
+  return () => missed;
 }
 
 /** Tells the parent process, whenever it asks, that the event loop turns. */

@@ -1,9 +1,18 @@
-import { statSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { childrenOf } from "../kit/process-info.ts";
-import { createTable, freshEngine, insert, query, selectAll, startOver } from "./kit.ts";
+import {
+  createTable,
+  freshEngine,
+  insert,
+  query,
+  send as request,
+  selectAll,
+  startOver,
+} from "./kit.ts";
 import { endlessSelect, fillForJoin, send } from "./stalled.ts";
 
 /** An engine with a limit in milliseconds, over tables that were filled without one. */
@@ -110,4 +119,72 @@ t.test("a database that was dropped and made again is new to every worker", asyn
   for (const answer of await readTogether()) t.equal(answer.body.code, "database_not_found");
   t.match(await ask({ CreateDatabase: { database: "passing" } }), { status: 200 });
   for (const answer of await readTogether()) t.equal(answer.body.code, "table_not_found");
+});
+
+t.test("a SQLite process that hangs fails the health check and is replaced in time", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await ask(createTable("rows", { id: "int" }));
+  const health = () => request(engine.address, { path: "/healthz" });
+  const [worker = 0] = childrenOf(process.pid);
+  const stoppedAt = performance.now();
+  process.kill(worker, "SIGSTOP");
+  const reading = ask(selectAll("rows"));
+  await eventually("it is told", async () => {
+    const { status, body } = await health();
+    return status === 503 && body.code === "database_unavailable";
+  });
+  t.match(await reading, { status: 502, body: { code: "upstream_broken" } });
+  t.ok(performance.now() - stoppedAt < 10_000, "within ten seconds");
+  t.match(await ask(selectAll("rows")), { status: 200 });
+  t.match(await health(), { status: 200 });
+  t.notOk(childrenOf(process.pid).includes(worker));
+});
+
+/** SQLite's "pending" byte, which a commit locks while it waits for readers. */
+const PENDING = 0x4000_0000;
+
+/** An engine of which each commit waits for a reader; `hang` resolves once one does. */
+async function heldCommits(t: Test, queryTimeLimit: number) {
+  const { ask, directory } = await limitedEngine(t, queryTimeLimit);
+  const reader = new DatabaseSync(join(directory, "data", "main.sqlite"));
+  t.teardown(() => reader.close());
+  reader.exec("begin; select * from a limit 1");
+  const signalInCommit = async (signal: NodeJS.Signals): Promise<void> => {
+    const committing = () =>
+      childrenOf(process.pid).find((pid) =>
+        new RegExp(` WRITE ${pid} .* ${PENDING} `).test(readFileSync("/proc/locks", "utf8")),
+      );
+    await eventually("a commit waits", () => committing() !== undefined);
+    process.kill(committing() ?? 0, signal);
+  };
+  return { ask, signalInCommit };
+}
+
+t.test("the end of a SQLite process makes the outcome of a commit unknown", async (t) => {
+  const { ask, signalInCommit } = await heldCommits(t, 30_000);
+  const row = insert("b", [{ key: -1 }]);
+  for (const change of [row, { Batch: [row] }]) {
+    const changing = ask(change);
+    await signalInCommit("SIGKILL");
+    t.match(await changing, {
+      status: 503,
+      body: { code: "outcome_unknown", message: /^The SQLite process ended/ },
+    });
+  }
+  for (const Batch of [[endlessSelect], [row, endlessSelect]]) {
+    const asked = ask({ Batch });
+    await eventually("it is under way", () => childrenOf(process.pid).length > 0);
+    for (const worker of childrenOf(process.pid)) process.kill(worker, "SIGKILL");
+    t.match(await asked, { status: 502, body: { code: "upstream_broken" } });
+  }
+});
+
+t.test("a time limit that is reached in a commit of SQLite is told as such", async (t) => {
+  const { ask, signalInCommit } = await heldCommits(t, 3000);
+  const changing = ask(insert("b", [{ key: -1 }]));
+  await signalInCommit("SIGSTOP");
+  t.match(await changing, {
+    status: 503,
+    body: { code: "outcome_unknown", message: /^The time limit of 3 seconds was reached/ },
+  });
 });

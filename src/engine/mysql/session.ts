@@ -7,8 +7,8 @@ import type {
   RowDataPacket,
   TypedParameterValue,
 } from "mysql2";
-import { EngineRefusal } from "../refusal.ts";
-import { refused, UnknownOutcome } from "../remote/failures.ts";
+import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
+import { refused } from "../remote/failures.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { answered, readError } from "./failures.ts";

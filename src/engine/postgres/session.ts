@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import { type Client, DatabaseError } from "pg";
-import { UnknownOutcome } from "../remote/failures.ts";
+import { UnknownOutcome } from "../refusal.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../spool.ts";

@@ -1,4 +1,4 @@
-import { EngineRefusal, type RefusalCode } from "../refusal.ts";
+import { EngineRefusal, type RefusalCode, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
 import type { Failures } from "./dialect.ts";
 import { ConnectionLost } from "./session.ts";
@@ -103,20 +103,4 @@ export function databaseNotFound(name: string): EngineRefusal {
 /** The refusal to drop a view by the word for tables. */
 export function isNoTable(name: string, database: string): EngineRefusal {
   return new EngineRefusal("table_not_found", `${name} in ${database} is a view, no table`);
-}
-
-/** The refusal of a change that failed while it was being committed. */
-export class UnknownOutcome extends EngineRefusal {
-  constructor(cause: unknown, why = "The connection to the database was lost") {
-    super(
-      "outcome_unknown",
-      `${why} while the change was being committed. It may or may not have been carried out; look before you send it again`,
-      { cause },
-    );
-  }
-
-  /** It is about no place. */
-  override at(): this {
-    return this;
-  }
 }

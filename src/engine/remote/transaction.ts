@@ -1,9 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { tooSlow } from "../refusal.ts";
+import { tooSlow, UnknownOutcome } from "../refusal.ts";
 import type { RowStream } from "../spool.ts";
 import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
 import type { Dialect, Mode } from "./dialect.ts";
-import { UnknownOutcome } from "./failures.ts";
 import { OutdatedTable } from "./known-tables.ts";
 import { withLease } from "./lease.ts";
 import type { ConnectionPool } from "./pool.ts";

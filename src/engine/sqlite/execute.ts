@@ -14,7 +14,7 @@ import type { DatabaseHandle } from "./statements.ts";
 
 /**
  * Carries out a query on tables and writes the JSON answer to the spool. When it returns, what
- * was written is durable; when it throws, nothing of the query stays.
+ * was written is durable; when it throws, nothing of the query stays. `onCommit` is called before a commit.
  *
  * @throws EngineRefusal for what the client can mend
  */
@@ -22,6 +22,7 @@ export function executeQuery(
   databases: Databases,
   { body, limits }: { readonly body: Uint8Array; readonly limits: readonly QueryLimit[] },
   spool: Spool,
+  onCommit: () => void,
 ): void {
   refusing(() => {
     const query = parseBody(Buffer.from(body));
@@ -31,8 +32,8 @@ export function executeQuery(
     const operations = query.operations.filter(isOfTables);
     const [first] = operations;
     if (first === undefined) throw new Error("A worker was asked to make or drop a database");
-    if (query.isBatch) executeBatch(databases, operations, spool, counter);
-    else executeOne(databases, first, spool, counter);
+    if (query.isBatch) executeBatch(databases, operations, spool, counter, onCommit);
+    else executeOne(databases, first, spool, counter, onCommit);
   });
 }
 
@@ -65,6 +66,7 @@ function executeOne(
   operation: TableOperation,
   spool: Spool,
   counter: LimitCounter,
+  onCommit: () => void,
 ): void {
   const handle = databases.open(operation.fields.database);
   const onlyReads = isReading(operation);
@@ -74,6 +76,7 @@ function executeOne(
     spool.write("}");
     // Its room is taken before the commit: no committed query is reported as failed for it.
     spool.flush();
+    if (!onlyReads) onCommit();
   };
   if (onlyReads) work();
   else transaction(handle.connection, work);
@@ -100,6 +103,7 @@ function executeBatch(
   operations: readonly TableOperation[],
   spool: Spool,
   counter: LimitCounter,
+  onCommit: () => void,
 ): void {
   const session = openSession(databases, operations);
   try {
@@ -109,6 +113,7 @@ function executeBatch(
       spool.write("]}");
       // Its room is taken before the commit: no committed Batch is reported as failed for it.
       spool.flush();
+      if (!operations.every(isReading)) onCommit();
     });
   } finally {
     session.close();

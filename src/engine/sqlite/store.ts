@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { readdirSync, rmSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
+import type { Logger } from "pino";
 import { isReadOnly } from "../../query/query.ts";
 import { jsonAnswer, openAnswer } from "../answers.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -23,14 +24,18 @@ const spoolFilePrefix = ".answer-";
  *
  * @throws DirectoryInUseError, or the file system's error if the directory cannot be used
  */
-export async function openSqliteStore(directory: string, queryTimeLimit: number): Promise<Store> {
+export async function openSqliteStore(
+  directory: string,
+  queryTimeLimit: number,
+  log: Logger,
+): Promise<Store> {
   const files = new DatabaseFiles(directory);
   files.makeDirectory();
   const unlock = await lockDirectory(files.directory);
   try {
     removeSpoolFiles(files.directory);
     files.makeDefault();
-    return new SqliteStore(files, new WorkerPool(files.directory, queryTimeLimit), unlock);
+    return new SqliteStore(files, new WorkerPool(files.directory, queryTimeLimit, log), unlock);
   } catch (error) {
     await unlock();
     throw error;
@@ -98,8 +103,11 @@ class SqliteStore implements Store {
     );
   }
 
-  /** The files are all that there is to be reached: what is done with them, workers do. */
+  /** The files have to be there, and the workers to give signs of life. */
   async check(): Promise<void> {
+    if (this.#pool.isStuck) {
+      throw new EngineRefusal("database_unavailable", "A SQLite process does not answer");
+    }
     try {
       this.#files.requireExisting(defaultDatabase);
     } catch (error) {

@@ -1,5 +1,7 @@
-import { ChildProgram, siblingModule } from "../../ipc/child-program.ts";
-import { tooSlow } from "../refusal.ts";
+import type { Logger } from "pino";
+import { ChannelClosedError } from "../../ipc/channel.ts";
+import { ChildProgram, howEnded, siblingModule } from "../../ipc/child-program.ts";
+import { EngineRefusal, tooSlow, UnknownOutcome } from "../refusal.ts";
 import type { SpooledAnswer } from "../spool.ts";
 import {
   type EngineCalls,
@@ -22,14 +24,16 @@ const WORKER_LIMIT = 6;
 export class WorkerPool {
   readonly #directory: string;
   readonly #timeLimit: number;
+  readonly #log: Logger;
   readonly #workers = new Set<WorkerProcess>();
   readonly #idle: WorkerProcess[] = [];
   readonly #waiting: ((worker: WorkerProcess) => void)[] = [];
 
   /** `timeLimit` is how long one task may take, in milliseconds. The first worker is started. */
-  constructor(directory: string, timeLimit: number) {
+  constructor(directory: string, timeLimit: number, log: Logger) {
     this.#directory = directory;
     this.#timeLimit = timeLimit;
+    this.#log = log;
     this.#idle.push(this.#start());
   }
 
@@ -50,6 +54,11 @@ export class WorkerPool {
     } finally {
       this.#giveBack(worker);
     }
+  }
+
+  /** True while a worker gives no sign of life. */
+  get isStuck(): boolean {
+    return [...this.#workers].some(({ missedBeats }) => missedBeats > NOTICED_BEATS);
   }
 
   /** Makes every worker close a database's file before its next task. */
@@ -79,7 +88,12 @@ export class WorkerPool {
   #start(): WorkerProcess {
     const worker = new WorkerProcess(this.#directory);
     this.#workers.add(worker);
-    void worker.ended.then(() => this.#remove(worker));
+    void worker.ended.then((ending) => {
+      this.#remove(worker);
+      if (worker.isLost && ending.code !== 0) {
+        this.#log.error({ reason: howEnded(ending) }, "a SQLite process died and is replaced");
+      }
+    });
     return worker;
   }
 
@@ -90,8 +104,21 @@ export class WorkerPool {
   }
 }
 
+/** Pings, one a second, that may go unanswered in a row before the health check fails. */
+const NOTICED_BEATS = 3;
+
+/** The same before a worker is killed, and while it starts. */
+const MISSABLE_BEATS = 6;
+const MISSABLE_AT_START = 30;
+
 /** How long a task whose client is gone may go on before its worker is killed, in milliseconds. */
 const ABANDONED_TIME_MS = 500;
+
+/** What is said of a task whose worker ended before the commit. */
+const died = [
+  "upstream_broken",
+  "The SQLite process ended before it answered; nothing was carried out",
+] as const;
 
 /**
  * A process that carries out tasks, one at a time.
@@ -103,6 +130,10 @@ const ABANDONED_TIME_MS = 500;
 class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
   /** Told how much of the answer is in the file of the task that it carries out. */
   onSpilled: (byteLength: number) => void = () => {};
+  /** False once this process has ended it. */
+  isLost = true;
+  /** True once it commits the change of the task that it carries out. */
+  #isCommitting = false;
 
   /** Starts the process over the databases in `directory`. */
   constructor(directory: string) {
@@ -114,9 +145,21 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
         detached: true,
         env,
         execArgv: ["--disable-warning=ExperimentalWarning"],
-        stdio: ["pipe", "ignore", "inherit", "ipc"],
+        stdio: ["pipe", "pipe", "inherit", "ipc"],
       },
-      handlers: { spilled: (byteLength) => void this.onSpilled(byteLength) },
+      handlers: {
+        spilled: (byteLength) => void this.onSpilled(byteLength),
+        committing: () => {
+          this.#isCommitting = true;
+          return undefined;
+        },
+      },
+      heartbeat: {
+        missable: MISSABLE_BEATS,
+        missableAtStart: MISSABLE_AT_START,
+        whileIdle: true,
+        overStdio: true,
+      },
       errors: taskErrors,
     });
   }
@@ -125,8 +168,8 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
    * Carries out one task within `timeLimit` milliseconds. When it rejects, the worker is idle
    * again or gone.
    *
-   * @throws EngineRefusal, `query_timeout` among them, the reason of `signal` once that is
-   * aborted, or the error that the task failed with
+   * @throws EngineRefusal, among them `query_timeout`, `outcome_unknown` and `upstream_broken`, the reason
+   * of `signal` once that is aborted, or the error that the task failed with
    */
   async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<SpooledAnswer> {
     let abandoned: NodeJS.Timeout | undefined;
@@ -134,13 +177,26 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
       abandoned = setTimeout(() => void this.kill(signal.reason), ABANDONED_TIME_MS);
     };
     signal.addEventListener("abort", abandon);
+    this.#isCommitting = false;
+    const overTime = tooSlow(timeLimit);
     try {
-      const onMissed = () => tooSlow(timeLimit);
-      return await this.ask("run", task, { ms: timeLimit, onMissed });
+      return await this.ask("run", task, { ms: timeLimit, onMissed: () => overTime });
+    } catch (error) {
+      const isLost = error instanceof ChannelClosedError;
+      if (this.#isCommitting && (isLost || error === overTime)) {
+        const limit = `The time limit of ${timeLimit / 1000} seconds was reached`;
+        throw new UnknownOutcome(error, isLost ? "The SQLite process ended" : limit);
+      }
+      throw isLost ? new EngineRefusal(...died, { cause: error }) : error;
     } finally {
       signal.removeEventListener("abort", abandon);
       clearTimeout(abandoned);
     }
+  }
+
+  override kill(reason?: Error): Promise<void> {
+    this.isLost = reason instanceof ChannelClosedError;
+    return super.kill(reason);
   }
 
   /** Has the process close a database's file before its next task. */

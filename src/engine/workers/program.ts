@@ -33,7 +33,7 @@ function run({ work, spoolPath }: Task): SpooledAnswer {
   const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillTeller() } : undefined;
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
-    if (work.kind === "query") executeQuery(databases, work, spool);
+    if (work.kind === "query") executeQuery(databases, work, spool, tellCommit);
     else if (work.kind === "rows") executeSelect(databases, work.body, spool);
     else executeSchema(databases, work.place, spool);
     return spool.finish();
@@ -51,6 +51,11 @@ function spillTeller(): (byteLength: number) => void {
     // An engine that is gone needs to be told nothing.
     engine.ask("spilled", byteLength).catch(() => {});
   };
+}
+
+/** It arrives although this process is busy with the commit from now on. */
+function tellCommit(): void {
+  engine.ask("committing", undefined).catch(() => {});
 }
 
 function forget(database: string): undefined {

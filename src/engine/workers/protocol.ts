@@ -33,6 +33,8 @@ export type EngineCalls = {
 export type WorkerCalls = {
   /** So many bytes of the rows are in the file. */
   readonly spilled: Call<number, undefined>;
+  /** The change is committed now. */
+  readonly committing: Call<undefined, undefined>;
 };
 
 /** How a task failed: refused, or by an error as it was thrown. */
