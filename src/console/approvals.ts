@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { maySeeGrants } from "../access/administration-rights.ts";
 import type { Approval, ApprovalDecision, Author } from "../approvals/approval.ts";
 import { mayApprove } from "../approvals/approvers.ts";
@@ -5,8 +6,8 @@ import { identify } from "../identity/authenticate.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, requirePassword } from "./changes.ts";
 import { type ApprovalView, approvalPage, type Standing } from "./pages/approval.ts";
-import { approvalsPage, outcomeOf } from "./pages/approvals.ts";
-import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { approvalsPage, outcomeOf, type PendingQuery, queryInWords } from "./pages/approvals.ts";
+import { type ConsoleRequest, refreshingOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Approvals of one kind on a page. */
 const SHOWN = 100;
@@ -57,8 +58,56 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
     (groups.get(group) ?? []).slice(0, SHOWN).map(({ approval }) => approval);
   const [waiting, others, decided] = [of("waiting"), of("others"), of("decided")];
   const more = known.length - waiting.length - others.length - decided.length;
-  const page = approvalsPage({ waiting, others, decided, more, now: Date.now() });
+  const pending = (groups.get("waiting") ?? []).concat(groups.get("others") ?? []);
+  const queries = new Map<string, PendingQuery>();
+  const described = pending.slice(0, DESCRIBED).map(async ({ approval, standing }) => {
+    if (!maySeeQuery(visitor, approval, standing)) return;
+    try {
+      const query = await describePending(c, visitor, approval, standing);
+      if (query !== undefined) queries.set(approval.id, query);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : "unknown";
+      c.var.options.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
+    }
+  });
+  // What is not counted in time is left out.
+  const patience = AbortSignal.timeout(COUNTING_MS);
+  await Promise.race([Promise.all(described), once(patience, "abort")]);
+  const refreshing = refreshingOf(c);
+  const page = approvalsPage({ waiting, others, decided, more, queries, refreshing });
   return sendPage(c, visitor, page);
+}
+
+/** Pending approvals whose query a page describes, and for how long it counts their rows. */
+const DESCRIBED = 25;
+const COUNTING_MS = 3000;
+/** Rows that were counted once for somebody, so that a refresh costs the database nothing. */
+const counted = new Map<string, Promise<number | undefined>>();
+const MOST_COUNTED = 1000;
+
+async function describePending(
+  c: ConsoleRequest,
+  { actor }: Visitor,
+  approval: Approval,
+  standing: Standing,
+): Promise<PendingQuery | undefined> {
+  const { approvals } = c.var.options;
+  const body = await approvals.use((store) => store.readBody(approval.id));
+  if (body === undefined) return undefined;
+  const words = queryInWords(body);
+  if (standing !== "approver") return { words, rows: undefined };
+  const key = `${approval.id} ${actor.username}`;
+  const known = counted.get(key);
+  if (known !== undefined) return { words, rows: await known };
+  const counting = approvals
+    .rowsFor(actor.username, approval, body)
+    .then((rows) => ("affected" in rows ? rows.affected : undefined));
+  counted.set(key, counting);
+  const [oldest = ""] = counted.keys();
+  if (counted.size > MOST_COUNTED) counted.delete(oldest);
+  const rows = await counting;
+  if (rows === undefined) counted.delete(key);
+  return { words, rows };
 }
 
 /** The approval that a page is about. @throws Refusal `not_found`, also if the visitor may not see it */

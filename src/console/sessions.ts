@@ -34,8 +34,12 @@ export interface Session extends BrowserPlace {
 /** Sessions by the hashes of their secrets, wherever they are held. */
 export interface HeldSessions {
   add(key: string, session: Session): Promise<void>;
-  /** One whose time is not over, which counts as use; its times are of this process's clock. */
-  use(key: string): Promise<Session | undefined>;
+  /**
+   * One whose time is not over; its times are of this process's clock.
+   *
+   * @param isPassive true for a page that refreshes itself, which does not count as use
+   */
+  use(key: string, isPassive: boolean): Promise<Session | undefined>;
   /** Those of a user, or all, whose time is not over. */
   list(username: string | undefined): Promise<readonly Session[]>;
   end(tokenId: string): Promise<void>;
@@ -58,10 +62,10 @@ class SessionsInMemory implements HeldSessions {
     this.#held.set(key, session);
   }
 
-  async use(key: string): Promise<Session | undefined> {
+  async use(key: string, isPassive: boolean): Promise<Session | undefined> {
     this.#dropOld();
     const session = this.#held.get(key);
-    if (session === undefined) return undefined;
+    if (session === undefined || isPassive) return session;
     const used = { ...session, usedAt: this.#now() };
     this.#held.set(key, used);
     return used;
@@ -136,9 +140,9 @@ export class Sessions {
     return secret;
   }
 
-  /** The session of a browser; undefined if it has none, or one that has ended. Counts as use. */
-  async use(secret: string): Promise<Session | undefined> {
-    const session = await this.#held.use(digest(secret));
+  /** The session of a browser; undefined if it has none, or one that has ended. */
+  async use(secret: string, isPassive = false): Promise<Session | undefined> {
+    const session = await this.#held.use(digest(secret), isPassive);
     return session !== undefined && (await this.#isGood(session)) ? session : undefined;
   }
 

@@ -98,8 +98,13 @@ export async function postSignOut(c: ConsoleRequest): Promise<Response> {
   return c.redirect("/sign-in", 303);
 }
 
+/** True for a page that refreshes itself, which keeps no session alive. */
+function isRefresh(c: ConsoleRequest): boolean {
+  return c.req.method === "GET" && c.req.query("refresh") === "auto";
+}
+
 /** The session that the browser shows, if it is one that has not ended. */
 export async function sessionOf(c: ConsoleRequest) {
   const secret = sessionCookie.read(c);
-  return secret === undefined ? undefined : c.var.sessions.use(secret);
+  return secret === undefined ? undefined : c.var.sessions.use(secret, isRefresh(c));
 }

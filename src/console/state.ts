@@ -1,7 +1,7 @@
 import { requireAdministrator } from "../access/administration-rights.ts";
 import { isAdministrator } from "../access/snapshot.ts";
 import { statePage } from "./pages/state.ts";
-import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, refreshingOf, sendPage, visitorOf } from "./visit.ts";
 
 /** Administrators that are named; there may be many. */
 const NAMED = 8;
@@ -29,6 +29,7 @@ export async function showState(c: ConsoleRequest): Promise<Response> {
       .toArray(),
     events: await history.events(),
     since: options.earlierVersions === undefined ? history.since : undefined,
+    refreshing: refreshingOf(c),
   });
   return sendPage(c, visitor, page);
 }

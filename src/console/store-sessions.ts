@@ -17,6 +17,7 @@ const addSql = `insert into gatehouse.console_sessions
   values ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(), clock_timestamp())`;
 const useSql = `update gatehouse.console_sessions set used = clock_timestamp()
   where key = $1 and ${alive} returning ${columns}`;
+const peekSql = `select ${columns} from gatehouse.console_sessions where key = $1 and ${alive}`;
 const listSql = `select ${columns} from gatehouse.console_sessions
   where ($1::text is null or username = $1) and ${alive}`;
 const endSql = "delete from gatehouse.console_sessions where token_id = $1";
@@ -64,8 +65,8 @@ export function sessionsInStore({ query }: Database, replica: Replica): HeldSess
       await ask(addSql, ...session, appliedVersion);
       await ask(sweepSql);
     },
-    async use(key) {
-      const [session] = await readAll(await ask(useSql, key));
+    async use(key, isPassive) {
+      const [session] = await readAll(await ask(isPassive ? peekSql : useSql, key));
       return session;
     },
     list: async (username) => readAll(await ask(listSql, username ?? null)),

@@ -9,7 +9,7 @@ import type { FormGuard } from "../pages/forms.ts";
 import { Refusal } from "../refusal.ts";
 import type { AccessHistory } from "./access-history.ts";
 import type { ConsoleOptions } from "./options.ts";
-import { type ConsolePage, renderConsolePage } from "./pages/frame.ts";
+import { type ConsolePage, type Refreshing, renderConsolePage } from "./pages/frame.ts";
 import type { Session, Sessions } from "./sessions.ts";
 
 /** All that a page may need: what lives as long as the console does. */
@@ -66,6 +66,11 @@ export function visitorOf(c: ConsoleRequest): Visitor {
     isAdministrator: isAdministrator(snapshot, session.username),
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
   };
+}
+
+/** Whether a page refreshes itself, as its address says. */
+export function refreshingOf(c: ConsoleRequest): Refreshing {
+  return { path: c.req.path, isPaused: c.req.query("refresh") === "off", now: Date.now() };
 }
 
 /** Answers with a page in the console's frame. */

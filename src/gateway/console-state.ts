@@ -1,10 +1,13 @@
 import { diffSnapshots } from "../access/diff.ts";
+import { withoutPassword } from "../config/addresses.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
 import { describeVersion, type LoadedVersion, REMEMBERED } from "../console/access-history.ts";
 import type { GatewayState, StoreState } from "../console/options.ts";
 import { version } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
 import type { Gateway } from "./gateway.ts";
+import { hasOwnEngine, ownDatabaseUrl } from "./own-engine.ts";
 import type { Listener } from "./server.ts";
 
 /** What the console shows of a gateway, as it is by now. */
@@ -27,11 +30,17 @@ async function storeStateOf({ store, replica }: StoreReplica): Promise<StoreStat
 }
 
 /** What a gateway is by now. */
-export async function stateOf({ gateway, listener, store }: ShownGateway): Promise<GatewayState> {
+export async function stateOf(
+  { gateway, listener, store }: ShownGateway,
+  loaded: LoadedConfiguration,
+): Promise<GatewayState> {
   const { routing, keys } = gateway;
   const upstreams = routing.targets.map(async (target) => {
-    const { name, busy, waiting, isLive } = target;
+    const { busy, waiting, isLive } = target;
     const databases = routing.databasesAt(target);
+    // The gateway's own engine listens on a private socket, which says nothing to people.
+    const isOwnEngine = databases === undefined && hasOwnEngine(loaded);
+    const name = isOwnEngine ? withoutPassword(ownDatabaseUrl(loaded)) : target.name;
     return { name, databases, busy, waiting, isLive, isUp: await target.isUp() };
   });
   const { secure } = listener;

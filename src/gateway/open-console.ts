@@ -86,7 +86,7 @@ export async function openConsoleOf(
     login: gateway.login,
     passwordRule: gateway.passwordRule,
     originOf: listener.originOf,
-    state: () => stateOf(shown),
+    state: () => stateOf(shown, loaded),
     earlierVersions: versionsIn(shown),
     explain(user, via, body) {
       const { upstream } = gateway.configuration;

@@ -243,3 +243,40 @@ t.test("what a stranger can write is text, and what cannot be seen is spelt out"
   t.notMatch((await dave.get("/approvals")).text, /<img src=x/);
   t.notMatch((await dave.get(`/approvals/${id}`)).text, /<img src=x/);
 });
+
+t.test("pending approvals of a kind are told apart by condition and rows", async (t) => {
+  const { ask, bot, url } = await open(t);
+  await ask(bot, removal);
+  await ask(bot, removeOne(3));
+  const both = { and: [removal.Delete.where, { not: { column: "id", cmp: "<", value: 5 } }] };
+  await ask(bot, { Delete: { ...orders, where: both } });
+  await ask(bot, update);
+  const rowsOn = async (name: string) => {
+    const client = await as(t, url, name);
+    const { text } = await client.get("/approvals");
+    t.match(text, '<meta http-equiv="refresh" content="30; url=/approvals?refresh=auto">');
+    const rows = text.matchAll(/<tr role="row"><td.*?<\/tr>/gs);
+    return [...rows].map(([row]) =>
+      textOf(row)
+        .replace(/ \d{4}-.*/, "")
+        .trim(),
+    );
+  };
+  const asked = "bot /query";
+  const queries = [
+    `Update main.orders set state = "gone" where id &gt; 12 ${asked}`,
+    `Delete main.orders where state = "old" and not (id &lt; 5) ${asked}`,
+    `Delete main.orders where id = 3 ${asked}`,
+    `Delete main.orders where state = "old" ${asked}`,
+  ];
+  const counts = [2, 7, 1, 12];
+  t.strictSame(
+    await rowsOn("dave"),
+    queries.map((query, at) => `${query} ${counts[at]}`),
+  );
+  t.strictSame(
+    await rowsOn("bot"),
+    queries.map((query) => `${query} not counted`),
+    "its asker is shown no rows",
+  );
+});

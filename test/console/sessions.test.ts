@@ -39,6 +39,14 @@ t.test("a session that is used all the time ends after twelve hours", async (t) 
   t.strictSame(await sessions.list(), []);
 });
 
+t.test("a page that refreshes itself keeps no session alive", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
+  clock.now += IDLE_MS - 1;
+  t.match(await sessions.use(secret, true), { username: "alice" });
+  clock.now += 1;
+  t.equal(await sessions.use(secret, true), undefined);
+});
+
 t.test("to look at the list of sessions is no use of them", async (t) => {
   const { clock, sessions, secret } = await openSetting();
   clock.now += IDLE_MS - 1;

@@ -117,7 +117,7 @@ t.test("between versions the page shows who gains and loses what", async (t) => 
     headers: { authorization: `Bearer ${token}` },
   });
   await gateway.edit((file) => `${file}\n# only a word\n`);
-  const text = await stateOnce(client, /UTC nobody/);
+  const text = await stateOnce(client, /UTC no change to users or grants/);
   const wanted = [
     /alice main − SELECT, INSERT, UPDATE, DELETE ReadWrite → no grant/,
     /alice main max_rows none to 20 ReadWrite → ReadWrite/,
@@ -132,6 +132,22 @@ t.test("between versions the page shows who gains and loses what", async (t) => 
     "the newest first",
   );
 });
+
+t.test(
+  "the state names the database of the gateway's own engine, and refreshes itself",
+  async (t) => {
+    const { url } = await startConsole(t);
+    const client = await signedIn(t, url);
+    const { text } = await client.get("/state");
+    t.match(textOf(text), /sqlite:\S+ all others Answers Closed 0 0/);
+    t.notMatch(text, "engine-", "not the private socket");
+    t.match(text, '<meta http-equiv="refresh" content="30; url=/state?refresh=auto">');
+    t.match(textOf(text), /Last refreshed at \d\d:\d\d:\d\d UTC, every 30 seconds/);
+    const paused = (await client.get("/state?refresh=off")).text;
+    t.notMatch(paused, "http-equiv");
+    t.match(textOf(paused), /As of \d\d:\d\d:\d\d UTC; refreshing is paused/);
+  },
+);
 
 t.test("replicas, leases and every version of a store are on the page", async (t) => {
   const store = await makeStore(t);

@@ -26,6 +26,8 @@ export interface ConsolePage {
   readonly title: string;
   /** Undefined for a page that belongs nowhere, such as an error. */
   readonly place?: (typeof places)[number][0];
+  /** The path under which the page loads itself again. */
+  readonly refresh?: string | undefined;
   readonly content: Html;
 }
 
@@ -60,7 +62,7 @@ const bareHeader = html`<header>${brand}</header>`;
 
 /** The whole document. @param reader undefined if nobody is signed in */
 export function renderConsolePage(
-  { title, place, content }: ConsolePage,
+  { title, place, content, refresh }: ConsolePage,
   reader: Reader | undefined,
 ): string {
   const layout = reader === undefined ? nothing : html` class="console"`;
@@ -72,6 +74,7 @@ export function renderConsolePage(
 <title>${title} - Gatehouse console</title>
 <link rel="stylesheet" href="/style.css">
 <link rel="icon" href="/icon.svg" type="image/svg+xml">
+${refresh === undefined ? nothing : html`<meta http-equiv="refresh" content="${String(REFRESH_SECONDS)}; url=${refresh}?refresh=auto">`}
 </head>
 <body${layout}>
 ${reader === undefined ? bareHeader : header(reader, place)}
@@ -81,6 +84,24 @@ ${content}
 </body>
 </html>
 `);
+}
+
+const REFRESH_SECONDS = 30;
+
+/** Whether a page refreshes itself, which its reader may pause (WCAG 2.2.1). */
+export interface Refreshing {
+  readonly path: string;
+  readonly isPaused: boolean;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+/** Says when the page was loaded, and pauses or resumes its refreshing. */
+export function refreshNote({ path, isPaused, now }: Refreshing): Html {
+  const time = new Date(now).toISOString().slice(11, 19);
+  return isPaused
+    ? html`<p class="quiet">As of ${time} UTC; refreshing is paused. <a href="${path}">Resume</a></p>`
+    : html`<p class="quiet">Last refreshed at ${time} UTC, every ${String(REFRESH_SECONDS)} seconds. <a href="${path}?refresh=off">Pause</a></p>`;
 }
 
 /** The heading of a page, with what can be done there beside it. */

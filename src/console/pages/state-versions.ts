@@ -66,7 +66,8 @@ function loaded(one: LoadedVersion): Cells[] {
     ...records.map(recordCells),
     ...(hasOthers ? [["and others", "", "", ""]] : []),
   ];
-  if (cells.length === 0) cells.push([html`<span class="dim">nobody</span>`, "", "", ""]);
+  if (cells.length === 0)
+    cells.push(["", "", html`<span class="dim">no change to users or grants</span>`, ""]);
   return cells.map((row, index) => [index === 0 ? name : again, ...row]);
 }
 

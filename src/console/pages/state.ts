@@ -3,7 +3,7 @@ import { counted } from "../../counted.ts";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import type { AccessEvent } from "../access-history.ts";
 import type { CertificateState, GatewayState, StoreState, UpstreamState } from "../options.ts";
-import { type ConsolePage, heading, table } from "./frame.ts";
+import { type ConsolePage, heading, type Refreshing, refreshNote, table } from "./frame.ts";
 import { versionList } from "./state-versions.ts";
 
 /** What the page of the gateway's state shows. Times in epoch seconds. */
@@ -19,6 +19,7 @@ interface StateView extends GatewayState {
   readonly events: readonly AccessEvent[];
   /** Since when that is known; undefined where a log has all of it. */
   readonly since: number | undefined;
+  readonly refreshing: Refreshing;
 }
 
 const DAY = 86_400;
@@ -148,7 +149,9 @@ export function statePage(view: StateView): ConsolePage {
   return {
     title: "State",
     place: "state",
+    refresh: view.refreshing.isPaused ? undefined : view.refreshing.path,
     content: html`${heading("State")}
+${refreshNote(view.refreshing)}
 ${summary(view, now)}
 <h2>In force</h2>
 ${facts(view)}
