@@ -2,6 +2,7 @@
  * The one way from a question to an answer, for `POST /query`, the tools of `/mcp` and `/schema`:
  * route to a database, judge, note, add headers and trace, and send up.
  */
+import { isDeepStrictEqual } from "node:util";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
@@ -89,8 +90,14 @@ export function admit(
   // What cannot be sent anywhere is refused before it is judged.
   const queries = gateway.routing.queriesOf(query);
   const judged = judge(gateway, exchange, query);
+  const judgeAgain = () => {
+    requireStillGood(gateway, exchange);
+    if (isDeepStrictEqual(judge(gateway, exchange, query), judged)) return;
+    const detail = "the caller's rights changed while the query waited for a connection";
+    throw new Refusal("busy", { detail, retryAfter: 1 });
+  };
   const send = (sent: Asked) => {
-    const routed = { asked, queries, sent };
+    const routed = { asked, queries, sent, judgeAgain };
     return judged.approval === undefined
       ? requestFor(gateway, exchange, routed, judged, options.own)
       : approvedRequest(gateway, exchange, routed, judged.approval, options);

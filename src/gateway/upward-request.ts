@@ -19,6 +19,8 @@ export interface UpwardRequest {
   readonly fields: string;
   readonly isRead: boolean;
   readonly trace: UpwardTrace | undefined;
+  /** Judges a query that has waited for a connection. @throws Refusal */
+  readonly judgeAgain?: () => void;
 }
 
 /** How `gatehouse engine` is told what a query may do at the most. */
@@ -50,13 +52,14 @@ export interface RoutedQuery {
   readonly asked: Asked;
   readonly queries: QueryClient;
   readonly sent: Asked;
+  readonly judgeAgain: () => void;
 }
 
 /** Makes the request of what was judged. */
 export function requestFor(
   gateway: Gateway,
   exchange: Exchange,
-  { asked, queries, sent }: RoutedQuery,
+  { asked, queries, sent, judgeAgain }: RoutedQuery,
   { decisions, identity, limits, seesSchema }: Judged,
   own: OwnHeaders,
 ): UpwardRequest {
@@ -69,5 +72,5 @@ export function requestFor(
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
   const form = gateway.configuration.upstream.query_form;
   const body = inForm(form, sent.body, sent.query);
-  return { queries, body, fields, isRead: isReadOnly(sent.query), trace };
+  return { queries, body, fields, isRead: isReadOnly(sent.query), trace, judgeAgain };
 }

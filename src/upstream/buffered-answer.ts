@@ -37,6 +37,8 @@ export interface BufferedQuery extends BufferLimits {
   readonly isRead: boolean;
   /** The lines of its header fields. */
   readonly fields: string;
+  /** Called when it has waited for a connection. @throws Refusal if it may no longer be sent */
+  readonly judgeAgain?: (() => void) | undefined;
   /** Gives the query up. */
   readonly signal: AbortSignal;
 }

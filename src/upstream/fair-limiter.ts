@@ -66,6 +66,9 @@ export class FairLimiter {
   /** Who holds each slot; what stands at a free one means nothing. */
   readonly #holders: string[];
   readonly #free: Slot[];
+  /** Slots that were released and go to the next waiter. */
+  readonly #released: Slot[] = [];
+  #isHandingOn = false;
   /** The lines of the users who wait, those whose turn is longest ago first. */
   readonly #lines = new Map<string, Line>();
   #waiting = 0;
@@ -136,8 +139,21 @@ export class FairLimiter {
     this.#timer ??= setTimeout(this.#expire, Math.ceil(oldest + patience - now)).unref();
   };
 
-  /** Gives a slot back. */
+  /** Releases a slot. A waiter may release its own at once; the loop keeps that from recursing. */
   release(slot: Slot): void {
+    this.#released.push(slot);
+    if (this.#isHandingOn) return;
+    this.#isHandingOn = true;
+    try {
+      for (let next = this.#released.pop(); next !== undefined; next = this.#released.pop()) {
+        this.#handOn(next);
+      }
+    } finally {
+      this.#isHandingOn = false;
+    }
+  }
+
+  #handOn(slot: Slot): void {
     const before = this.#lines.get(this.#holders[slot] ?? "");
     if (before !== undefined) before.held--;
     const next = this.#nextLine();

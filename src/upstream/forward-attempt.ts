@@ -37,6 +37,8 @@ export interface ForwardedQuery {
   readonly fields: string;
   /** A query that only reads may be sent again if its connection breaks before an answer. */
   readonly isRead: boolean;
+  /** Called when it has waited for a connection. @throws Refusal if it may no longer be sent */
+  readonly judgeAgain?: (() => void) | undefined;
   /** Headers that the gateway adds to the answer: names and values in turn. */
   readonly answerHeaders: readonly string[];
   /** Told the headers of the answer: names and values in turn. */

@@ -50,10 +50,11 @@ function overloaded(): Refusal {
  *   else of which no byte has gone up: to another live backend, or to the same one where there is
  *   none, since it may have been no more than the end of an idle connection.
  */
-abstract class Delivery<Query extends { readonly user: string; readonly isRead: boolean }> {
+abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
   protected readonly query: Query;
   readonly #balancer: LoadBalancer<Backend>;
   #tried: Set<Backend> | undefined;
+  #hasWaited = false;
   /** True once it was sent again. */
   #isRepeat = false;
   /** Why the last attempt has failed. */
@@ -94,6 +95,7 @@ abstract class Delivery<Query extends { readonly user: string; readonly isRead: 
       return;
     }
     const place = limiter.wait(user, (next, left) => this.#onTurn(backend, next, left));
+    this.#hasWaited = true;
     if (place === undefined) this.fail(overloaded());
     else this.hold(place);
   }
@@ -114,6 +116,15 @@ abstract class Delivery<Query extends { readonly user: string; readonly isRead: 
       link.limiter.release(slot);
       this.cancel();
       return;
+    }
+    if (this.#hasWaited) {
+      try {
+        this.query.judgeAgain?.();
+      } catch (error) {
+        link.limiter.release(slot);
+        this.fail(error);
+        return;
+      }
     }
     // On a new connection: the retry must not meet another stale one.
     const connection = this.#isRepeat ? link.open() : link.take();

@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -11,8 +12,11 @@ async function scene(t: Test, config: string) {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
   const held: { user: string; response: ServerResponse }[] = [];
-  upstream.answer = ({ headers }, response) =>
-    held.push({ user: String(headers["x-gatehouse-user"]), response });
+  upstream.answer = ({ headers: { "x-gatehouse-user": user } }, response) => {
+    // The gateway's own questions are nobody's.
+    if (user === undefined) response.end("{}");
+    else held.push({ user: String(user), response });
+  };
   const gateway = await startGateway(t, { upstream: upstream.url, config });
   const flood = await gateway.addUser("flood", "ReadWrite");
   const alice = await gateway.addUser("alice", "ReadWrite");
@@ -61,4 +65,32 @@ t.test("one user's bodies leave room for those of others", async (t) => {
   await eventually("what was held is given back", () => held.length === 4);
   held[3]?.response.end("{}");
   t.equal((await again).status, 200);
+});
+
+t.test("a query that waits is judged by the rights of when its turn comes", async (t) => {
+  const metrics = `127.0.0.1:${await freePort()}`;
+  const config = `connections = 1\n[metrics]\nlisten = "${metrics}"\n`;
+  const { gateway, held, alice, flood } = await scene(t, config);
+  const rita = await gateway.addUser("rita", "ReadOnly");
+  const admin = await gateway.login();
+  const first = gateway.query(select, flood);
+  await eventually("the one connection is taken", () => held.length === 1);
+  const read = gateway.query(select, alice);
+  const batch = gateway.query(`{"Batch":[${select}]}`, alice);
+  const waiting = gateway.query(select, rita);
+  await eventually("three wait", async () => {
+    const answer = await fetch(`http://${metrics}/metrics`);
+    return (await answer.text()).includes("\ngatehouse_upstream_queries_waiting 3\n");
+  });
+  const lowered = await gateway.send("PUT", "/api/access/alice/main", { role: "None" }, admin);
+  t.equal(lowered.status, 200);
+  held[0]?.response.end("{}");
+  t.equal((await first).status, 200);
+  await eventually("the query of another user goes up", () => held.length === 2);
+  held[1]?.response.end("{}");
+  t.equal((await waiting).status, 200);
+  t.match(await read, { status: 403, body: { code: "role_insufficient" } });
+  t.match(await batch, { status: 403, body: { code: "batch_member_denied" } });
+  const users = held.map(({ user }) => user);
+  t.strictSame(users, ["flood", "rita"], "the denied queries never went up");
 });

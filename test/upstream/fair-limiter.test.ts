@@ -159,6 +159,22 @@ t.test("a turn is told at once, so that nothing is kept for it meanwhile", (t) =
   t.end();
 });
 
+t.test("a slot passes through any number of waiters that release it at once", (t) => {
+  const limiter = limiterOf(1, 50_000);
+  const slot = taken(limiter.tryTake("alice"));
+  let told = 0;
+  for (let at = 0; at < 50_000; at++) {
+    limiter.wait("bob", (next) => {
+      told++;
+      limiter.release(taken(next));
+    });
+  }
+  limiter.release(slot);
+  t.equal(told, 50_000);
+  t.equal(limiter.busy, 0);
+  t.end();
+});
+
 /** One step of a property: somebody asks, gives a slot back, or leaves. */
 const step = fc.record({
   kind: fc.constantFrom("ask", "ask", "release", "leave"),

@@ -22,6 +22,7 @@ function forward(gateway: Gateway, exchange: Exchange, request: UpwardRequest): 
     body: request.body,
     fields: request.fields,
     isRead: request.isRead,
+    judgeAgain: request.judgeAgain,
     answerHeaders: commonHeaders(exchange),
     onHeaders: noteReport(gateway, exchange),
     fail: (error) => reject(gateway, exchange, error),
