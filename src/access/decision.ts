@@ -2,7 +2,7 @@
 
 import type { PermissionClass } from "../query/permissions.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
-import type { EntryPoint } from "./grant.ts";
+import type { EntryPoint, Literal, RowComparison } from "./grant.ts";
 import type { EntryRole } from "./roles.ts";
 
 /** Why a decision came out as it did; the codes are stable. */
@@ -60,6 +60,20 @@ export interface QueryLimit {
   readonly columns?: readonly string[];
 }
 
+/** What `gatehouse engine` compares by bytes for a caller, beside the column's own comparison. */
+export interface BytewiseColumns {
+  readonly database: string;
+  readonly table: string;
+  /** The columns of row filters and of `require_where`. */
+  readonly bytewise: readonly string[];
+  /** The row filter that inserted and updated rows must satisfy. */
+  readonly written?: readonly {
+    readonly column: string;
+    readonly cmp: RowComparison;
+    readonly value: Literal | readonly Literal[];
+  }[];
+}
+
 /** A rule that asks for somebody's approval. */
 export interface ApprovalRule {
   /** The entry or the boundary that asks. */
@@ -81,6 +95,8 @@ export interface QueryDecision {
   readonly decisions: readonly Decision[];
   /** What the database must keep, since it cannot be known before. */
   readonly limits: readonly QueryLimit[];
+  /** What the database must compare by bytes. */
+  readonly bytewise?: readonly BytewiseColumns[];
   /** The rules that ask for approval, whether or not it was given. */
   readonly approvals: readonly ApprovalRule[];
   /** Where one is asked for: the entries, row filters and boundaries that decide, as text. */

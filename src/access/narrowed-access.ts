@@ -150,7 +150,7 @@ const choosing: ReadonlySet<string> = new Set<OperationName>(["Select", "Update"
 
 /** Judges an operation by the row filter of one of its tables. */
 function filterTable(
-  { snapshot, username }: JudgedAccess,
+  { snapshot, username, access: { database }, tally }: JudgedAccess,
   detail: OperationDetail,
   decided: DecidedTable,
   isJoin: boolean,
@@ -160,6 +160,10 @@ function filterTable(
   if (detail.operation === "Upsert" && (rowFilter ?? requireWhere) !== undefined) {
     return unnarrowable("Use Insert or Update instead of Upsert", entry);
   }
+  const isPinned = detail.operation === "Update" || detail.operation === "Delete";
+  if (isPinned && requireWhere !== undefined) {
+    tally.compareBytes({ database, table, bytewise: requireWhere });
+  }
   if (rowFilter === undefined) return noFilters;
   const filter = filterOf(entry.grant, snapshot.users.get(username));
   if (isObjection(filter)) return filter;
@@ -167,6 +171,10 @@ function filterTable(
   const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
   const objection = operation && judgeContents(operation, decided, filter);
   if (objection !== undefined) return objection;
+  const isWritten = detail.operation === "Insert" || detail.operation === "Update";
+  const written = filter.map(({ column, cmp, value }) => ({ column, cmp, value }));
+  const bytewise = filter.map(({ column }) => column);
+  tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written } : {}) });
   if (!choosing.has(detail.operation)) return noFilters;
   const spelling = { table, isQualified: isJoin };
   const where = detail.condition();

@@ -107,6 +107,7 @@ export function decideNarrowedQuery(
     reason,
     decisions,
     limits: tally.limits(),
+    bytewise: tally.bytewise(),
     approvals,
     ...(approvals.length === 0 ? {} : { basis: basisOf(all, decisions) }),
   };

@@ -4,7 +4,7 @@ import { counted } from "../counted.ts";
 import type { Operation } from "../query/operation-types.ts";
 import { type ColumnSpelling, pinnedValues } from "./conditions.ts";
 import type { DecidingEntry } from "./deciding-entry.ts";
-import type { Objection, QueryLimit } from "./decision.ts";
+import type { BytewiseColumns, Objection, QueryLimit } from "./decision.ts";
 import type { Grant, Limits } from "./grant.ts";
 import { boundaryName, type GivenRights } from "./rights.ts";
 
@@ -113,6 +113,7 @@ export class LimitTally {
   readonly #tallies = new Map<Limits, Tally>();
   readonly #isEngine: boolean;
   readonly #shown: QueryLimit[] = [];
+  readonly #bytewise = new Map<string, BytewiseColumns>();
 
   constructor(isEngine: boolean) {
     this.#isEngine = isEngine;
@@ -180,6 +181,19 @@ export class LimitTally {
     if (columns !== undefined) this.#shown.push({ elements: [element], columns });
   }
 
+  /** Notes the columns of a table that are compared by bytes. */
+  compareBytes({ database, table, bytewise, ...rest }: BytewiseColumns): void {
+    const key = JSON.stringify([database, table]);
+    const known = this.#bytewise.get(key);
+    const columns = [...new Set([...(known?.bytewise ?? []), ...bytewise])];
+    this.#bytewise.set(key, { ...known, database, table, bytewise: columns, ...rest });
+  }
+
+  /** What the database must compare by bytes. */
+  bytewise(): BytewiseColumns[] {
+    return [...this.#bytewise.values()];
+  }
+
   /** What the database must keep. */
   limits(): QueryLimit[] {
     const counted = Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
@@ -231,4 +245,15 @@ export function judgePins(
     message: `At most ${most} rows may be changed: ${remedy}`,
     ...limiter.by,
   };
+}
+
+/** Limits as the value of a header: JSON in ASCII, with every digit of its whole numbers. */
+export function limitsText(limits: readonly object[]): string {
+  const text = JSON.stringify(limits, (_key, value: unknown) =>
+    typeof value === "bigint" ? JSON.rawJSON(String(value)) : value,
+  );
+  return text.replace(
+    /[\u007f-\uffff]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }

@@ -1,4 +1,4 @@
-import type { QueryLimit } from "../access/decision.ts";
+import type { BytewiseColumns, QueryLimit } from "../access/decision.ts";
 import { filterAdditions } from "../access/filter-additions.ts";
 import { decideQuery } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
@@ -17,7 +17,7 @@ export interface PreviewQuery {
   readonly body: Buffer;
   /** What it asks for. */
   readonly query: Query;
-  readonly limits: readonly (QueryLimit | { readonly touched: "tell" })[];
+  readonly limits: readonly (QueryLimit | BytewiseColumns | { readonly touched: "tell" })[];
 }
 
 /** Why there is no Preview, for people. */
@@ -46,11 +46,12 @@ export function previewQuery(
     const query = scan(preview, grammar, true);
     const context = { via, client, now: Date.now(), isEngine: true, isApproved: true };
     const subject = { username, tokenDatabase: EVERY_DATABASE };
-    const { allowed, reason, decisions, limits } = decideQuery(snapshot, subject, query, context);
+    const decided = decideQuery(snapshot, subject, query, context);
+    const { allowed, reason, decisions, limits, bytewise = [] } = decided;
     if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
     const additions = filterAdditions(query, decisions);
     const filtered = additions.length === 0 ? preview : splice(preview, additions);
-    return { body: filtered, query, limits: [...limits, { touched: "tell" }] };
+    return { body: filtered, query, limits: [...limits, ...bytewise, { touched: "tell" }] };
   } catch (error) {
     if (error instanceof QueryRefused) return { reason: error.message };
     throw error;

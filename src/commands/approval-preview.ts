@@ -1,3 +1,4 @@
+import { limitsText } from "../access/query-limits.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Approval } from "../approvals/approval.ts";
 import { type NoPreview, type PreviewQuery, previewQuery } from "../approvals/preview.ts";
@@ -36,7 +37,7 @@ function send(
     ...{ path: "/query", method: "POST", body, agent: false },
     headers: {
       "content-type": "application/json",
-      "x-gatehouse-limits": JSON.stringify(limits),
+      "x-gatehouse-limits": limitsText(limits),
       ...(authorization === undefined ? {} : { authorization }),
     },
     signal: AbortSignal.timeout(TIMEOUT_MS),

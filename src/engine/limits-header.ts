@@ -1,22 +1,44 @@
 import { z } from "zod";
+import { keepDigits } from "../json/exact-numbers.ts";
 import { limitsHeader, type QueryLimit } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
 
-/** What the limits' header holds, as JSON. */
-export const limitsShape = z.array(
-  z.strictObject({
-    elements: z.array(z.int().min(0)).optional(),
-    changes: z.int().min(0).optional(),
-    rows: z.int().min(0).optional(),
-    columns: z.array(z.string()).optional(),
-    touched: z.union([z.literal("tell"), z.string().regex(/^[0-9a-f]{64}$/)]).optional(),
-  }),
-);
+const literal = z.union([z.string(), z.boolean(), z.int(), z.bigint()]);
+
+/** Columns of a table that are compared by bytes, and what rows written to it must satisfy. */
+export const bytewiseShape = z.strictObject({
+  database: z.string(),
+  table: z.string(),
+  bytewise: z.array(z.string()),
+  written: z
+    .array(
+      z.union([
+        z.strictObject({
+          column: z.string(),
+          cmp: z.enum(["=", "!=", ">", ">=", "<", "<="]),
+          value: literal,
+        }),
+        z.strictObject({ column: z.string(), cmp: z.literal("IN"), value: z.array(literal) }),
+      ]),
+    )
+    .optional(),
+});
+
+/** What some elements of a query may do together. */
+export const limitShape = z.strictObject({
+  elements: z.array(z.int().min(0)).optional(),
+  changes: z.int().min(0).optional(),
+  rows: z.int().min(0).optional(),
+  columns: z.array(z.string()).optional(),
+  touched: z.union([z.literal("tell"), z.string().regex(/^[0-9a-f]{64}$/)]).optional(),
+});
+
+const limitsShape = z.array(z.union([limitShape, bytewiseShape]));
 
 /** Reads the limits' header. @throws EngineRefusal `invalid_value` for one that is not of its form */
 export function readLimits(header: string | string[]): readonly QueryLimit[] {
   try {
-    return limitsShape.parse(JSON.parse(String(header)));
+    return limitsShape.parse(JSON.parse(String(header), keepDigits));
   } catch {
     throw new EngineRefusal("invalid_value", `The header ${limitsHeader} is not of its form`);
   }

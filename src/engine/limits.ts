@@ -1,6 +1,6 @@
 import type { z } from "zod";
 import { counted } from "../counted.ts";
-import type { limitsShape } from "./limits-header.ts";
+import type { bytewiseShape, limitShape } from "./limits-header.ts";
 import { EngineRefusal } from "./refusal.ts";
 
 /** The header by which the gateway says what a query may do at the most. */
@@ -15,22 +15,42 @@ export const narrowedHeader = "x-gatehouse-narrowed";
  * in a Batch; all, if they are left out. `touched` has a Preview tell the digest of all rows that it
  * would touch, or is that of the rows that a single change has to touch.
  */
-export type QueryLimit = z.infer<typeof limitsShape>[number];
+type CountedLimit = z.infer<typeof limitShape>;
+
+/**
+ * `bytewise` are columns of a table that comparisons of the query tell apart by their bytes. Rows that
+ * it inserts or updates must satisfy `written`.
+ */
+export type BytewiseColumns = z.infer<typeof bytewiseShape>;
+
+export type QueryLimit = CountedLimit | BytewiseColumns;
+
+function isBytewise(limit: QueryLimit): limit is BytewiseColumns {
+  return "bytewise" in limit;
+}
 
 /** Counts what a query does while its transaction can be taken back. */
 export class LimitCounter {
   /** What is asked of the rows that the query touches; undefined if nothing is. */
-  readonly touched: QueryLimit["touched"];
-  readonly #limits: { readonly limit: QueryLimit; changes: number; rows: number }[];
+  readonly touched: CountedLimit["touched"];
+  readonly #limits: { readonly limit: CountedLimit; changes: number; rows: number }[];
+  readonly #bytewise: readonly BytewiseColumns[];
 
   constructor(limits: readonly QueryLimit[]) {
-    this.touched = limits.find(({ touched }) => touched !== undefined)?.touched;
-    this.#limits = limits.map((limit) => ({ limit, changes: 0, rows: 0 }));
+    this.#bytewise = limits.filter(isBytewise);
+    const others = limits.filter((limit): limit is CountedLimit => !isBytewise(limit));
+    this.touched = others.find(({ touched }) => touched !== undefined)?.touched;
+    this.#limits = others.map((limit) => ({ limit, changes: 0, rows: 0 }));
   }
 
   /** The columns that a Preview shows; undefined for all. */
   get columns(): readonly string[] | undefined {
     return this.#limits.find(({ limit }) => limit.columns !== undefined)?.limit.columns;
+  }
+
+  /** What is compared by bytes in a table; undefined if nothing is. */
+  bytewiseIn(database: string, table: string): BytewiseColumns | undefined {
+    return this.#bytewise.find((one) => one.database === database && one.table === table);
   }
 
   /** Counts what one element did. @throws EngineRefusal `too_many_changes` or `too_many_rows` */

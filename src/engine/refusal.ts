@@ -17,8 +17,10 @@ export const refusalStatuses = {
   too_many_databases: 400,
   unknown_column: 400,
   unauthorized: 401,
+  batch_member_denied: 403,
   host_not_allowed: 403,
   permission_denied: 403,
+  row_denied: 403,
   database_not_found: 404,
   not_found: 404,
   table_not_found: 404,
@@ -46,6 +48,7 @@ export type RefusalCode = keyof typeof refusalStatuses;
 /** The codes of limits that the gateway has set for the caller: its audit calls these denials. */
 export const callerLimits: ReadonlySet<string> = new Set([
   "approval_stale",
+  "batch_member_denied",
   "row_denied",
   "too_many_changes",
   "too_many_rows",
@@ -59,9 +62,19 @@ export class EngineRefusal extends Error {
   readonly code: RefusalCode;
   /** The message for those who may not see all of the schema: it names nothing that the query does not. */
   readonly plain: string;
+  /** What the answer says besides. */
+  readonly members: Readonly<Record<string, number | string>>;
 
-  constructor(code: RefusalCode, message: string, options?: ErrorOptions & { plain?: string }) {
+  constructor(
+    code: RefusalCode,
+    message: string,
+    options?: ErrorOptions & {
+      plain?: string;
+      members?: Readonly<Record<string, number | string>>;
+    },
+  ) {
     super(message, options);
+    this.members = options?.members ?? {};
     this.name = "EngineRefusal";
     this.code = code;
     this.plain = options?.plain ?? (code === "constraint_violation" ? ofConstraint : message);
@@ -70,6 +83,14 @@ export class EngineRefusal extends Error {
   /** The HTTP status that goes with the code. */
   get status(): number {
     return refusalStatuses[this.code];
+  }
+
+  /** The same refusal of an element of a Batch; what access rules deny is told as the gateway tells it. */
+  inElement(element: number): EngineRefusal {
+    const { code, message, plain } = this;
+    if (code !== "row_denied") return this.at(`Batch[${element}]`);
+    const members = { element, reason: code };
+    return new EngineRefusal("batch_member_denied", message, { plain, members, cause: this });
   }
 
   /** The same refusal, its message led by the place in the body that it is about. */

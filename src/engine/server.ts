@@ -24,6 +24,9 @@ import type { Answer, Store } from "./store.ts";
 /** Longer than clients keep idle connections, so that they close them first, in milliseconds. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 
+/** Row filters come in a header, and may hold long lists. */
+const LARGEST_HEAD_BYTES = 1024 * 1024;
+
 const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET", "/schema": "GET" };
 
 /** What the engine's HTTP side needs to know. */
@@ -54,7 +57,7 @@ export function createEngineServer(options: ServerOptions): EngineServer {
   };
 
   const server = http.createServer(
-    { keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS },
+    { keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS, maxHeaderSize: LARGEST_HEAD_BYTES },
     (request, response) => {
       if (closing) {
         response.setHeader("Connection", "close");
@@ -201,21 +204,21 @@ function answerError(response: ServerResponse, error: unknown, log: Logger, isPl
     response.destroy();
     return;
   }
-  const { status, code, message } = describe(error, log, isPlain);
+  const { status, code, message, members } = describe(error, log, isPlain);
   if (callerLimits.has(code)) response.setHeader(deniedHeader, code);
   if (code === "body_too_large") response.setHeader("Connection", "close");
-  sendJson(response, status, { status: "error", message, code });
+  sendJson(response, status, { status: "error", message, code, ...members });
 }
 
 function describe(
   error: unknown,
   log: Logger,
   isPlain: boolean,
-): { status: number; code: string; message: string } {
+): { status: number; code: string; message: string; members?: EngineRefusal["members"] } {
   if (error instanceof EngineRefusal) {
     if (error.code === "storage_failed") log.error({ code: error.code }, error.message);
-    const { status, code, message, plain } = error;
-    return { status, code, message: isPlain ? plain : message };
+    const { status, code, message, plain, members } = error;
+    return { status, code, message: isPlain ? plain : message, members };
   }
   if (error instanceof QueryRefused) {
     return { status: 400, code: error.code, message: error.message };

@@ -1,4 +1,5 @@
 /** Approvals as the console's users see them and decide on them. */
+import { limitsText } from "../access/query-limits.ts";
 import type { Approval } from "../approvals/approval.ts";
 import {
   type NoPreview,
@@ -26,7 +27,7 @@ async function askPreview(
 ): Promise<ShownRows | NoPreview> {
   const fields = fieldLines({
     "content-type": "application/json",
-    [LIMITS_HEADER]: JSON.stringify(limits),
+    [LIMITS_HEADER]: limitsText(limits),
     ...credentialOf(gateway),
   });
   const answer = await gateway.routing.queriesOf(query).ask({

@@ -1,6 +1,7 @@
 import { seesSchema } from "../access/deciding-entry.ts";
 import type {
   ApprovalRule,
+  BytewiseColumns,
   Decision,
   QueryDecision,
   QueryLimit,
@@ -64,7 +65,7 @@ export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
 }
 
 /** What the engine is told to keep; `touched` is the digest of the rows that an approval is for. */
-export type EngineLimit = QueryLimit | { readonly touched: string };
+export type EngineLimit = QueryLimit | BytewiseColumns | { readonly touched: string };
 
 /** Why somebody has to approve a query. */
 export interface NeededApproval {
@@ -135,7 +136,8 @@ export function judge({ access, queries }: Gateway, exchange: Exchange, query: Q
   }
   const context = { ...originOf(exchange), now: Date.now(), isEngine: queries.isEngine };
   const decided = decideQuery(access.snapshot, subject, query, context);
-  const { allowed, decisions, limits, reason, approvals: rules, basis = "" } = decided;
+  const { allowed, decisions, limits, bytewise, reason } = decided;
+  const { approvals: rules, basis = "" } = decided;
   const isAsked = reason === "approval_required";
   note(exchange, query, decisions);
   if (!allowed && !isAsked) throw refusalOf(query, decided);
@@ -143,7 +145,7 @@ export function judge({ access, queries }: Gateway, exchange: Exchange, query: Q
   return {
     decisions,
     identity: identityOf(username, query, decisions),
-    limits,
+    limits: bytewise === undefined ? limits : [...limits, ...bytewise],
     approval: isAsked ? { rules, basis } : undefined,
     seesSchema: query.accesses.every(({ database }) =>
       seesSchema(access.snapshot, username, database),

@@ -1,4 +1,5 @@
 /** What goes up of a query that may: where to, with which header fields, as which bytes. */
+import { limitsText } from "../access/query-limits.ts";
 import type { UpwardTrace } from "../observe/request-trace.ts";
 import { isReadOnly } from "../query/query.ts";
 import { gatewayHeaders, type Identity } from "../upstream/headers.ts";
@@ -67,7 +68,7 @@ export function requestFor(
   if (sent !== asked) {
     exchange.verdict.filters = decisions.flatMap(({ additions = [] }) => additions);
   }
-  if (limits.length > 0) own[LIMITS_HEADER] = JSON.stringify(limits);
+  if (limits.length > 0) own[LIMITS_HEADER] = limitsText(limits);
   if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
   const form = gateway.configuration.upstream.query_form;

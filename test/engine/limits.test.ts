@@ -80,9 +80,15 @@ overEach("the elements of a Batch count together", async (t, freshEngine) => {
   t.match(await ask([{ elements: [0, 1], changes: 3 }], batch), { status: 200 });
 });
 
+const badBytewise = [
+  '[{"database":"main","table":"stock"}]',
+  '[{"database":"main","table":"stock","bytewise":[],"written":[{"column":"n","cmp":"LIKE","value":"a"}]}]',
+  '[{"database":"main","table":"stock","bytewise":[],"changes":1}]',
+];
+
 overEach("limits that are not of their form are refused", async (t, freshEngine) => {
   const { ask, changed } = await limited(t, freshEngine);
-  for (const limits of ["", "{}", '[{"changes":-1}]', '[{"change":1}]', "[1"]) {
+  for (const limits of ["", "{}", '[{"changes":-1}]', '[{"change":1}]', "[1", ...badBytewise]) {
     t.match(await ask(limits, update(1)), { status: 400, code: "invalid_value" }, limits);
   }
   t.equal(await changed(), 0);

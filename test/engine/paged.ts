@@ -1,5 +1,6 @@
 /** A table of many rows with indexes for pages, in each database, and what its plans for pages are. */
 import { sql } from "kysely";
+import type { LimitCounter } from "../../src/engine/limits.ts";
 import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
 import { MysqlConnection } from "../../src/engine/mysql/connection.ts";
 import { planOf as planMysql } from "../../src/engine/mysql/select.ts";
@@ -19,8 +20,8 @@ export interface StatementPlan {
   readonly isRange: boolean;
 }
 
-/** Asks for the plans of a Select on `main`. */
-export type Plans = (query: Select) => Promise<StatementPlan[]>;
+/** Asks for the plans of a Select on `main`, under limits if there are any. */
+export type Plans = (query: Select, counter?: LimitCounter) => Promise<StatementPlan[]>;
 
 /** The orders that the indexes serve; `rank` may be null, and 8 regions repeat over and over. */
 export const orders = {
@@ -63,9 +64,9 @@ export function fillSqlite(directory: string, count: number): Plans {
       insert into items select ${columns("n", percent)} from numbers;
     ${indexes("rank").join(";")}; analyze`,
   );
-  return async (query) =>
+  return async (query, counter) =>
     Array.from(
-      planSqlite(handle, query).statements(() => 0),
+      planSqlite({ ...handle, ...(counter && { counter }) }, query).statements(() => 0),
       (statement) => {
         const steps = Array.from(rows(connection, sql`explain query plan ${statement}`), (row) =>
           String(row[3]),
@@ -117,8 +118,9 @@ export async function fillPostgres(
   );
   test.teardown(() => connection.end());
   const { session } = connection;
-  return async (query) => {
-    const { statements } = await planPostgres({ session, database: "main", schema: "main" }, query);
+  return async (query, counter) => {
+    const place = { session, database: "main", schema: "main", counter };
+    const { statements } = await planPostgres(place, query);
     const plans: StatementPlan[] = [];
     for (const statement of statements(() => 0)) {
       const [[json = ""] = []] = await session.rows(
@@ -162,8 +164,9 @@ export async function fillMysql(
   const connection = await MysqlConnection.open(parseMysql(server.url), 30_000);
   test.teardown(() => connection.end());
   const { session } = connection;
-  return async (query) => {
-    const { statements } = await planMysql({ session, database: "main", schema: "main" }, query);
+  return async (query, counter) => {
+    const place = { session, database: "main", schema: "main", counter };
+    const { statements } = await planMysql(place, query);
     const plans: StatementPlan[] = [];
     for (const statement of statements(() => 0)) {
       const found = await session.rows(sql`explain ${statement}`);

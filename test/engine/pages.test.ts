@@ -1,5 +1,6 @@
 import path from "node:path";
 import t, { type Test } from "tap";
+import { LimitCounter } from "../../src/engine/limits.ts";
 import { freshEngine, query } from "./kit.ts";
 import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
 import { fillMysql, fillPostgres, fillSqlite, orders, type Plans } from "./paged.ts";
@@ -46,18 +47,40 @@ async function readPages(t: Test, address: string, plans: Plans): Promise<void> 
   }
 }
 
+/** Reads rows by a column that is compared by bytes too. */
+async function readFiltered(t: Test, plans: Plans): Promise<void> {
+  const order_by = [...orders["two columns"]];
+  const select = { database: "main", from: "items", columns: ["amount"], order_by, limit: 20 };
+  const bytewise = [{ database: "main", table: "items", bytewise: ["region"] }];
+  for (const [cmp, value] of [
+    ["=", "region a"],
+    ["IN", ["region a", "region b"]],
+  ] as const) {
+    const where = { column: "region", cmp, value: typeof value === "string" ? value : [...value] };
+    for (const { words } of await plans({ ...select, where }, new LimitCounter(bytewise))) {
+      t.match(words, /by_region/, `${cmp}: ${words}`);
+      t.notMatch(words, /SCAN|Seq Scan|^ALL/, words);
+    }
+  }
+}
+
 t.test("a page is a range of an index (SQLite)", async (t) => {
   const { engine, directory } = await freshEngine(t);
-  await readPages(t, engine.address, fillSqlite(path.join(directory, "data"), rowCount));
+  const plans = fillSqlite(path.join(directory, "data"), rowCount);
+  await readPages(t, engine.address, plans);
+  await readFiltered(t, plans);
 });
 
 t.test("a page is a range of an index (PostgreSQL)", async (t) => {
   const { engine, database } = await freshPostgres(t);
   const plans = await fillPostgres(t, await sharedPostgres(), database, rowCount);
   await readPages(t, engine.address, plans);
+  await readFiltered(t, plans);
 });
 
 t.test("a page is a range of an index (MySQL)", async (t) => {
   const { engine } = await freshMysql(t);
-  await readPages(t, engine.address, await fillMysql(t, await sharedMysql(), rowCount));
+  const plans = await fillMysql(t, await sharedMysql(), rowCount);
+  await readPages(t, engine.address, plans);
+  await readFiltered(t, plans);
 });

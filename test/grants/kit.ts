@@ -1,4 +1,6 @@
 /** Gateways with users whose entries say more than a role, over each database. */
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { sharedServer as sharedMysql } from "../engine/mysql/kit.ts";
 import { sharedServer as sharedPostgres } from "../engine/postgres/kit.ts";
@@ -88,15 +90,29 @@ export interface Kind {
   readonly name: "SQLite" | "PostgreSQL" | "MariaDB";
   /** A fresh and empty one, as `upstream.url` has it; undefined for the embedded engine. */
   fresh(): Promise<string | undefined>;
+  /** Runs statements of the test's own in the database `main` of a site. */
+  sql(site: Site, url: string | undefined, ...statements: string[]): Promise<unknown>;
 }
 
 const kinds: readonly Kind[] = [
-  { name: "SQLite", fresh: async () => undefined },
+  {
+    name: "SQLite",
+    fresh: async () => undefined,
+    async sql({ gateway }, _url, ...statements) {
+      using database = new DatabaseSync(path.join(gateway.home, "data", "main.sqlite"));
+      for (const statement of statements) database.exec(statement);
+    },
+  },
   {
     name: "PostgreSQL",
     async fresh() {
       const server = await sharedPostgres();
       return server.url(await server.createDatabase());
+    },
+    async sql(_site, url = "", ...statements) {
+      const server = await sharedPostgres();
+      const path = "set search_path to main, public";
+      return server.sql([path, ...statements].join(";"), new URL(url).pathname.slice(1));
     },
   },
   {
@@ -110,13 +126,19 @@ const kinds: readonly Kind[] = [
       await server.sql(...databases.map(({ name }) => `drop database \`${name}\``), "select 1");
       return server.url;
     },
+    async sql(_site, _url, ...statements) {
+      return (await sharedMysql()).sql("use main", ...statements);
+    },
   },
 ];
+
+/** Runs statements past the gateway. */
+export type Sql = (...statements: string[]) => Promise<unknown>;
 
 /** Runs a test over each database that the engine speaks, behind a gateway of its own. */
 export function overEachSite(
   name: string,
-  body: (t: Test, site: Site, kind: Kind) => Promise<void>,
+  body: (t: Test, site: Site, kind: Kind, sql: Sql) => Promise<void>,
   options: RunOptions = {},
 ): void {
   for (const kind of kinds) {
@@ -133,7 +155,7 @@ export function overEachSite(
         );
         return made.status === 200 || made.body.code === "database_exists";
       });
-      await body(t, site, kind);
+      await body(t, site, kind, (...statements) => kind.sql(site, url, ...statements));
     });
   }
 }

@@ -1,7 +1,7 @@
 import { sql } from "kysely";
 import { foldCase } from "../fold-case.ts";
 import { type Fragment, likeBackslash } from "../sql/fragment.ts";
-import type { ColumnKind, Measure } from "../sql/scope.ts";
+import type { ColumnKind, ExactComparison, Measure } from "../sql/scope.ts";
 import { booleans, bytes, type Codec, formed, nativeDocuments, textCodecOf } from "./codecs.ts";
 import {
   bits,
@@ -47,10 +47,17 @@ export function kindOf(type: TypeDescription): MysqlKind {
     compare: codec.compare ?? codec.store,
     encode: codec.encode,
     like: isText(type.dataType) ? likeText : like,
+    exact: /^(enum|set)$/.test(type.dataType) || isText(type.dataType) ? exactText : undefined,
     measure: isMeasured(codec, type) ? measures.get(type.dataType) : undefined,
     ...(isNumber(type.dataType) && codec !== booleans ? { sum } : {}),
   };
 }
+
+/** Bytes are compared without regard to any collation, blanks at the end included. */
+const exactText: ExactComparison = {
+  column: (column) => sql`cast(convert(${column} using utf8mb4) as binary)`,
+  value: (compared) => (typeof compared === "string" ? Buffer.from(compared) : compared),
+};
 
 /** Neither booleans nor JSON, which MySQL has as numbers and text, amount to anything. */
 function isMeasured(codec: Codec, { mark }: TypeDescription): boolean {

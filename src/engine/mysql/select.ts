@@ -106,7 +106,8 @@ export async function select(place: MysqlPlace, query: Select, output: RowOutput
 export async function planOf(place: MysqlPlace, query: Select): Promise<SelectPlan<MysqlKind>> {
   const tables: SelectedTable<MysqlKind>[] = [];
   for (const name of tablesOf(query)) {
-    const table = await readTable(place, name);
+    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
+    const table = { ...(await readTable(place, name)), ...(bytewise && { bytewise }) };
     tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
   }
   return planSelect(place.schema, tables, query, dialectOf(place.session.server.collation));

@@ -8,6 +8,7 @@ import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
 import {
   type Changed,
   type Conflict,
+  columnNameSql,
   conflictSql,
   type Insertion,
   type Target,
@@ -94,7 +95,7 @@ function* returning(
 ): Steps<readonly ResultRow<string>[], string> {
   const all = [...columns, ...key];
   const names = all.map((_, index) => sql.id(`c${index}`));
-  const answered = all.map((column, index) => sql`${sql.id(column.name)} as ${names[index]}`);
+  const answered = all.map((column, index) => sql`${columnNameSql(column)} as ${names[index]}`);
   const order = key.length === 0 ? sql`` : sql` order by ${sql.join(names.slice(-key.length))}`;
   return yield* rows<string>(
     sql`with changed as (${change} returning ${sql.join(answered)})

@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import { foldCase } from "../fold-case.ts";
 import { numberText, type PresentValue, placesOf } from "../sql/cell-text.ts";
 import { type Fragment, likeBackslash } from "../sql/fragment.ts";
-import type { ColumnKind, Measure } from "../sql/scope.ts";
+import type { ColumnKind, ExactComparison, Measure } from "../sql/scope.ts";
 import type { ByteForm } from "./cell-bytes.ts";
 import {
   arraysOf,
@@ -83,14 +83,25 @@ export function kindOf(type: TypeDescription): PostgresKind {
     id === type.id || codecs.get(id) === codec || (codec === strings && !codecs.has(id));
   const values = { store: plain, compare: plain, encode, bytes, isWrittenAs };
   const kind: PostgresKind = { ...values, like, measure };
-  if (textTypes.has(type.id)) return { ...kind, like: likeText };
+  if (textTypes.has(type.id)) return { ...kind, like: likeText, exact: exactText };
   if (codec === integers) return { ...kind, sum, compare: (value) => compareInteger(plain, value) };
   if (codec === doubles) return { ...kind, sum };
   if (codec === documents) return comparedAsBinary(kind, codec);
   if (codec === decimals)
     return { ...kind, sum, store: (value) => storeDecimal(type, plain, value) };
-  return kind;
+  return codec === strings ? { ...kind, exact: exactOther } : kind;
 }
+
+const bytesOf = (text: unknown): Fragment => sql`cast(${text} as text) collate "C"`;
+
+/** `char(n)` loses the spaces at the end of what it is compared with; the value itself keeps them. */
+const exactText: ExactComparison = {
+  column: bytesOf,
+  value: (_compared, value) => bytesOf(value),
+};
+
+/** What the type makes of a spelling: case counts to `citext`, and one address is one `inet`. */
+const exactOther: ExactComparison = { column: bytesOf, value: bytesOf };
 
 function codecOf({ id, elementId }: TypeDescription): Codec {
   if (elementId !== 0) return arraysOf(codecs.get(elementId) ?? strings);

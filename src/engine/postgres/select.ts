@@ -98,7 +98,9 @@ export async function planOf(
   const tables: SelectedTable<PostgresKind>[] = [];
   for (const name of tablesOf(query)) {
     const found = knownTable(place, name);
-    const table = found instanceof Promise ? await found : found;
+    const known = found instanceof Promise ? await found : found;
+    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
+    const table = bytewise === undefined ? known : { ...known, bytewise };
     if (query.after === undefined) tables.push(table);
     else tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
   }

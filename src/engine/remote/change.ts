@@ -9,7 +9,7 @@ import type { Column, ColumnKind, Table } from "../sql/scope.ts";
 import type { SelectedTable } from "../sql/select.ts";
 import type { Reply, Statement, Steps } from "../sql/steps.ts";
 import { comparedValue } from "../sql/stored-values.ts";
-import { readKeys, type Target, type TargetColumn } from "../sql/target.ts";
+import { narrowed, readKeys, type Target, type TargetColumn } from "../sql/target.ts";
 import type { Changes, Dialect, RemoteColumn } from "./dialect.ts";
 import type { Place, Session } from "./session.ts";
 
@@ -42,7 +42,9 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     isRead = returning !== undefined,
   ): Promise<Result> {
     const found = targetOf(place, table, isRead);
-    const takeOn = (target: Target<Raw>) => takeIn(place.session, stepsOf(target));
+    const bytewise = place.counter?.bytewiseIn(place.database, table);
+    const takeOn = (target: Target<Raw>) =>
+      takeIn(place.session, stepsOf(narrowed(target, bytewise)));
     return found instanceof Promise ? found.then(takeOn) : takeOn(found);
   }
   return {
@@ -101,5 +103,5 @@ export async function withKeys<Raw, Kind extends ColumnKind>(
   const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);
   const isTold = primary.length > 0 && primary.every(isOrdered);
   const unique = isTold ? [] : await takeIn(session, readKeys(keys));
-  return { name, columns: table.columns, keys: tableKeysOf(columns, unique) };
+  return { ...table, keys: tableKeysOf(columns, unique) };
 }

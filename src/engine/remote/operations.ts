@@ -83,7 +83,7 @@ async function performBatch<Leased extends Session>(
     try {
       return await perform(dialect, session, operation, spool, { counter, element });
     } catch (error) {
-      throw concernsStatement(error) ? (refusalOf(error)?.at(`Batch[${element}]`) ?? error) : error;
+      throw concernsStatement(error) ? (refusalOf(error)?.inElement(element) ?? error) : error;
     }
   }
   for (const [index, operation] of operations.entries()) {
@@ -113,8 +113,9 @@ export function placeOf<Leased extends Session>(
   dialect: Dialect<Leased>,
   session: Leased,
   database: string,
+  counter?: LimitCounter,
 ): Place<Leased> {
-  return { session, database, schema: dialect.visibleSchema(database) };
+  return { session, database, schema: dialect.visibleSchema(database), counter };
 }
 
 /** Writes rows that are read as they come; of a change it returns the texts that tell of it. */
@@ -125,12 +126,13 @@ async function perform<Leased extends Session>(
   spool: Spool,
   inQuery: PlaceInQuery,
 ): Promise<Iterable<string>> {
-  const place = placeOf(dialect, session, operation.fields.database);
+  const { counter } = inQuery;
+  const place = placeOf(dialect, session, operation.fields.database, counter);
   if (isReading(operation)) {
     await readIn(dialect, place, operation, spool);
     return [];
   }
-  const { touched } = inQuery.counter;
+  const { touched } = counter;
   if (touched !== undefined && isRowChange(operation)) {
     requireSameRows(await dialect.digestTouched(place, operation), touched);
   }
@@ -148,7 +150,7 @@ export async function performPreview<Leased extends Session>(
   counter: LimitCounter,
 ): Promise<void> {
   const operation = previewedIn(fields);
-  const place = placeOf(dialect, session, operation.fields.database);
+  const place = placeOf(dialect, session, operation.fields.database, counter);
   const digest = counter.touched && (await dialect.digestTouched(place, operation));
   const previewed = await dialect.preview(place, operation, counter);
   countPreviewed(previewed, counter, spool);
@@ -161,8 +163,9 @@ export function read<Leased extends Session>(
   session: Leased,
   operation: Operation<ReadingName>,
   output: RowOutput,
+  counter: LimitCounter,
 ): Promise<void> {
-  const place = placeOf(dialect, session, operation.fields.database);
+  const place = placeOf(dialect, session, operation.fields.database, counter);
   return readIn(dialect, place, operation, output);
 }
 

@@ -1,3 +1,4 @@
+import type { LimitCounter } from "../limits.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /**
@@ -53,6 +54,8 @@ export interface Place<Leased extends Session = Session> {
   /** The database by the name that queries have for it. */
   readonly database: string;
   readonly schema: string;
+  /** What the query in hand may do; absent where it has no limits. */
+  readonly counter?: LimitCounter | undefined;
 }
 
 /** The connection broke, or there is none to be had. */

@@ -69,7 +69,11 @@ export class RemoteStore<Leased extends Session> implements Store {
     });
   }
 
-  async stream({ body }: QueryRequest, stream: RowStream, query: AbortController): Promise<void> {
+  async stream(
+    { body, limits }: QueryRequest,
+    stream: RowStream,
+    query: AbortController,
+  ): Promise<void> {
     const [operation] = parseBodyExactly(body).operations.filter(isReading);
     if (operation === undefined) throw new Error("Rows were asked for of no Select");
     const { database } = operation.fields;
@@ -78,7 +82,7 @@ export class RemoteStore<Leased extends Session> implements Store {
       this.#hold(query, () =>
         this.#transactions.run(conditions, query, async (session) => {
           stream.reset();
-          await read(this.#dialect, session, operation, stream);
+          await read(this.#dialect, session, operation, stream, new LimitCounter(limits));
         }),
       ),
     );
@@ -207,9 +211,10 @@ export class RemoteStore<Leased extends Session> implements Store {
       return { mode, database, endsWithLast: isShort && limits.length === 0 };
     }
     if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
-    const readsBehind = this.#dialect.readsBehind && operations.some(returnsRows);
+    const isChecked = limits.some((limit) => "written" in limit);
+    const readsBehind = this.#dialect.readsBehind && (isChecked || operations.some(returnsRows));
     // Between the look at the rows and their change nothing may happen.
-    const isCompared = limits.some(({ touched }) => touched !== undefined);
+    const isCompared = limits.some((limit) => "touched" in limit);
     const mode = readsBehind || isCompared ? "serializable" : "read committed";
     // What is counted against a limit may have to be taken back.
     return { mode, database, endsWithLast: limits.length === 0 };

@@ -23,6 +23,7 @@ import {
   returnedColumns,
   type Target,
   type TargetColumn,
+  writtenColumns,
 } from "./target.ts";
 
 /**
@@ -30,27 +31,42 @@ import {
  *
  * @throws EngineRefusal, as the others do, for unknown columns and for unfit values
  */
-export function insert<Raw>(
+export function* insert<Raw>(
   target: Target<Raw>,
   { values, returning }: Insert,
 ): Steps<Changed, Raw> {
-  return target.insert(values, { returning: columnsOf(target, returning) });
+  const columns = writtenColumns(target, columnsOf(target, returning));
+  return answeredOf(yield* target.insert(values, { returning: columns }), returning);
+}
+
+/** Leaves out rows that were read for their check alone. */
+function answeredOf({ data, ...changed }: Changed, returning: readonly string[] | undefined) {
+  return data === undefined || returning === undefined ? changed : { ...changed, data };
 }
 
 /** Changes the rows that fulfil the condition. @throws EngineRefusal `not_supported` too */
 export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
   const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
-  const columns = columnsOf(target, query.returning);
+  const { returning } = query;
+  const columns = writtenColumns(target, columnsOf(target, returning));
   if (columns === undefined) return { affected: yield* run(change, true) };
   const key = yield* readPrimaryKey(target);
   if (target.returning !== undefined) {
-    return changedOf(target, columns, yield* target.returning(change, columns, key));
+    const found = yield* target.returning(change, columns, key);
+    return answeredOf(changedOf(target, columns, found), returning);
   }
-  if (key.length === 0) throw needsPrimaryKey(target, "returning");
+  if (key.length === 0) {
+    const { bytewise = [] } = target.table;
+    const written = { ...query.set, ...query.add };
+    const isFilterKept = !bytewise.some((column) => Object.hasOwn(written, column));
+    if (returning === undefined && isFilterKept) return { affected: yield* run(change, true) };
+    throw needsPrimaryKey(target, returning ? "returning" : "a row filter");
+  }
   const keys = yield* readKeysToBe(target, key, query, condition);
   const affected = yield* run<Raw>(change);
-  return { affected, data: yield* readByKeys(target, columns, key, keys) };
+  const data = yield* readByKeys(target, columns, key, keys);
+  return answeredOf({ affected, data }, returning);
 }
 
 /** An Update in SQL. */

@@ -2,6 +2,7 @@ import { sql } from "kysely";
 import type { CellValue, Condition } from "../../query/operation-types.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { PresentValue } from "./cell-text.ts";
 import type { Fragment } from "./fragment.ts";
 import { type ColumnReference, columnSql, columnsOf, type Resolve, type Scope } from "./scope.ts";
 import { comparedValue } from "./stored-values.ts";
@@ -51,7 +52,43 @@ function joined(
   return sql`(${left} ${operator} ${right})`;
 }
 
-function comparisonSql(reference: ColumnReference, { cmp, value }: Comparison): Fragment {
+function comparisonSql(reference: ColumnReference, comparison: Comparison): Fragment {
+  const own = ownComparisonSql(reference, comparison);
+  const exact = exactComparisonSql(reference, comparison);
+  return exact === undefined ? own : sql`(${own} and ${exact})`;
+}
+
+/** The test by bytes beside the column's own, which an index serves; undefined where none is needed. */
+function exactComparisonSql(
+  reference: ColumnReference,
+  { cmp, value }: Comparison,
+): Fragment | undefined {
+  const { table, column } = reference;
+  const { exact } = column.kind;
+  if (exact === undefined || table.bytewise?.includes(column.name) !== true) return undefined;
+  const exactValue = (one: PresentValue) => exact.value(comparedValue(column, one), one);
+  if (cmp === "IN") {
+    const values = listOf(reference, cmp, value);
+    const present = values.filter((one) => one !== null);
+    if (present.length === 0) return undefined;
+    const left = exact.column(columnSql(reference), false);
+    const among = sql`${left} in (${sql.join(present.map(exactValue))})`;
+    return present.length === values.length
+      ? among
+      : sql`(${among} or ${columnSql(reference)} is null)`;
+  }
+  if (!isOrdering(cmp) || value === null) return undefined;
+  const isOrdered = cmp !== "=" && cmp !== "!=";
+  if (isOrdered && typeof value !== "number" && typeof value !== "bigint") return undefined;
+  const left = exact.column(columnSql(reference), isOrdered);
+  return sql`${left} ${orderings[cmp]} ${exactValue(value)}`;
+}
+
+function isOrdering(cmp: string): cmp is keyof typeof orderings {
+  return cmp in orderings;
+}
+
+function ownComparisonSql(reference: ColumnReference, { cmp, value }: Comparison): Fragment {
   const left = comparandSql(reference);
   switch (cmp) {
     case "IN":

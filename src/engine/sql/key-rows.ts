@@ -5,7 +5,7 @@ import type { Fragment } from "./fragment.ts";
 import { type Column, requireDistinct, resolveColumn, type Table } from "./scope.ts";
 import { rows, type Steps } from "./steps.ts";
 import { storedValue } from "./stored-values.ts";
-import { encodeRows, namesSql, type Target, type TargetColumn } from "./target.ts";
+import { encodeRows, namesSql, rowDenied, type Target, type TargetColumn } from "./target.ts";
 
 /** A column, and what becomes of it. */
 interface Assignment {
@@ -132,6 +132,8 @@ export function* readByKeys<Raw>(
     );
     data.push(...encodeRows(target, columns, found));
   }
+  const isChecked = columns.some(({ expression }) => expression !== undefined);
+  if (isChecked && data.length !== keys.length) throw rowDenied(target.table);
   return data;
 }
 

@@ -83,7 +83,7 @@ function* previewUpdate<Raw>(
   const condition = whereSql([target.table], fields.where);
   const key = yield* readPrimaryKey(target);
   const before = yield* readInOrder(target, columns, key, condition, limit);
-  if (key.length === 0) {
+  if (key.length === 0 || target.check !== undefined) {
     const returning = columns.map(({ name }) => name);
     return previewed(before, yield* update(target, { ...fields, returning }));
   }

@@ -18,10 +18,20 @@ export interface ColumnKind {
    * `foldsCase`, ASCII letters meet each other in either case.
    */
   like?(column: Fragment, pattern: string, foldsCase: boolean): Fragment;
+  /** How values are told apart by their bytes, where the column's own comparison may take two for one. */
+  readonly exact?: ExactComparison | undefined;
   /** What it can be summed up as; undefined for what has no order, or none that all databases share. */
   readonly measure?: Measure | undefined;
   /** The column plus a stored number; absent where the column holds no numbers. */
   sum?(column: Fragment, amount: unknown): Fragment;
+}
+
+/** Both sides of a comparison by bytes. */
+export interface ExactComparison {
+  /** With `isOrdered`, the column where it holds a number. */
+  column(column: Fragment, isOrdered: boolean): Fragment;
+  /** @param compared the value as the column itself compares with it */
+  value(compared: unknown, value: PresentValue): unknown;
 }
 
 /** What values amount to: numbers are added up, all have a smallest and a largest one; `any` may be either. */
@@ -39,6 +49,8 @@ export interface Column<Kind extends ColumnKind = ColumnKind> {
 export interface Table<Found extends Column = Column> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Found>;
+  /** Columns that are compared by bytes too. */
+  readonly bytewise?: readonly string[];
 }
 
 /** The tables that the column names of one operation may mean: one, or the two of a join. */
@@ -46,7 +58,7 @@ export type Scope<Found extends Column = Column> = readonly Table<Found>[];
 
 /** A column that a name was found to mean. */
 export interface ColumnReference<Found extends Column = Column> {
-  readonly table: Pick<Table, "name">;
+  readonly table: Pick<Table, "name" | "bytewise">;
   readonly column: Found;
   /** What is computed in the place of a column of a table. */
   readonly expression?: Fragment;

@@ -52,6 +52,8 @@ export interface SelectedTable<Kind extends ColumnKind> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Column<Kind> & { readonly isNullable?: boolean }>;
   readonly keys?: TableKeys;
+  /** Columns that are compared by bytes too. */
+  readonly bytewise?: readonly string[];
 }
 
 /** How a Select is carried out, and the columns of its rows. */

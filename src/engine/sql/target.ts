@@ -1,14 +1,18 @@
 import { sql } from "kysely";
 import type { Row } from "../../query/operation-types.ts";
+import type { BytewiseColumns } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
+import { conditionSql } from "./conditions.ts";
 import { createRowEncoder } from "./encode.ts";
 import type { Fragment } from "./fragment.ts";
-import { type Column, type ColumnKind, selectedColumns, type Table } from "./scope.ts";
+import { type Column, type ColumnKind, columnsOf, selectedColumns, type Table } from "./scope.ts";
 import { type ResultRow, rows, type Steps } from "./steps.ts";
 
 /** A column of a table that is changed; its values come out of the database as `Raw`. */
 export interface TargetColumn<Raw> extends Column {
   readonly kind: ColumnKind & { encode(value: Raw): string };
+  /** What is read in the place of the column: 1 if a written row is within the row filter. */
+  readonly expression?: Fragment;
 }
 
 /** What a change did: how many rows it touched, and those that were asked for, as JSON texts. */
@@ -55,6 +59,8 @@ export interface Target<Raw> {
     columns: readonly TargetColumn<Raw>[],
     key: readonly TargetColumn<Raw>[],
   ) => Steps<readonly ResultRow<Raw>[], Raw>;
+  /** Tells of each written row whether it is within the row filter; absent if there is none. */
+  readonly check?: TargetColumn<Raw>;
   /** A value that was read, to compare its column with. */
   bind(column: TargetColumn<Raw>, raw: Raw): unknown;
 }
@@ -108,18 +114,55 @@ export function returnedColumns<Raw>(
   return selectedColumns([table], names).map(({ column }) => column);
 }
 
-/** Rows as JSON texts. */
+/** Rows as JSON texts. @throws EngineRefusal `row_denied` for a written row that its check finds outside of the row filter */
 export function encodeRows<Raw>(
   { table }: Pick<Target<Raw>, "table">,
   columns: readonly TargetColumn<Raw>[],
   found: readonly ResultRow<Raw>[],
 ): string[] {
-  return found.map(createRowEncoder(columns.map((column) => ({ table, column }))));
+  const check = columns.findIndex(({ expression }) => expression !== undefined);
+  if (check >= 0 && found.some((row) => String(row[check]) !== "1")) throw rowDenied(table);
+  const shown = check < 0 ? columns : columns.slice(0, check);
+  return found.map(createRowEncoder(shown.map((column) => ({ table, column }))));
+}
+
+/** The refusal of a row that is written, or that cannot be found again to be checked. */
+export function rowDenied({ name }: Pick<Table, "name">): EngineRefusal {
+  const problem = `A row of ${name} as it would be stored is not within your row filter`;
+  const remedy = "nothing was changed: write each value exactly as the filter has it";
+  return new EngineRefusal("row_denied", `${problem}; ${remedy}`);
+}
+
+/** The columns that are read of written rows: those that are answered, and last the check of the row filter. */
+export function writtenColumns<Raw>(
+  { check }: Target<Raw>,
+  answered: readonly TargetColumn<Raw>[] | undefined,
+): readonly TargetColumn<Raw>[] | undefined {
+  return check === undefined ? answered : [...(answered ?? []), check];
+}
+
+/** A target whose columns are compared, and whose written rows are checked, as the gateway says. */
+export function narrowed<Raw>(
+  target: Target<Raw>,
+  { bytewise, written }: Partial<BytewiseColumns> = {},
+): Target<Raw> {
+  if (bytewise === undefined) return target;
+  const table = { ...target.table, bytewise };
+  if (written === undefined) return { ...target, table };
+  const kind = { store: () => undefined, compare: () => undefined, encode: String };
+  const isWithin = conditionSql(columnsOf([table]), { and: written });
+  const expression = sql`case when ${isWithin} then 1 else 0 end`;
+  return { ...target, table, check: { name: "", type: "", kind, expression } };
 }
 
 /** Columns by their names alone, as they stand in a list of columns. */
-export function namesSql(columns: readonly Column[]): Fragment {
-  return sql.join(columns.map(({ name }) => sql.id(name)));
+export function namesSql(columns: readonly (Column & { expression?: Fragment })[]): Fragment {
+  return sql.join(columns.map(columnNameSql));
+}
+
+/** A column by its name alone, or what is read in its place. */
+export function columnNameSql({ name, expression }: Column & { expression?: Fragment }): Fragment {
+  return expression ?? sql.id(name);
 }
 
 /** The refusal where rows can only be told by a primary key, which the table lacks. */

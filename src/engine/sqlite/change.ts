@@ -11,6 +11,7 @@ import {
   encodeRows,
   type Insertion,
   namesSql,
+  narrowed,
   type Target,
 } from "../sql/target.ts";
 import { type DatabaseHandle, prepare, type ResultRow, rows, run } from "./statements.ts";
@@ -19,7 +20,7 @@ import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./table
 /** A table that is changed. @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name */
 export function targetOf(handle: DatabaseHandle, name: string): Target<SQLOutputValue> {
   const table = readTable(handle, name);
-  return {
+  const target: Target<SQLOutputValue> = {
     table,
     name: sql.id(handle.schema, name),
     keys: keysSql(handle, name),
@@ -29,6 +30,7 @@ export function targetOf(handle: DatabaseHandle, name: string): Target<SQLOutput
     returning,
     bind: (_column, raw) => raw,
   };
+  return narrowed(target, handle.counter?.bytewiseIn(handle.name, name));
 }
 
 // biome-ignore lint/correctness/useYield: rows are inserted by statements that are kept
@@ -90,6 +92,8 @@ function rankOf(value: SQLOutputValue): number {
 interface RowInsert {
   readonly columns: readonly SqliteColumn[];
   readonly statement: StatementSync;
+  /** Values that follow those of the row. */
+  readonly rest: readonly SQLInputValue[];
 }
 
 /** Where rows go, and the words that follow their values. */
@@ -124,7 +128,7 @@ function insertRows(
       () => {
         const rowInsert = prepared.get(shape) ?? prepareRow(destination, keys);
         prepared.set(shape, rowInsert);
-        const bound = boundValues(rowInsert.columns, Object.values(row));
+        const bound = [...boundValues(rowInsert.columns, Object.values(row)), ...rowInsert.rest];
         if (returning === undefined) affected += Number(rowInsert.statement.run(...bound).changes);
         else found.push(...rowInsert.statement.iterate(...bound));
       },
@@ -143,7 +147,8 @@ function prepareRow({ handle, table, tail }: Destination, keys: readonly string[
     columns.length === 0
       ? sql`insert into ${target} default values${tail}`
       : sql`insert into ${target} (${namesSql(columns)}) values (${values})${tail}`;
-  return { columns, statement: prepare(handle.connection, fragment) };
+  const { statement, values: bound } = prepare(handle.connection, fragment);
+  return { columns, statement, rest: bound.slice(columns.length) };
 }
 
 function boundValues(

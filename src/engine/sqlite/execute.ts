@@ -12,6 +12,12 @@ import { refusalOf, refusing } from "./failures.ts";
 import { perform, performPreview, read } from "./operations.ts";
 import type { DatabaseHandle } from "./statements.ts";
 
+/** The bytes of a query, and what it may do. */
+interface LimitedBody {
+  readonly body: Uint8Array;
+  readonly limits: readonly QueryLimit[];
+}
+
 /**
  * Carries out a query on tables and writes the JSON answer to the spool. When it returns, what
  * was written is durable; when it throws, nothing of the query stays. `onCommit` is called before a commit.
@@ -20,7 +26,7 @@ import type { DatabaseHandle } from "./statements.ts";
  */
 export function executeQuery(
   databases: Databases,
-  { body, limits }: { readonly body: Uint8Array; readonly limits: readonly QueryLimit[] },
+  { body, limits }: LimitedBody,
   spool: Spool,
   onCommit: () => void,
 ): void {
@@ -38,11 +44,16 @@ export function executeQuery(
 }
 
 /** Carries out a Select and writes its rows to the spool, alone and in its form. @throws as `executeQuery` does */
-export function executeSelect(databases: Databases, body: Uint8Array, spool: Spool): void {
+export function executeSelect(
+  databases: Databases,
+  { body, limits }: LimitedBody,
+  spool: Spool,
+): void {
   refusing(() => {
     const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
     if (operation === undefined) throw new Error("A worker was asked for the rows of no Select");
-    read(databases.open(operation.fields.database), operation, spool);
+    const handle = databases.open(operation.fields.database);
+    read({ ...handle, counter: new LimitCounter(limits) }, operation, spool);
   });
 }
 
@@ -151,7 +162,7 @@ function inElement(index: number, work: () => void): void {
   try {
     work();
   } catch (error) {
-    throw refusalOf(error)?.at(`Batch[${index}]`) ?? error;
+    throw refusalOf(error)?.inElement(index) ?? error;
   }
 }
 

@@ -11,7 +11,7 @@ import {
 } from "../sql/cell-text.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind } from "../sql/scope.ts";
+import type { ColumnKind, ExactComparison } from "../sql/scope.ts";
 
 /** How the values of a column are stored, compared and written. */
 export interface SqliteKind extends ColumnKind {
@@ -32,7 +32,17 @@ export function encodeStored(value: SQLOutputValue): string {
   return JSON.stringify(value);
 }
 
+/** Without the column's affinity and collation a value equals nothing of another type or spelling. */
+const exact: ExactComparison = {
+  column: (column, isOrdered) =>
+    isOrdered
+      ? sql`case when typeof(${column}) in ('integer', 'real') then ${column} end`
+      : sql`+${column} collate binary`,
+  value: (compared) => compared,
+};
+
 const text: SqliteKind = {
+  exact,
   measure: "text",
   storage: "TEXT",
   store: (value) => (typeof value === "string" ? value : undefined),
@@ -79,6 +89,7 @@ const boolean: SqliteKind = {
 
 /** Stored in one normal form, so that equal spellings are equal. */
 const json: SqliteKind = {
+  exact,
   storage: "TEXT",
   store: cellText,
   compare: cellText,
@@ -95,6 +106,7 @@ const blob: SqliteKind = {
 
 /** A column of a table that was not created here: every value keeps its own type. */
 export const anyKind: SqliteKind = {
+  exact,
   measure: "any",
   storage: "ANY",
   store: scalar,

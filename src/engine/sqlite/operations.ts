@@ -48,11 +48,12 @@ const changes: {
  * @throws EngineRefusal, or SQLite's error
  */
 export function perform(
-  handle: DatabaseHandle,
+  opened: DatabaseHandle,
   operation: TableOperation,
   spool: Spool,
   place: PlaceInQuery,
 ): void {
+  const handle = { ...opened, counter: place.counter };
   if (isReading(operation)) {
     read(handle, operation, spool);
     return;
@@ -70,11 +71,12 @@ export function perform(
 
 /** Writes the answer of a Preview, whose change is to be taken back. @throws as `perform` does */
 export function performPreview(
-  handle: DatabaseHandle,
+  opened: DatabaseHandle,
   fields: OperationFields["Preview"],
   spool: Spool,
   counter: LimitCounter,
 ): void {
+  const handle = { ...opened, counter };
   const operation = previewedIn(fields);
   const target = targetOf(handle, operation.fields.table);
   const digest = counter.touched && take(handle, digestTouched(target, operation));

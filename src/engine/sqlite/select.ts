@@ -97,7 +97,8 @@ export function select(handle: DatabaseHandle, query: Select, output: RowOutput)
  */
 export function planOf(handle: DatabaseHandle, query: Select): SelectPlan<SqliteKind> {
   const tables = tablesOf(query).map((name): SelectedTable<SqliteKind> => {
-    const table = readTable(handle, name);
+    const { bytewise } = handle.counter?.bytewiseIn(handle.name, name) ?? {};
+    const table = { ...readTable(handle, name), ...(bytewise && { bytewise }) };
     return query.after === undefined ? table : withKeys(handle, table);
   });
   return planSelect(handle.schema, tables, query, dialect);
@@ -106,7 +107,7 @@ export function planOf(handle: DatabaseHandle, query: Select): SelectPlan<Sqlite
 /** What tells the rows of a table apart, and which of its columns hold no null. */
 function withKeys(
   handle: DatabaseHandle,
-  { name, columns }: SelectedTable<SqliteKind>,
+  { name, columns, ...table }: SelectedTable<SqliteKind>,
 ): SelectedTable<SqliteKind> {
   const found = rows(
     handle.connection,
@@ -119,6 +120,7 @@ function withKeys(
     return { ...column, isKey: Number(isKey) === 1, isNullable: Number(isRequired) !== 1 };
   });
   return {
+    ...table,
     name,
     columns: new Map(known.map((column) => [column.name, column])),
     keys: tableKeysOf(known, take(handle, readKeys(keysSql(handle, name)))),

@@ -6,6 +6,7 @@ import {
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from "kysely";
+import type { LimitCounter } from "../limits.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /** A row of a result, its values in the order of the columns; integers are BigInt. */
@@ -21,15 +22,14 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/**
- * Prepares a fragment whose values are given at each run, in place of those in it; its rows are
- * `ResultRow`s.
- */
-export function prepare(connection: DatabaseSync, fragment: Fragment): StatementSync {
-  return connection.prepare(fragment.compile(builder).sql, {
-    returnArrays: true,
-    readBigInts: true,
-  });
+/** A statement whose rows are `ResultRow`s, and the values in it. */
+export function prepare(
+  connection: DatabaseSync,
+  fragment: Fragment,
+): { readonly statement: StatementSync; readonly values: readonly SQLInputValue[] } {
+  const { sql, parameters } = fragment.compile(builder);
+  const statement = connection.prepare(sql, { returnArrays: true, readBigInts: true });
+  return { statement, values: parameters.map(bindable) };
 }
 
 /** Runs a fragment and returns how many rows it changed. */
@@ -40,9 +40,8 @@ export function run(connection: DatabaseSync, fragment: Fragment): number {
 
 /** Runs a fragment and yields its rows as the database finds them. */
 export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<ResultRow> {
-  const { sql, parameters } = fragment.compile(builder);
-  const statement = connection.prepare(sql, { returnArrays: true, readBigInts: true });
-  return { [Symbol.iterator]: () => statement.iterate(...parameters.map(bindable)) };
+  const { statement, values } = prepare(connection, fragment);
+  return { [Symbol.iterator]: () => statement.iterate(...values) };
 }
 
 /** The builder hands values on as it got them, and only bindable ones are given to it. */
@@ -63,4 +62,6 @@ export interface DatabaseHandle {
   readonly connection: DatabaseSync;
   readonly schema: string;
   readonly name: string;
+  /** What the query in hand may do; absent where it has no limits. */
+  readonly counter?: LimitCounter;
 }

@@ -74,14 +74,14 @@ class SqliteStore implements Store {
   }
 
   async stream(
-    { body, query }: QueryRequest,
+    { body, query, limits }: QueryRequest,
     stream: RowStream,
     { signal }: AbortController,
   ): Promise<void> {
     const [name = ""] = query.accesses.map((access) => access.database);
     const spoolPath = this.#newSpoolPath();
     const rows = new SpooledRows(spoolPath, stream, signal);
-    const work = { kind: "rows", body, form: stream.form } as const;
+    const work = { kind: "rows", body, form: stream.form, limits } as const;
     try {
       const spooled = await this.#locks.shared(name, async () => {
         signal.throwIfAborted();

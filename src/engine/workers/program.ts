@@ -34,7 +34,7 @@ function run({ work, spoolPath }: Task): SpooledAnswer {
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
     if (work.kind === "query") executeQuery(databases, work, spool, tellCommit);
-    else if (work.kind === "rows") executeSelect(databases, work.body, spool);
+    else if (work.kind === "rows") executeSelect(databases, work, spool);
     else executeSchema(databases, work.place, spool);
     return spool.finish();
   } finally {

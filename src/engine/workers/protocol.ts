@@ -2,7 +2,7 @@
 
 import type { Call, ErrorCodec } from "../../ipc/channel.ts";
 import type { QueryLimit } from "../limits.ts";
-import { EngineRefusal, type RefusalCode } from "../refusal.ts";
+import { EngineRefusal } from "../refusal.ts";
 import type { RowForm, SpooledAnswer } from "../spool.ts";
 import type { SchemaPlace } from "../store.ts";
 
@@ -12,7 +12,12 @@ import type { SchemaPlace } from "../store.ts";
  */
 export type Work =
   | { readonly kind: "query"; readonly body: Uint8Array; readonly limits: readonly QueryLimit[] }
-  | { readonly kind: "rows"; readonly body: Uint8Array; readonly form: RowForm }
+  | {
+      readonly kind: "rows";
+      readonly body: Uint8Array;
+      readonly form: RowForm;
+      readonly limits: readonly QueryLimit[];
+    }
   | { readonly kind: "schema"; readonly place: SchemaPlace };
 
 /** Work for one worker. */
@@ -39,20 +44,20 @@ export type WorkerCalls = {
 
 /** How a task failed: refused, or by an error as it was thrown. */
 export type TaskFailure =
-  | { readonly code: RefusalCode; readonly message: string; readonly plain: string }
+  | Pick<EngineRefusal, "code" | "message" | "plain" | "members">
   | { readonly error: unknown };
 
 /** Keeps refusals as they are, and of any other error all that a log can tell. */
 export const taskErrors: ErrorCodec<TaskFailure> = {
   encode(error) {
     if (!(error instanceof EngineRefusal)) return { error };
-    const { code, message, plain } = error;
-    return { code, message, plain };
+    const { code, message, plain, members } = error;
+    return { code, message, plain, members };
   },
   decode(failure) {
     if ("code" in failure) {
-      const { code, message, plain } = failure;
-      return new EngineRefusal(code, message, { plain });
+      const { code, message, plain, members } = failure;
+      return new EngineRefusal(code, message, { plain, members });
     }
     return failure.error instanceof Error ? failure.error : new Error(String(failure.error));
   },
