@@ -5,7 +5,7 @@ import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
-import { freshPostgres } from "./engine/postgres/kit.ts";
+import { sharedServer } from "./engine/postgres/kit.ts";
 import { eventually, PATIENCE_MS } from "./kit/eventually.ts";
 import { freePort } from "./kit/free-port.ts";
 import { temporaryHome } from "./kit/gateway.ts";
@@ -62,16 +62,17 @@ t.test("the README's start command and first session work as they stand", (t) =>
   playFirstSession(t, temporaryHome(t)),
 );
 
-t.test("the first session is the same over PostgreSQL", async (t) => {
+t.test("over PostgreSQL the first session works with public for main", async (t) => {
   const home = temporaryHome(t);
-  const { engine } = await freshPostgres(t);
+  const server = await sharedServer();
+  const url = server.url(await server.createDatabase());
   const directory = path.join(home, ".gatehouse");
   mkdirSync(directory, { mode: 0o700 });
-  writeFileSync(path.join(directory, "gateway.toml"), `[upstream]\nurl = "${engine.address}"\n`);
-  await playFirstSession(t, home);
+  writeFileSync(path.join(directory, "gateway.toml"), `[upstream]\nurl = "${url}"\n`);
+  await playFirstSession(t, home, "public");
 });
 
-async function playFirstSession(t: Test, home: string): Promise<void> {
+async function playFirstSession(t: Test, home: string, database = "main"): Promise<void> {
   const port = await freePort();
   const password = "the first password";
   await start(t, home, port, password);
@@ -79,7 +80,7 @@ async function playFirstSession(t: Test, home: string): Promise<void> {
   const blocks = codeBlocks("See it work");
   const commands = blocks
     .filter(({ language }) => language === "sh")
-    .map(({ code }) => code.trim());
+    .map(({ code }) => code.trim().replaceAll(/\bmain\b/g, database));
   t.equal(commands[0], START);
   t.equal(commands[1], PASSWORD_LINE);
   const session = commands
@@ -95,7 +96,8 @@ async function playFirstSession(t: Test, home: string): Promise<void> {
   const [output, errors] = await Promise.all([text(shell.stdout), text(shell.stderr)]);
   t.equal(errors.replaceAll(/^npm (?:warn|notice)\b.*\n/gm, ""), "");
   const transcript = blocks.filter(({ language }) => language === "console");
-  t.equal(settled(output), settled(transcript.map(({ code }) => code).join("")));
+  const expected = transcript.map(({ code }) => code).join("");
+  t.equal(settled(output), settled(expected.replaceAll(/\bmain\b/g, database)));
 }
 
 t.test("the README's login says why it fails and keeps no failure for a token", async (t) => {

@@ -13,6 +13,7 @@ import { prefixOf } from "../access/table-patterns.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
+import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
@@ -103,6 +104,8 @@ export async function grantAccess(
     warn(odd);
   }
   print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
+  const about = `the entry of ${username} for ${where}`;
+  for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
 }
 
 /** `access revoke`. */

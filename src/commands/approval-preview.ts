@@ -4,29 +4,13 @@ import type { Approval } from "../approvals/approval.ts";
 import { type NoPreview, type PreviewQuery, previewQuery } from "../approvals/preview.ts";
 import { readShownRows, type ShownRows } from "../approvals/shown-rows.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { hasOwnEngine } from "../gateway/own-engine.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { askTarget, type WholeAnswer } from "../upstream/ask-target.ts";
-import { engineSockets } from "../upstream/engine-process.ts";
-import { HealthCheck } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
+import { findEngine } from "./database-schema.ts";
 
 /** Milliseconds that the engine may take. */
 const TIMEOUT_MS = 60_000;
-
-/** The socket of the engine behind this gateway, if there is one that answers. */
-async function findEngine(loaded: LoadedConfiguration): Promise<string | undefined> {
-  const { url } = loaded.configuration.upstream;
-  const { socketPath } = url === undefined || hasOwnEngine(loaded) ? {} : parseTarget(url);
-  const candidates = hasOwnEngine(loaded) ? engineSockets(loaded.serviceDirectory) : [socketPath];
-  for (const candidate of candidates) {
-    if (candidate === undefined) continue;
-    const check = new HealthCheck({ target: parseTarget(`unix:${candidate}`) });
-    await check.check();
-    if (check.isEngine) return candidate;
-  }
-  return undefined;
-}
 
 function send(
   socketPath: string,

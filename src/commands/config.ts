@@ -1,9 +1,11 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { placeOf } from "../access/grant.ts";
 import { findOddities } from "../access/oddities.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import { hasAdministrator } from "../access/remaining-owners.ts";
+import { boundaryName } from "../access/rights.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { entriesIn } from "../access/user-grants.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
@@ -14,6 +16,7 @@ import { readCertificate } from "../gateway/certificate.ts";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { type CheckReport, openReport } from "./check-report.ts";
+import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
@@ -32,7 +35,7 @@ async function checkStore(loaded: LoadedConfiguration, report: CheckReport): Pro
   await checkAccess(loaded, report);
 }
 
-/** Judges the URL of a database server that the gateway starts an engine for; it is not asked. */
+/** Judges the URL of a database server that the gateway starts an engine for. */
 async function checkDatabase(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
   const url = hasOwnEngine(loaded) ? ownDatabaseUrl(loaded) : "";
   const isPostgres = /^postgres(ql)?:/.test(url);
@@ -42,7 +45,7 @@ async function checkDatabase(loaded: LoadedConfiguration, report: CheckReport): 
     : await import("../engine/mysql/address.ts");
   try {
     const { host, port, user } = parseAddress(url);
-    report.part("database", "ok", `${user} on ${host}:${port} (not asked)`);
+    report.part("database", "ok", `${user} on ${host}:${port} (its URL)`);
   } catch (error) {
     throw new Error(`upstream.url: ${error instanceof Error ? error.message : ""}`);
   }
@@ -84,7 +87,8 @@ async function checkAccess(loaded: LoadedConfiguration, report: CheckReport): Pr
       "no administrator can log in: nobody with a password is Owner of *, without an end",
     );
   }
-  warnOfOddEntries(snapshot, report);
+  warnOfAll(runAtOnce(findOddities(snapshot, Date.now())), report);
+  warnOfAll(await missingNames(loaded, namedIn(snapshot)), report);
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
     const whom = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     report.warn(
@@ -96,11 +100,19 @@ async function checkAccess(loaded: LoadedConfiguration, report: CheckReport): Pr
 /** Warnings of one kind that are printed, at most. */
 const SHOWN = 50;
 
-/** Warns of entries and boundaries that may mean otherwise than they were meant. */
-function warnOfOddEntries(snapshot: Snapshot, report: CheckReport): void {
-  const odd = runAtOnce(findOddities(snapshot, Date.now()));
-  for (const sentence of odd.slice(0, SHOWN)) report.warn(sentence);
-  if (odd.length > SHOWN) report.warn(`and ${odd.length - SHOWN} more`);
+function warnOfAll(sentences: readonly string[], report: CheckReport): void {
+  for (const sentence of sentences.slice(0, SHOWN)) report.warn(sentence);
+  if (sentences.length > SHOWN) report.warn(`and ${sentences.length - SHOWN} more`);
+}
+
+/** Entries and boundaries, each with its name. */
+function* namedIn({ grants, boundaries }: Snapshot) {
+  for (const own of grants.values()) {
+    for (const grant of entriesIn(own)) {
+      yield [`the entry of ${grant.username} for ${placeOf(grant)}`, grant] as const;
+    }
+  }
+  for (const one of boundaries) yield [`the boundary ${boundaryName(one)}`, one] as const;
 }
 
 async function checkRevocations(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {

@@ -1,6 +1,5 @@
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import * as z from "zod";
 import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import type { Attributes } from "../access/grant.ts";
@@ -12,21 +11,15 @@ import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import { describeChanges } from "../gateway/change-records.ts";
-import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
+import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
-import { askTarget } from "../upstream/ask-target.ts";
-import { parseTarget } from "../upstream/target.ts";
+import { listDatabases } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { changeAccess, noteChanges, readAccess, refusalOf } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
 import { print } from "./output.ts";
 import { readNewHash } from "./password.ts";
-
-/** Milliseconds that a database has to say what it holds. */
-const ASK_MS = 1000;
-
-const schemaShape = z.object({ data: z.object({ databases: z.array(z.string()) }) });
 
 /** What an engine of the gateway's own keeps; undefined before its first start. */
 function ownDatabases(directory: string): string[] | undefined {
@@ -37,25 +30,9 @@ function ownDatabases(directory: string): string[] | undefined {
   }
 }
 
-/** What `gatehouse engine` says that it holds; undefined if it does not answer, or is another's. */
-async function askUpstream({ configuration }: LoadedConfiguration): Promise<string[] | undefined> {
-  const { url, urls: [first] = [url], authorization } = configuration.upstream;
-  if (first === undefined || first.startsWith("https:")) return undefined;
-  try {
-    const { text } = await askTarget(parseTarget(first), {
-      ...{ path: "/schema", signal: AbortSignal.timeout(ASK_MS), agent: false },
-      headers: authorization === undefined ? {} : { authorization },
-    });
-    return schemaShape.parse(JSON.parse(text)).data.databases;
-  } catch {
-    return undefined;
-  }
-}
-
 async function existing(loaded: LoadedConfiguration): Promise<readonly string[] | undefined> {
   const directory = dataDirectoryOf(loaded);
-  if (directory !== undefined) return ownDatabases(directory);
-  return hasOwnEngine(loaded) ? undefined : askUpstream(loaded);
+  return directory === undefined ? listDatabases(loaded) : ownDatabases(directory);
 }
 
 /**

@@ -1,0 +1,206 @@
+/** What the database behind the gateway holds, for the hints and warnings of commands. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import * as z from "zod";
+import type { Grant } from "../access/grant.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { prefixOf } from "../access/table-patterns.ts";
+import { isServerUrl } from "../config/addresses.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { counted } from "../counted.ts";
+import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
+import { didYouMean } from "../suggestion.ts";
+import { askTarget } from "../upstream/ask-target.ts";
+import { engineSockets } from "../upstream/engine-process.ts";
+import { HealthCheck } from "../upstream/health-check.ts";
+import { parseTarget } from "../upstream/target.ts";
+
+/** How long a command asks. */
+const ASK_MS = 2000;
+/** Names that a warning lists where none is near. */
+const LISTED = 8;
+
+/** The socket of the engine behind this gateway, if there is one that answers. */
+export async function findEngine(loaded: LoadedConfiguration): Promise<string | undefined> {
+  const { url } = loaded.configuration.upstream;
+  const { socketPath } = url === undefined || hasOwnEngine(loaded) ? {} : parseTarget(url);
+  const candidates = hasOwnEngine(loaded) ? engineSockets(loaded.serviceDirectory) : [socketPath];
+  for (const candidate of candidates) {
+    if (candidate === undefined) continue;
+    const check = new HealthCheck({ target: parseTarget(`unix:${candidate}`) });
+    await check.check();
+    if (check.isEngine) return candidate;
+  }
+  return undefined;
+}
+
+/** Starts an engine over the database server for which the gateway would start one. */
+async function startEngineFor(
+  loaded: LoadedConfiguration,
+  opened: AsyncDisposableStack,
+): Promise<string | undefined> {
+  const url = ownDatabaseUrl(loaded);
+  // SQLite files are left alone: this command may run as another user, who would own new ones.
+  if (!isServerUrl(url)) return undefined;
+  const bounded = new URL(url);
+  const key = bounded.protocol.startsWith("postgres") ? "connect_timeout" : "connect-timeout";
+  bounded.searchParams.set(key, String(ASK_MS / 1000));
+  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
+  opened.defer(() => rm(directory, { recursive: true, force: true }));
+  const { pino } = await import("pino");
+  const { startEngine } = await import("../engine/engine.ts");
+  const { postgres_databases: databases = "schemas" } = loaded.configuration.upstream;
+  const engine = await startEngine({
+    ...{ url: bounded.href, databases, listen: `unix:${path.join(directory, "engine.sock")}` },
+    ...{ queryTimeLimit: ASK_MS, poolSize: 1, log: pino({ level: "silent" }) },
+  });
+  opened.defer(() => engine.close());
+  return engine.address;
+}
+
+/** Where the databases live that have no upstream of their own; undefined if nothing answers. */
+async function homeAddress(
+  loaded: LoadedConfiguration,
+  signal: AbortSignal,
+  opened: AsyncDisposableStack,
+): Promise<string | undefined> {
+  const { url, urls: [first] = [] } = loaded.configuration.upstream;
+  if (!hasOwnEngine(loaded)) return url ?? first;
+  const socket = await findEngine(loaded).catch(() => undefined);
+  if (socket !== undefined) return `unix:${socket}`;
+  return signal.aborted ? undefined : startEngineFor(loaded, opened);
+}
+
+const names = z.array(z.string());
+/** The three answers of `GET /schema`. */
+const answerShape = z.object({
+  data: z.union([
+    z.object({ databases: names }).transform(({ databases }) => databases),
+    z.object({ tables: names }).transform(({ tables }) => tables),
+    z
+      .object({ columns: z.array(z.object({ name: z.string() })) })
+      .transform(({ columns }) => columns.map(({ name }) => name)),
+  ]),
+});
+
+/**
+ * Lists the databases where one lives, or with `path` the tables of a database or the columns of a
+ * table; undefined if nothing there tells.
+ */
+type ListNames = (database: string, ...path: string[]) => Promise<readonly string[] | undefined>;
+
+/** Asks what there is. Returns undefined if no answer comes within two seconds. */
+async function withNames<Result>(
+  loaded: LoadedConfiguration,
+  work: (list: ListNames) => Promise<Result>,
+): Promise<Result | undefined> {
+  const { upstream } = loaded.configuration;
+  const signal = AbortSignal.timeout(ASK_MS);
+  const headers =
+    upstream.authorization === undefined ? {} : { authorization: upstream.authorization };
+  const known = new Map<string, ReturnType<ListNames>>();
+
+  async function ask(address: string, route: string) {
+    const options = { path: route, signal, headers, agent: false };
+    const { text } = await askTarget(parseTarget(address), options);
+    return answerShape.safeParse(JSON.parse(text)).data?.data;
+  }
+
+  try {
+    await using opened = new AsyncDisposableStack();
+    const home = await homeAddress(loaded, signal, opened);
+    return await work(async (database, ...path) => {
+      const own = upstream.databases.find(({ databases }) => databases.includes(database));
+      const address = own === undefined ? home : (own.url ?? own.urls?.[0]);
+      if (address === undefined) return undefined;
+      const route = ["/schema", ...path.map(encodeURIComponent)].join("/");
+      const answer = known.get(address + route) ?? ask(address, route);
+      known.set(address + route, answer);
+      return answer;
+    });
+  } catch {
+    return undefined;
+  }
+}
+
+/** The databases beside the default one, which is among them if it is there. */
+export function listDatabases(loaded: LoadedConfiguration): Promise<readonly string[] | undefined> {
+  return withNames(loaded, (list) => list(loaded.configuration.auth.default_database));
+}
+
+/** What an entry or a boundary may name of a database. */
+type Named = Partial<
+  Pick<Grant, "database" | "tables" | "columns" | "writableColumns" | "rowFilter" | "requireWhere">
+>;
+
+/** The nearest name, or all if they are few. */
+function nearest(name: string, all: readonly string[]): string {
+  const isListed = all.length > 0 && all.length <= LISTED;
+  return didYouMean(name, all) || (isListed ? ` (there are: ${all.join(", ")})` : "");
+}
+
+/** What an entry names that is not there, each in a sentence. */
+async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string, undefined> {
+  const { database = EVERY_DATABASE, tables } = entry;
+  if (database === EVERY_DATABASE) return;
+  const databases = await list(database);
+  if (databases === undefined) return;
+  if (!databases.includes(database)) {
+    yield `there is no database ${database}${nearest(database, databases)}`;
+    return;
+  }
+  const filters = [
+    ...(entry.rowFilter ?? []).map(({ column }) => column),
+    ...(entry.requireWhere ?? []),
+  ];
+  const used = new Set([...(entry.columns ?? []), ...(entry.writableColumns ?? []), ...filters]);
+  if (tables === undefined && used.size === 0) return;
+  const all = await list(database, database);
+  if (all === undefined) return;
+  const meant = new Set(tables === undefined ? all : []);
+  for (const table of tables ?? []) {
+    const prefix = prefixOf(table);
+    const found = all.filter((name) =>
+      prefix === undefined ? name === table : name.startsWith(prefix),
+    );
+    for (const name of found) meant.add(name);
+    if (found.length > 0) continue;
+    yield prefix === undefined
+      ? `${database} has no table ${table}${nearest(table, all)}`
+      : `no table of ${database} begins with ${prefix}`;
+  }
+  if (used.size === 0) return;
+  const columnsOf = new Map<string, readonly string[]>();
+  for (const table of meant) {
+    const columns = await list(database, database, table);
+    if (columns === undefined) return;
+    columnsOf.set(table, columns);
+  }
+  for (const column of used) {
+    const lacking = [...meant].filter((table) => !columnsOf.get(table)?.includes(column));
+    // A list of columns may be for several tables; a filter applies to each.
+    const [first = ""] = filters.includes(column) || lacking.length === meant.size ? lacking : [];
+    if (first === "") continue;
+    const more = lacking.length > 1 ? ` and ${counted(lacking.length - 1, "other table")}` : "";
+    yield `${database}.${first}${more} has no column ${column}${nearest(column, columnsOf.get(first) ?? [])}`;
+  }
+}
+
+/**
+ * Compares entries and boundaries with the database, as far as it answers within two seconds.
+ *
+ * @param named what each names, by what warnings call it
+ */
+export async function missingNames(
+  loaded: LoadedConfiguration,
+  named: Iterable<readonly [about: string, entry: Named]>,
+): Promise<string[]> {
+  const found: string[] = [];
+  await withNames(loaded, async (list) => {
+    for (const [about, entry] of named) {
+      for await (const what of missingIn(entry, list)) found.push(`${about}: ${what}`);
+    }
+  });
+  return found;
+}
