@@ -1,5 +1,6 @@
-import { type FSWatcher, statSync, watch } from "node:fs";
+import { statSync } from "node:fs";
 import path from "node:path";
+import { watch } from "chokidar";
 
 /** How often a file is polled besides what the watch reports, in milliseconds. */
 const POLL_MS = 500;
@@ -25,13 +26,13 @@ function fingerprint(file: string): Fingerprint {
   }
 }
 
-/** Has the system report on a directory; undefined where it cannot: the poll goes on without. */
-function watchDirectory(directory: string, onReport: () => void): FSWatcher | undefined {
-  try {
-    return watch(directory, onReport).on("error", () => {});
-  } catch {
-    return undefined;
-  }
+/** Reports whatever changes in a directory; the poll goes on where the system cannot watch it. */
+function watchDirectory(directory: string, onReport: () => void) {
+  const ignored = (each: string) => each !== directory;
+  // Raw, since a ConfigMap swaps a link beside the file, which is no event of the file itself.
+  return watch(directory, { ignored, ignoreInitial: true, usePolling: false })
+    .on("raw", onReport)
+    .on("error", () => {});
 }
 
 /** Watches one file for as long as it is wanted. */
@@ -69,7 +70,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     changing = undefined;
     seen = now;
     // The directory may be another one by now.
-    watcher?.close();
+    void watcher.close();
     watcher = watchDirectory(directory, gather);
     onSettled();
   }
@@ -108,7 +109,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
       clearInterval(poll);
       clearTimeout(timer);
       clearTimeout(gathering);
-      watcher?.close();
+      await watcher.close();
     },
   };
 }

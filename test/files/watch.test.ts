@@ -2,11 +2,12 @@ import { EventEmitter, once } from "node:events";
 import { unlinkSync, writeFileSync } from "node:fs";
 import { mkdir, rename, symlink, unlink, utimes, writeFile } from "node:fs/promises";
 import path from "node:path";
+import { mock } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { watchFile } from "../../src/files/watch.ts";
 import { temporaryDirectory } from "../config/support.ts";
-import { PATIENCE_MS } from "../kit/eventually.ts";
+import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 
 /** Longer than a poll and the time to settle, in milliseconds. */
 const QUIET_MS = 800;
@@ -92,6 +93,27 @@ t.test("a directory that is swapped further up is told of", async (t) => {
     rename(path.join(directory, "next"), path.join(directory, "current")),
   ]);
   t.equal(watch.count(), 1);
+});
+
+t.test("the swapped links of a ConfigMap are seen without the poll", async (t) => {
+  mock.timers.enable({ apis: ["setInterval"] });
+  t.teardown(() => mock.timers.reset());
+  const directory = temporaryDirectory(t);
+  for (const version of ["..1", "..2"]) {
+    await mkdir(path.join(directory, version));
+    await writeFile(path.join(directory, version, "file"), version);
+  }
+  await symlink("..1", path.join(directory, "..data"));
+  await symlink(path.join("..data", "file"), path.join(directory, "file"));
+  const watch = watched(t, path.join(directory, "file"));
+  let version = "..1";
+  await eventually("a swap is told, once the directory is watched", async () => {
+    version = version === "..1" ? "..2" : "..1";
+    await symlink(version, path.join(directory, "..next"));
+    await rename(path.join(directory, "..next"), path.join(directory, "..data"));
+    return watch.count() > 0;
+  });
+  t.pass();
 });
 
 t.test("a directory that is not there yet is no hindrance", async (t) => {
