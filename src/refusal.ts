@@ -50,6 +50,7 @@ const table = {
     400,
     "Invalid username: 1 to 64 of letters, digits, '.', '_', '-', '@', and not '.' or '..'",
   ],
+  external_user: [400, "Users of an identity provider have no password here: it is changed there"],
   invalid_database: [400, "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
   invalid_table: [
     400,

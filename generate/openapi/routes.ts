@@ -140,7 +140,10 @@ export const operations: Readonly<Record<string, Operation>> = {
       minProperties: 1,
     },
     answer: success({ user: ref("User") }),
-    refusals: [...change, "invalid_username", "invalid_email", "user_not_found", ...lastOnes],
+    refusals: [
+      ...[...change, ...lastOnes],
+      ...(["invalid_username", "invalid_email", "user_not_found", "revocation_failed"] as const),
+    ],
   },
   "DELETE /api/users/:username": {
     summary: "The user is removed with all its grants, and its tokens die.",
@@ -163,7 +166,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     answer: ref("Success"),
     refusals: [
       ...change,
-      ...(["credentials_invalid", "invalid_username", "user_not_found"] as const),
+      ...(["credentials_invalid", "invalid_username", "external_user", "user_not_found"] as const),
       ...(["password_too_short", "password_too_long", "password_common"] as const),
       ...(["too_many_attempts", "login_busy", "revocation_failed"] as const),
     ],

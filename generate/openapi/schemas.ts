@@ -157,6 +157,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
     username: ref("AnyUsername"),
     email: emailOrNull,
     disabled: { type: "boolean" },
+    "external?": { const: true },
     access: listOf(ref("Grant")),
   }),
   JwkSet: {

@@ -225,7 +225,7 @@ export function requireManager(snapshot: Snapshot, actor: Subject): void {
 /** The users that a caller may manage, and what of them it may see. */
 interface Manageable {
   isVisible(database: string): boolean;
-  isManageable(user: User): boolean;
+  isManageable(user: Pick<User, "username">): boolean;
   /** A user with no grants but those that the caller may see. */
   view(user: User): UserView;
 }

@@ -12,9 +12,10 @@ import {
 import { isExternalUsername } from "./identifiers.ts";
 import type { Change } from "./record-change.ts";
 import type { Role } from "./roles.ts";
-import { type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { blankUser, type Grant, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 import { requireNoConflict } from "./snapshot-index.ts";
 import { entriesAt, entriesIn, isSamePlace, saysMore } from "./user-grants.ts";
+import { updatedUser } from "./user-record.ts";
 
 /** Each function judges an intention against the file as it is, and says what to change. */
 
@@ -89,12 +90,13 @@ function requireUser(snapshot: Snapshot, username: string): User {
   return user;
 }
 
-/** Sets a password's hash. @throws Refusal `user_not_found` */
+/** Sets a password's hash. @throws Refusal `external_user` or `user_not_found` */
 export function planSetPassword(
   snapshot: Snapshot,
   username: string,
   passwordHash: string,
 ): Change[] {
+  if (isExternalUsername(username)) throw new Refusal("external_user");
   requireUser(snapshot, username);
   return [{ kind: "update-user", username, update: { passwordHash } }];
 }
@@ -110,8 +112,9 @@ export interface UserPatch {
 
 /**
  * Changes a user's email (its own, or an administrator anybody's), or disables and enables it or
- * sets its attributes (an administrator).
+ * sets its attributes (an administrator). A user of an issuer needs no record before.
  *
+ * @param prefixes those of the configured issuers
  * @returns nothing if all is so already
  * @throws Refusal `user_not_found` or a 403 code
  */
@@ -120,17 +123,22 @@ export function planPatchUser(
   actor: Actor,
   username: string,
   { email, disabled, attributes }: UserPatch,
+  prefixes: readonly string[] = [],
 ): Change[] {
   requireSelfOrAdministrator(snapshot, actor, username);
   if (disabled !== undefined || attributes !== undefined) requireAdministrator(snapshot, actor);
-  const user = requireUser(snapshot, username);
-  const areSame = isDeepStrictEqual(attributes, user.attributes ?? new Map());
+  const isExternal = prefixes.some((prefix) => username.startsWith(`${prefix}:`));
+  const isNew = isExternal && !snapshot.users.has(username);
+  const user = isNew ? blankUser(username) : requireUser(snapshot, username);
+  const areSame = isDeepStrictEqual(attributes ?? new Map(), user.attributes ?? new Map());
   const update = {
     ...(email === undefined || email === (user.email ?? null) ? {} : { email: email ?? undefined }),
     ...(disabled === undefined || disabled === user.disabled ? {} : { disabled }),
     ...(attributes === undefined || areSame ? {} : { attributes }),
   };
-  return Object.keys(update).length === 0 ? [] : [{ kind: "update-user", username, update }];
+  if (Object.keys(update).length === 0) return [];
+  if (isNew) return [{ kind: "add-user", user: updatedUser(user, update) }];
+  return [{ kind: "update-user", username, update }];
 }
 
 /**

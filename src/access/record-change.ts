@@ -27,6 +27,7 @@ export function endsTokens(changes: readonly Change[]): boolean {
   return changes.some(
     (change) =>
       change.kind === "remove-user" ||
+      (change.kind === "add-user" && change.user.disabled) ||
       (change.kind === "update-user" &&
         ("passwordHash" in change.update || "disabled" in change.update)),
   );

@@ -1,6 +1,7 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { type EntryView, viewEntry } from "./entry-view.ts";
 import type { Boundary, Grant, User } from "./grant.ts";
+import { isExternalUsername } from "./identifiers.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import {
   entriesIn,
@@ -58,11 +59,28 @@ export function accessList(snapshot: Snapshot, username: string): EntryView[] {
   return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
 }
 
+/** The record of a user of whom nothing but the name is known. */
+export function blankUser(username: string): User {
+  return {
+    username,
+    email: undefined,
+    passwordHash: undefined,
+    disabled: false,
+    tokensValidAfter: 0,
+  };
+}
+
+/** External users who have an entry and no record. */
+export function* unrecordedUsers({ users, grants }: Snapshot): Generator<string, void> {
+  for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;
+}
+
 /** A user as the interface shows it: never with the hash. */
 export interface UserView {
   username: string;
   email: string | null;
   disabled: boolean;
+  external?: true;
   access: EntryView[];
 }
 
@@ -72,6 +90,7 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
     username: user.username,
     email: user.email ?? null,
     disabled: user.disabled,
+    ...(isExternalUsername(user.username) ? { external: true } : {}),
     access: accessList(snapshot, user.username),
   };
 }

@@ -3,10 +3,12 @@ import { isExternalUsername } from "../access/identifiers.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import type { Configuration } from "../config/schema.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/sections/auth.ts";
 import { credentialOf, earliestIssue } from "../identity/authenticate.ts";
 import { loadKeyRing } from "../identity/key-ring.ts";
 import { noteMachineToken } from "../identity/key-rotation.ts";
+import { tokenIdPattern } from "../identity/revocations.ts";
 import { createTokenAuthority, tokenRole } from "../identity/token.ts";
 import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
@@ -25,18 +27,22 @@ const accessTokenId = /^[\w-]{43}$/;
 const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /**
- * Reads the id of a token as the revocations hold it; nothing else is taken, since a revocation of
- * what is no id would look like one and revoke nothing.
+ * Reads the id of a token, and returns each spelling that it may have. Ids of another form than
+ * those made here count only where there are external issuers: a revocation of what is no id would
+ * look like one and revoke nothing.
  *
  * @throws UsageError, which never repeats the text: it may be a token
  */
-function readTokenId(text: string): string {
-  const lowerCased = text.toLowerCase();
-  if (uuid.test(lowerCased)) return lowerCased;
-  if (accessTokenId.test(text)) return text;
+function readTokenId(text: string, { mcp }: Configuration): readonly string[] {
   if (wholeToken.test(text)) {
     throw new UsageError("that is a whole token: give its id, the jti in it, not the token itself");
   }
+  const hasIssuers = mcp.authorization_servers.length > 0;
+  const lowerCased = text.toLowerCase();
+  if (uuid.test(lowerCased)) {
+    return hasIssuers ? [...new Set([lowerCased, text])] : [lowerCased];
+  }
+  if (accessTokenId.test(text) || (hasIssuers && tokenIdPattern.test(text))) return [text];
   throw new UsageError(
     "that is no token's id; allowed: a UUID such as 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, " +
       "or the 43 characters that name an access token for MCP",
@@ -104,8 +110,9 @@ async function revokeTokens(
       "give either the id of a token (its jti), or --user <username>, --client <client_id> or both",
     );
   }
-  const tokenId = written === undefined ? undefined : readTokenId(written);
   const loaded = loadFor(options);
+  const ids = written === undefined ? [] : readTokenId(written, loaded.configuration);
+  const [tokenId] = ids;
   const revocations = await revocationsOf(loaded);
   if (client !== undefined) {
     await endClient(loaded, client, username);
@@ -117,7 +124,7 @@ async function revokeTokens(
   } else if (tokenId !== undefined) {
     // When it expires is not known from its id alone, so it is kept for as long as any token lives.
     const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
-    await revocations.revokeToken({ tokenId, expiresAt });
+    for (const id of ids) await revocations.revokeToken({ tokenId: id, expiresAt });
     await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
     print(`Revoked the token ${tokenId}.`);
     await endFamily(loaded, tokenId);

@@ -106,6 +106,10 @@ async function requireFree(
 export async function addUser(username: string, options: AddOptions): Promise<void> {
   const loaded = loadFor(options);
   const isExternal = isExternalUsername(username) && !options.password;
+  if (isExternalUsername(username) && options.password) {
+    const message = `${username} signs in at its identity provider: add it with --no-password`;
+    throw new Refusal("external_user", { message });
+  }
   if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
   if (options.email !== undefined && !isEmail(options.email)) throw new Refusal("invalid_email");
   const before = await requireFree(loaded, username, options.admin ?? false);

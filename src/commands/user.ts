@@ -4,8 +4,9 @@ import { planPatchUser, planRemoveUser, planSetPassword } from "../access/admini
 import { readAttribute, viewAttributes } from "../access/entry-view.ts";
 import type { Attributes } from "../access/grant.ts";
 import { isEmail } from "../access/identifiers.ts";
-import { type User, viewUser } from "../access/snapshot.ts";
+import { blankUser, type User, unrecordedUsers, viewUser } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { issuerPrefixes } from "../config/schema.ts";
 import { Refusal } from "../refusal.ts";
 import { renderValue } from "../toml/values.ts";
 import { readNames } from "./access-entries.ts";
@@ -14,8 +15,8 @@ import {
   activityOf,
   changeAccess,
   entriesInWords,
+  naming,
   readAccess,
-  refusalOf,
   revocationsOf,
 } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
@@ -32,7 +33,8 @@ async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
   const activity = await activityOf(loaded);
-  const users = [...snapshot.users.values()].map((user) => {
+  const unrecorded = unrecordedUsers(snapshot).map(blankUser);
+  const users = [...snapshot.users.values(), ...unrecorded].map((user) => {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };
     const attributes = viewAttributes(user.attributes);
@@ -61,7 +63,7 @@ async function setPassword(
 ): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
-  if (!snapshot.users.has(username)) throw refusalOf("user_not_found", { username, snapshot });
+  await naming({ username, snapshot }, () => planSetPassword(snapshot, username, ""));
   const question = `Password for ${username}:`;
   const passwordHash = await readNewHash(question, options, loaded.configuration);
   const plan: Plan = (current) => planSetPassword(current, username, passwordHash);
@@ -129,14 +131,21 @@ function readPatch({ email, attribute, removeAttribute = [] }: SetOptions) {
 
 async function set(username: string, options: SetOptions): Promise<void> {
   const patchOf = readPatch(options);
+  const loaded = loadFor(options);
   let isChanged = false;
   const plan: Plan = (current) => {
     const patch = patchOf(current.users.get(username));
-    const changes = planPatchUser(current, "operator", username, patch);
+    const changes = planPatchUser(
+      current,
+      "operator",
+      username,
+      patch,
+      issuerPrefixes(loaded.configuration),
+    );
     isChanged = changes.length > 0;
     return changes;
   };
-  const { users } = await changeAccess(loadFor(options), { username }, plan);
+  const { users } = await changeAccess(loaded, { username }, plan);
   const user = users.get(username);
   const known = attributesInWords(user);
   const attributes = known === undefined ? "no attributes" : `attributes ${known}`;
@@ -150,7 +159,14 @@ async function setDisabled(
   options: CommonOptions & { force?: true },
 ): Promise<void> {
   const loaded = loadFor(options);
-  const plan: Plan = (current) => planPatchUser(current, "operator", username, { disabled });
+  const plan: Plan = (current) =>
+    planPatchUser(
+      current,
+      "operator",
+      username,
+      { disabled },
+      issuerPrefixes(loaded.configuration),
+    );
   const change = { ...options, ...endingTokens(loaded, username) };
   await changeAccess(loaded, { username }, plan, change);
   print(

@@ -201,3 +201,8 @@ type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]
 
 /** A checked configuration: keys as in the file, every default filled in, frozen. */
 export type Configuration = Immutable<z.output<typeof configurationSchema>>;
+
+/** What the names of external users begin with, before a colon. */
+export function issuerPrefixes({ mcp }: Configuration): string[] {
+  return mcp.authorization_servers.map(({ prefix }) => prefix);
+}

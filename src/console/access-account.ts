@@ -7,7 +7,7 @@ import {
 import { requireAdministrator } from "../access/administration-rights.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../access/identifiers.ts";
 import { isRole } from "../access/roles.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import { blankUser, type Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import { hashClientOf } from "../identity/login.ts";
 import { hashPassword } from "../identity/password.ts";
@@ -73,13 +73,15 @@ async function changeOf(c: ConsoleRequest, action: Action, username: string): Pr
     const disabled = action === "disable";
     return {
       username,
-      plan: (current, actor) => planPatchUser(current, actor, username, { disabled }),
+      plan: (current, actor) =>
+        planPatchUser(current, actor, username, { disabled }, c.var.options.issuerPrefixes),
       endsTokens: true,
     };
   }
   const { snapshot, actor } = visitorOf(c);
   // Judged once before the hash, so that nobody without the right buys its work.
   requireAdministrator(snapshot, actor);
+  planSetPassword(snapshot, username, "");
   const hash = await newHash(c);
   const plan = (current: Snapshot, subject: Subject) => {
     requireAdministrator(current, subject);
@@ -133,13 +135,7 @@ function newUserOf({ options, form }: ConsoleRequest["var"]) {
     wrong.set("new_password", error.message);
   }
   if (wrong.size > 0 || !isRole(role)) throw new InvalidFields(wrong);
-  const record = {
-    username,
-    email: email === "" ? undefined : email,
-    passwordHash: undefined,
-    disabled: false,
-    tokensValidAfter: 0,
-  };
+  const record = { ...blankUser(username), email: email === "" ? undefined : email };
   return { record, grant: { database, role } };
 }
 

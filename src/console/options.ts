@@ -127,6 +127,8 @@ export interface ConsoleOptions {
   /** Undefined where sessions are this process's own. */
   readonly shared: SharedConsole | undefined;
   readonly access: AccessRules;
+  /** Of the configured issuers of external users. */
+  readonly issuerPrefixes: readonly string[];
   readonly revocations: LiveRevocations;
   readonly login: LoginContext;
   readonly passwordRule: PasswordRule;

@@ -3,6 +3,7 @@ import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { issuerPrefixes } from "../config/schema.ts";
 import { openConsole } from "../console/app.ts";
 import type { SharedConsole } from "../console/options.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
@@ -82,6 +83,7 @@ export async function openConsoleOf(
     requestTimeout: server.request_timeout * 1000,
     shared: await openSharedConsole(shown.store),
     access: gateway.access,
+    issuerPrefixes: issuerPrefixes(gateway.configuration),
     revocations: gateway.revocations,
     login: gateway.login,
     passwordRule: gateway.passwordRule,

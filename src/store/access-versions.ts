@@ -4,7 +4,7 @@ import type { Author } from "../access/access-rules.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
 import type { AccessRecords, TomlTable } from "../access/records.ts";
 import { indexOf, replaceRecords } from "../access/replacement.ts";
-import type { Snapshot, User } from "../access/snapshot.ts";
+import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { updatedUser, writtenAttributes } from "../access/user-record.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
@@ -104,8 +104,7 @@ export function editableUser(user: User): TomlTable {
 
 /** A user of an authorization server of whom nothing but attributes is known. */
 function newRecord({ username, attributes }: User): User {
-  const none = { email: undefined, passwordHash: undefined, disabled: false, tokensValidAfter: 0 };
-  return updatedUser({ username, ...none }, { attributes });
+  return updatedUser(blankUser(username), { attributes });
 }
 
 /** Grants, boundaries and attributes as wanted; all else of the users as it is. */

@@ -14,7 +14,12 @@ const refused: [flags: string, input: string | undefined, code: number, stderr: 
     /^gatehouse: Password must be at most 1024/,
   ],
   ["user add a/b --password-stdin", PASSWORD, 1, /^gatehouse: Invalid username: 1 to 64 of/],
-  ["user add github:x --password-stdin", PASSWORD, 1, /^gatehouse: Invalid username/],
+  [
+    "user add github:x --password-stdin",
+    PASSWORD,
+    1,
+    /^gatehouse: github:x signs in at its identity provider/,
+  ],
   [
     `user add carol --email ${"e".repeat(255)} --no-password`,
     undefined,

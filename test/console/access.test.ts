@@ -146,6 +146,26 @@ t.test("an account is added, disabled, enabled, given a password and removed", a
   t.equal((await act("explode")).status, 404);
 });
 
+t.test("a user of an issuer is disabled without a record, and gets no password here", async (t) => {
+  const issuer = '[[mcp.authorization_servers]]\nissuer = "https://a.test/"\nprefix = "corp"\n';
+  const { gateway, url } = await startConsole(t, { config: issuer });
+  const token = await gateway.login();
+  await gateway.send("PUT", "/api/access/corp:jane/main", { role: "ReadOnly" }, token);
+  const client = await signedIn(t, url);
+  const page = (await client.get("/access/user?user=corp:jane")).text;
+  t.match(page, "action=disable");
+  t.notMatch(page, /action=(password|remove)/);
+  const act = async (action: string) => {
+    const seen = await seenOn(client, `/access/act?user=corp:jane&action=${action}`);
+    const form = { user: "corp:jane", action, seen, password: ADMIN_PASSWORD };
+    return client.post("/access/act", { ...form, new_password: "a new password" });
+  };
+  t.equal((await act("password")).status, 400);
+  t.equal((await act("disable")).status, 303);
+  t.match(fileOf(gateway), 'username = "corp:jane"\ndisabled = true');
+  t.equal((await act("enable")).status, 303);
+});
+
 t.test("the last administrator can take itself away here as little as elsewhere", async (t) => {
   const { gateway, url } = await startConsole(t);
   await gateway.addUser("alice", "ReadWrite");

@@ -6,6 +6,7 @@ import t, { type Test } from "tap";
 import { grant, user } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
@@ -37,6 +38,13 @@ async function open(t: Test, issuers: Readonly<Record<string, string>>): Promise
   const columns = [{ name: "id", type: "int", primary_key: true }];
   await gateway.query({ CreateTable: { database: "main", table: "t", columns } }, root);
   return gateway;
+}
+
+/** Runs a command that must succeed. */
+async function run({ home }: TestGateway, words: string): Promise<string> {
+  const { code, stdout, stderr } = await runCommand(home, words.split(" "));
+  if (code !== 0) throw new Error(stderr);
+  return stdout;
 }
 
 t.test("users of another server come in by its tokens, and by their grants", async (t) => {
@@ -157,6 +165,75 @@ t.test("each issuer has users of its own", async (t) => {
   t.equal((await send(gateway, list, await staff.sign(resource))).status, 200);
   const guest = await send(gateway, list, await guests.sign(resource));
   t.equal(refusalOf(guest), "no_grant", "alice of the guests is nobody's alice");
+});
+
+t.test("external users without a record are disabled, given attributes and listed", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const gateway = await open(t, { staff: issuer.url });
+  const root = await tokenOf(gateway, "root");
+  const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
+  const patch = (name: string, disabled: boolean) =>
+    gateway.send("PATCH", `/api/users/${name}`, { disabled }, root);
+  const view = { username: "staff:alice", email: null, disabled: false, external: true };
+  const access = [{ database: "main", role: "ReadWrite" }];
+  const listed = async () => (await gateway.send("GET", "/api/users", undefined, root)).body.users;
+  t.match(await listed(), [
+    { username: "root", external: undefined },
+    { ...view, access },
+  ]);
+  t.match(JSON.parse(await run(gateway, "user list --json")), [{}, { ...view, access }]);
+
+  const token = await issuer.sign(resource);
+  t.equal(await codeOf(token), undefined);
+  t.equal((await patch("staff:alice", false)).status, 200, "it is enabled already");
+  t.notMatch(textOf(gateway), '[[users]]\nusername = "staff:alice"');
+  t.match((await patch("staff:alice", true)).body.user, { ...view, disabled: true, access });
+  t.equal(await codeOf(token), "token_revoked");
+  t.equal((await patch("staff:alice", false)).status, 200);
+  t.equal(await codeOf(token), "token_revoked", "for good");
+  const iat = Math.floor(Date.now() / 1000) + 3;
+  t.equal(await codeOf(await issuer.sign(resource, { claims: { iat } })), undefined, "a new one");
+  t.match(await listed(), [{}, { ...view, access }], "with a record now, and once");
+
+  await run(gateway, "user disable staff:bob");
+  await run(gateway, "user set staff:carl --attribute tenant=acme");
+  const users = JSON.parse(await run(gateway, "user list --json"));
+  t.match(users.at(-2), { username: "staff:bob", disabled: true, external: true });
+  t.match(users.at(-1), { username: "staff:carl", attributes: { tenant: "acme" } });
+  for (const name of ["stuff:bob", "bob"]) {
+    t.equal((await patch(name, true)).body.code, "user_not_found", `${name} is nobody's user`);
+    const { code, stderr } = await runCommand(gateway.home, ["user", "disable", name]);
+    t.match({ code, stderr }, { code: 1, stderr: `User not found: ${name}` });
+  }
+
+  const content = { new_password: "a new password" };
+  const password = await gateway.send("PUT", "/api/users/staff:bob/password", content, root);
+  t.match(password, { status: 400, body: { code: "external_user" } });
+  const reason = "Users of an identity provider have no password here";
+  for (const words of ["password staff:bob", "password staff:nobody"]) {
+    const { code, stderr } = await runCommand(gateway.home, ["user", ...words.split(" ")]);
+    t.match({ code, stderr }, { code: 1, stderr: reason }, "nothing is asked for");
+  }
+  const added = await runCommand(gateway.home, ["user", "add", "staff:eve"]);
+  t.match(added, { code: 1, stderr: "add it with --no-password" });
+});
+
+t.test("token revoke takes every id of an external token that the audit shows", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const gateway = await open(t, { staff: issuer.url });
+  const upper = "0B9C3BD1-8F3F-4A57-9A3C-5F3D3A1C7A43";
+  for (const jti of [undefined, "urn:x/7", upper, upper.toLowerCase(), "x".repeat(300)]) {
+    const token = await issuer.sign(resource, { claims: { jti } });
+    const { tokenId } = await auditOf(gateway, await send(gateway, list, token));
+    await run(gateway, `token revoke ${tokenId}`);
+    await soon(t, `${tokenId} is revoked`, async () => {
+      return refusalOf(await send(gateway, list, token)) === "token_revoked";
+    });
+  }
+  const other = await issuer.sign(resource, { claims: { jti: "another" } });
+  t.equal(refusalOf(await send(gateway, list, other)), undefined);
+  const { code, stderr } = await runCommand(gateway.home, ["token", "revoke", other]);
+  t.match({ code, stderr }, { code: 2, stderr: "that is a whole token" });
 });
 
 /** A certified authorization server in the test's process, with one machine for a client. */

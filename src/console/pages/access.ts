@@ -130,12 +130,13 @@ function entryActions(grant: Grant): Html {
 }
 
 function manage({ username, user }: UserPageView): Html {
-  if (user === undefined) return nothing;
+  const isExternal = isExternalUsername(username);
+  if (user === undefined && !isExternal) return nothing;
   const act = (action: string, label: string) =>
     html`<a class="button" href="${pathOf("/access/act", { user: username, action })}">${label}</a> `;
-  return html`<h2>Account</h2><p class="actions">${act("password", "Set a new password")}${
-    user.disabled ? act("enable", "Enable") : act("disable", "Disable")
-  }${act("remove", "Remove")}</p>`;
+  return html`<h2>Account</h2><p class="actions">${isExternal ? nothing : act("password", "Set a new password")}${
+    user?.disabled ? act("enable", "Enable") : act("disable", "Disable")
+  }${user === undefined ? nothing : act("remove", "Remove")}</p>`;
 }
 
 function grants({ username, entries, now }: UserPageView): Html {

@@ -121,7 +121,7 @@ const passwords = z.strictObject({
 /** A user may change its own password, an administrator anybody's. */
 function requireMayChange(snapshot: Snapshot, actor: Subject, username: string): void {
   requireSelfOrAdministrator(snapshot, actor, username);
-  if (!snapshot.users.has(username)) throw new Refusal("user_not_found");
+  planSetPassword(snapshot, username, "");
 }
 
 /** `PUT /api/users/<u>/password`: every token of the old password stops working. */

@@ -3,7 +3,8 @@ import { planAddUser, planPatchUser, planRemoveUser } from "../../access/adminis
 import { manageableBy } from "../../access/administration-rights.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/identifiers.ts";
 import { isRole } from "../../access/roles.ts";
-import { firstNames, viewUser } from "../../access/snapshot.ts";
+import { blankUser, firstNames, unrecordedUsers, viewUser } from "../../access/snapshot.ts";
+import { issuerPrefixes } from "../../config/schema.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { hashClientOf } from "../../identity/login.ts";
 import { hashPassword } from "../../identity/password.ts";
@@ -45,13 +46,7 @@ export const createUser: Endpoint = {
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
     const { username, email, password, grant } = readUser(gateway, body);
-    const record = {
-      username,
-      email,
-      passwordHash: undefined,
-      disabled: false,
-      tokensValidAfter: 0,
-    };
+    const record = { ...blankUser(username), email };
     // Judged once before the hash, so that nobody without the right buys its work.
     planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
     const { hashing, costs } = gateway.login;
@@ -78,14 +73,16 @@ export const listUsers: Endpoint = {
     const { snapshot } = gateway.access;
     const { isManageable, view } = manageableBy(snapshot, requireCaller(exchange).actor);
     // One more than asked for tells whether there is another page.
-    const names = await runCooperatively(
+    const recorded = await runCooperatively(
       firstNames(snapshot.users, limit + 1, after, isManageable),
     );
+    const unrecorded = new Map(
+      unrecordedUsers(snapshot).map((name) => [name, { username: name }] as const),
+    );
+    const external = await runCooperatively(firstNames(unrecorded, limit + 1, after, isManageable));
+    const names = [...recorded, ...external].sort();
     const page = names.slice(0, limit);
-    const users = page.values().map((name) => {
-      const user = snapshot.users.get(name);
-      return user && view(user);
-    });
+    const users = page.values().map((name) => view(snapshot.users.get(name) ?? blankUser(name)));
     exchange.verdict.allow();
     await sendList(exchange, "users", users, names.length > limit ? { next: page.at(-1) } : {});
   },
@@ -102,11 +99,11 @@ export const patchUser: Endpoint = {
     const snapshot = await changeAccess(
       gateway,
       exchange,
-      (current, actor) => planPatchUser(current, actor, username, fields),
+      (current, actor) =>
+        planPatchUser(current, actor, username, fields, issuerPrefixes(gateway.configuration)),
       fields.disabled === undefined ? undefined : username,
     );
-    const user = snapshot.users.get(username);
-    if (user === undefined) throw new Refusal("user_not_found");
+    const user = snapshot.users.get(username) ?? blankUser(username);
     sendSuccess(exchange, 200, { user: viewUser(snapshot, user) });
   },
 };
