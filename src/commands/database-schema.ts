@@ -45,7 +45,8 @@ async function startEngineFor(
   if (!isServerUrl(url)) return undefined;
   const bounded = new URL(url);
   const key = bounded.protocol.startsWith("postgres") ? "connect_timeout" : "connect-timeout";
-  bounded.searchParams.set(key, String(ASK_MS / 1000));
+  // It connects twice: for its own check, and to answer.
+  bounded.searchParams.set(key, "1");
   const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
   opened.defer(() => rm(directory, { recursive: true, force: true }));
   const { pino } = await import("pino");
@@ -62,14 +63,13 @@ async function startEngineFor(
 /** Where the databases live that have no upstream of their own; undefined if nothing answers. */
 async function homeAddress(
   loaded: LoadedConfiguration,
-  signal: AbortSignal,
   opened: AsyncDisposableStack,
 ): Promise<string | undefined> {
   const { url, urls: [first] = [] } = loaded.configuration.upstream;
   if (!hasOwnEngine(loaded)) return url ?? first;
   const socket = await findEngine(loaded).catch(() => undefined);
   if (socket !== undefined) return `unix:${socket}`;
-  return signal.aborted ? undefined : startEngineFor(loaded, opened);
+  return startEngineFor(loaded, opened);
 }
 
 const names = z.array(z.string());
@@ -96,12 +96,11 @@ async function withNames<Result>(
   work: (list: ListNames) => Promise<Result>,
 ): Promise<Result | undefined> {
   const { upstream } = loaded.configuration;
-  const signal = AbortSignal.timeout(ASK_MS);
   const headers =
     upstream.authorization === undefined ? {} : { authorization: upstream.authorization };
   const known = new Map<string, ReturnType<ListNames>>();
 
-  async function ask(address: string, route: string) {
+  async function ask(address: string, route: string, signal: AbortSignal) {
     const options = { path: route, signal, headers, agent: false };
     const { text } = await askTarget(parseTarget(address), options);
     return answerShape.safeParse(JSON.parse(text)).data?.data;
@@ -109,13 +108,14 @@ async function withNames<Result>(
 
   try {
     await using opened = new AsyncDisposableStack();
-    const home = await homeAddress(loaded, signal, opened);
+    const home = await homeAddress(loaded, opened);
+    const signal = AbortSignal.timeout(ASK_MS);
     return await work(async (database, ...path) => {
       const own = upstream.databases.find(({ databases }) => databases.includes(database));
       const address = own === undefined ? home : (own.url ?? own.urls?.[0]);
       if (address === undefined) return undefined;
       const route = ["/schema", ...path.map(encodeURIComponent)].join("/");
-      const answer = known.get(address + route) ?? ask(address, route);
+      const answer = known.get(address + route) ?? ask(address, route, signal);
       known.set(address + route, answer);
       return answer;
     });
