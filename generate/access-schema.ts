@@ -13,7 +13,7 @@ type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number]
 
 const username = {
   type: "string",
-  anyOf: [{ pattern: ownUsername.source }, { pattern: externalUsername.source }],
+  anyOf: [ownUsername, externalUsername].map(({ source }) => ({ type: "string", pattern: source })),
   description:
     "1 to 64 of letters, digits, '.', '_', '-', '@' (after `prefix:` for an external user).",
 };

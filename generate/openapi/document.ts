@@ -50,6 +50,19 @@ function parametersOf(pattern: string) {
   }));
 }
 
+/** `PUT /api/users/:username/password` as `putApiUsersByUsernamePassword`. */
+function operationIdOf(name: string): string {
+  const words = name
+    .toLowerCase()
+    .replaceAll("/:", "/by_")
+    .replace("*", "any")
+    .split(/[^a-z]+/);
+  return words
+    .filter((word) => word !== "")
+    .map((word, at) => (at === 0 ? word : word.charAt(0).toUpperCase() + word.slice(1)))
+    .join("");
+}
+
 function operationObject(name: string, endpoint: Endpoint) {
   const operation = operations[name];
   if (operation === undefined) throw new Error(`Nothing is said of ${name}`);
@@ -59,6 +72,7 @@ function operationObject(name: string, endpoint: Endpoint) {
     ...Object.entries(headers).map(([name, header]) => ({ name, in: "header", ...header })),
   ];
   return {
+    operationId: operationIdOf(name),
     summary,
     ...(endpoint.authentication === "public" ? { security: [] } : {}),
     ...(asked.length === 0 ? {} : { parameters: asked }),
@@ -173,26 +187,52 @@ function codesOf(operation: Operation, endpoint: Endpoint): Codes {
   return byStatus;
 }
 
+/** Says which codes the refusals of a shape have. */
+const coded = (shape: string, codes: readonly string[]): Schema => ({
+  allOf: [ref(shape)],
+  properties: { code: { enum: codes } },
+});
+
 /** A body of JSON. */
 const json = (schema: Schema) => ({ "application/json": { schema } });
 
 function refusalResponses(operation: Operation, endpoint: Endpoint) {
-  return Object.entries(codesOf(operation, endpoint)).map(([status, codes]) => {
-    // What waits for an approval is not refused yet.
-    const shape = ref(Number(status) < 400 ? "Pending" : "Refusal");
-    const schema = { allOf: [shape], properties: { code: { enum: codes } } };
-    const description = STATUS_CODES[status] ?? status;
-    return [status, { description, content: json(schema) }] as const;
+  const own = codesOf(operation, endpoint);
+  const passedOn = Object.groupBy(
+    Object.entries(operation.upstreamRefusals ?? {}),
+    ([, status]) => status,
+  );
+  const statuses = new Set([...Object.keys(own), ...Object.keys(passedOn)].map(Number));
+  return Array.from(statuses, (status) => {
+    const codes = own[status];
+    const engineCodes = passedOn[status]?.map(([code]) => code);
+    const schemas = [
+      // What waits for an approval is not refused yet.
+      ...(codes === undefined ? [] : [coded(status < 400 ? "Pending" : "Refusal", codes)]),
+      ...(engineCodes === undefined ? [] : [coded("EngineRefusal", engineCodes)]),
+    ];
+    const [schema = {}, ...others] = schemas;
+    const either = others.length === 0 ? schema : { anyOf: schemas };
+    const description = STATUS_CODES[status] ?? String(status);
+    return [String(status), { description, content: json(either) }] as const;
   });
 }
 
 /** The `responses` of an operation. */
 function responses(operation: Operation, endpoint: Endpoint) {
-  const { status = 200, answer, notReady, others } = operation;
+  const { status = 200, answer, streams = [], notReady, others } = operation;
+  const streamed = Object.fromEntries(
+    streams.map((type) => [type, { schema: { type: "string" } }]),
+  );
   return Object.fromEntries([
     ...(answer === undefined
       ? []
-      : [[String(status), { description: "Success.", content: json(answer) }] as const]),
+      : [
+          [
+            String(status),
+            { description: "Success.", content: { ...json(answer), ...streamed } },
+          ] as const,
+        ]),
     ...refusalResponses(operation, endpoint),
     ...(notReady === undefined
       ? []

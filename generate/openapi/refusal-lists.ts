@@ -1,3 +1,4 @@
+import { refusalStatuses } from "../../src/engine/refusal.ts";
 import { listOf, ref, success } from "./schemas.ts";
 
 /** Codes by which several operations are refused alike. */
@@ -24,6 +25,16 @@ export const narrowed = [
   "not_narrowable" as const,
   "rate_limited" as const,
 ];
+/** What the engine refuses only if the gateway itself is wrong. */
+const ofGateway = [
+  ...["unauthorized", "host_not_allowed", "not_found", "method_not_allowed"],
+  "unsupported_media_type",
+];
+/** The statuses of the codes by which the engine refuses queries, which the gateway passes on. */
+export const engineRefusals: Readonly<Record<string, number>> = Object.fromEntries([
+  ...Object.entries(refusalStatuses).filter(([code]) => !ofGateway.includes(code)),
+  ["internal_error", 500],
+]);
 /** What becomes of a query that needs somebody's approval. */
 export const approvals = [
   ...(["approval_required", "approval_denied", "approval_not_found"] as const),

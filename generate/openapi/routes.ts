@@ -5,6 +5,7 @@ import {
   administrationRefusals,
   approvals,
   change,
+  engineRefusals,
   entryChange,
   entryRemoval,
   lastOnes,
@@ -28,8 +29,12 @@ export interface Operation {
   /** The status of its success, 200 by default, and the body that comes with it. */
   readonly status?: number;
   readonly answer?: Schema;
+  /** Further media types of its success, which `Accept` asks for. */
+  readonly streams?: readonly string[];
   /** Refusals of its own, besides those that its authentication and its body bring. */
   readonly refusals?: readonly RefusalCode[];
+  /** Refusals of the engine that are passed on, with their statuses. */
+  readonly upstreamRefusals?: Readonly<Record<string, number>>;
   /** Headers of its own that a request may have. */
   readonly headers?: Readonly<Record<string, { schema: Schema; description: string }>>;
   /** Set where somebody else speaks: what may come besides, with any status. */
@@ -63,6 +68,9 @@ export const operations: Readonly<Record<string, Operation>> = {
   "POST /query": {
     summary: "One operation, or a Batch; the answer is the database's.",
     body: ref("Query"),
+    answer: ref("Answer"),
+    streams: ["application/x-ndjson", "text/csv"],
+    upstreamRefusals: engineRefusals,
     refusals: [
       ...(["no_grant", "role_insufficient", "database_case_mismatch"] as const),
       ...(["token_database", "batch_member_denied", "batch_across_upstreams"] as const),
@@ -76,7 +84,8 @@ export const operations: Readonly<Record<string, Operation>> = {
         description: "The id of an approval of these very bytes, which is used up.",
       },
     },
-    others: "The database's answer, as it came; `X-Gatehouse-Decision: allow` tells it apart.",
+    others:
+      "The answer of a database other than `gatehouse engine`, as it came; `X-Gatehouse-Decision: allow` tells it apart.",
   },
   "GET /schema": {
     summary: "The databases that the caller may read.",
@@ -197,7 +206,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   "GET /.well-known/jwks.json": { summary: "The keys that verify tokens.", answer: ref("JwkSet") },
   "POST /mcp": {
     summary: "A message of the Model Context Protocol.",
-    body: {},
+    body: ref("McpMessage"),
     others: `${mcp} 406 without \`Accept: application/json, text/event-stream\` before revision 2026-07-28.`,
   },
   "GET /mcp": { summary: "A session's stream, for clients of earlier revisions.", others: mcp },

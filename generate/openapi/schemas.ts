@@ -40,6 +40,9 @@ export function listOf(items: Schema): Schema {
 }
 
 const text: Schema = { type: "string" };
+const jsonrpc: Schema = { const: "2.0" };
+const id: Schema = { type: ["string", "integer"] };
+const anyObject: Schema = { type: "object", additionalProperties: true };
 const username = "(?!\\.{1,2}$)[A-Za-z0-9._@-]{1,64}";
 const { role, tables, ...limits } = entrySchemas();
 const optional = Object.fromEntries(Object.entries(limits).map(([key, is]) => [`${key}?`, is]));
@@ -59,6 +62,8 @@ export const readiness = {
   "store_lag?": { type: "integer", description: "Versions that the store was ahead." },
   "lease_age?": { type: "number", description: "Seconds since the last good poll was sent." },
 };
+
+const count: Schema = { type: "integer", minimum: 0 };
 
 /** The fields of every refusal. */
 export const refusalFields = {
@@ -85,6 +90,41 @@ export const pendingFields = {
     expires: { type: "string", format: "date-time" },
   }),
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
+};
+
+/** The fields of what the engine refuses, which the gateway passes on. */
+const { status: isError, message, code } = refusalFields;
+const row = ref("Row");
+
+/** What the engine answers to queries. */
+const answers: Readonly<Record<string, Schema>> = {
+  Row: {
+    type: "object",
+    description: "Values by column: any JSON.",
+    additionalProperties: true,
+  },
+  Rows: { ...success({ data: listOf(row) }), description: "The answer to a Select." },
+  Changed: {
+    ...success({ message: { type: "string" }, "affected?": count, "data?": listOf(row) }),
+    description: "The answer to a change; `data` has the rows that `returning` asks for.",
+  },
+  Previewed: {
+    ...success({ affected: count, before: listOf(row), after: listOf(row) }),
+    description: "The answer to a Preview.",
+  },
+  BatchDone: {
+    ...success({ data: listOf(ref("ElementAnswer")) }),
+    description: "The answer to a Batch: one element for each of its operations.",
+  },
+  ElementAnswer: {
+    anyOf: [
+      { ...listOf(row), description: "The rows of a Select." },
+      { type: "string", description: "What a change has done." },
+      object({ affected: count, data: listOf(row) }),
+    ],
+  },
+  Answer: { anyOf: ["Rows", "Changed", "Previewed", "BatchDone"].map(ref) },
+  EngineRefusal: object({ status: isError, message, code }),
 };
 
 const schemaColumn = object({
@@ -118,6 +158,15 @@ export const emailOrNull: Schema = { oneOf: [ref("Email"), { type: "null" }] };
 
 /** The document's own schemas, by name. */
 export const schemas: Readonly<Record<string, Schema>> = {
+  ...answers,
+  McpMessage: {
+    description: "One JSON-RPC 2.0 message.",
+    oneOf: [
+      object({ jsonrpc, "id?": id, method: text, "params?": anyObject }),
+      object({ jsonrpc, id, result: anyObject }),
+      object({ jsonrpc, "id?": id, error: anyObject }),
+    ],
+  },
   Success: success(),
   Role: { enum: roles },
   DatabaseOrEvery: {

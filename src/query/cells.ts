@@ -36,7 +36,11 @@ function emptyObject(reader: BodyReader, start: number): QueryRefused {
 
 const row: Kind<Row> = {
   read: (_reader, draft) => readRow(draft, "values"),
-  schema: (reference): Schema => ({ type: "object", propertyNames: newColumnSchema(reference) }),
+  schema: (reference): Schema => ({
+    type: "object",
+    propertyNames: newColumnSchema(reference),
+    additionalProperties: true,
+  }),
 };
 
 /** The rows of an Insert. */

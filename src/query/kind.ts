@@ -66,11 +66,16 @@ export function fieldsAt<Draft>(fields: Fields<Draft>, level: Level): Fields<Dra
   return Object.fromEntries(Object.entries(fields).filter(([, field]) => field.level === level));
 }
 
+/** Alternatives in a schema. Generators of types make `unknown` of an `anyOf` that names no types. */
+export function eitherOf(alternatives: readonly Schema[]): Schema {
+  return { not: { not: { anyOf: alternatives } } };
+}
+
 /** What a schema says of an object of which at least one of these fields is there. */
 export function oneNeeded<Draft>(fields: Fields<Draft>, names: readonly string[]): MakeSchema {
   return ({ level }) => {
     const there = fieldsAt(fields, level);
-    return { anyOf: names.filter((name) => name in there).map((name) => ({ required: [name] })) };
+    return eitherOf(names.filter((name) => name in there).map((name) => ({ required: [name] })));
   };
 }
 

@@ -4,7 +4,15 @@ import { andThen, type Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { column, joinColumns, newColumnSchema, readColumnName, selectedColumn } from "./columns.ts";
 import { where } from "./conditions.ts";
-import { type Kind, named, type ObjectOf, objectSchema, optional, required } from "./kind.ts";
+import {
+  eitherOf,
+  type Kind,
+  named,
+  type ObjectOf,
+  objectSchema,
+  optional,
+  required,
+} from "./kind.ts";
 import { ObjectShape, object } from "./object-shape.ts";
 import { MOST_GROUPS, MOST_JOINS, type OperationDraft, type Position } from "./operation-draft.ts";
 import { MOST_ORDERS } from "./select-rules.ts";
@@ -170,10 +178,10 @@ const oneAggregate: Kind<Aggregate> = {
   },
   schema: named("Aggregate", (reference) => ({
     ...objectSchema(aggregateFields)(reference),
-    anyOf: [
+    ...eitherOf([
       { properties: { fn: { const: "count" } } },
       { required: ["column"], not: { required: ["distinct"] } },
-    ],
+    ]),
     dependentRequired: { distinct: ["column"] },
   })),
 };

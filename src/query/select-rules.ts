@@ -4,7 +4,7 @@ import { counted } from "../counted.ts";
 import { quoteName } from "../json/fault.ts";
 import { didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
-import type { MakeSchema } from "./kind.ts";
+import { eitherOf, type MakeSchema } from "./kind.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { QueryRefused } from "./refusal.ts";
 
@@ -17,9 +17,9 @@ const isDistinct = { ...given("distinct"), properties: { distinct: { const: true
 /** What of `judgeSelect` a schema can say. */
 export const selectRules: MakeSchema = ({ level }) =>
   level === "core"
-    ? { anyOf: [given("columns")] }
+    ? eitherOf([given("columns")])
     : {
-        anyOf: [given("columns"), given("aggregate")],
+        ...eitherOf([given("columns"), given("aggregate")]),
         dependentRequired: { group_by: ["aggregate"], having: ["aggregate"], after: ["order_by"] },
         dependentSchemas: {
           after: { not: { anyOf: [given("offset"), given("aggregate"), isDistinct] } },

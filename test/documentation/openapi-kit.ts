@@ -9,7 +9,12 @@ import * as z from "zod";
 export const text = readFileSync(path.join(import.meta.dirname, "../../docs/openapi.yaml"), "utf8");
 
 const schema = z.record(z.string(), z.unknown());
-const content = z.strictObject({ "application/json": z.strictObject({ schema }) });
+const media = z.strictObject({ schema });
+const content = z.strictObject({
+  "application/json": media,
+  "application/x-ndjson": media.optional(),
+  "text/csv": media.optional(),
+});
 const response = z.strictObject({ description: z.string().min(1), content: content.optional() });
 const parameter = z.strictObject({
   name: z.string(),
@@ -24,6 +29,7 @@ const asked = z.strictObject({
   description: z.string().optional(),
 });
 const operation = z.strictObject({
+  operationId: z.string().regex(/^[a-z][A-Za-z]+$/),
   summary: z.string().min(1),
   parameters: z.array(asked).optional(),
   security: z.array(z.record(z.string(), z.array(z.string()))).optional(),

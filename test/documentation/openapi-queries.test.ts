@@ -1,9 +1,11 @@
 import fc from "fast-check";
 import t from "tap";
+import { examplesOf, readGuide } from "../../generate/query-cases.ts";
 import { openSetting } from "../gateway/kit.ts";
+import { startGateway } from "../kit/gateway.ts";
 import { query as arbitraryQuery } from "../query/arbitrary.ts";
 import { check, type Sent } from "./openapi-answers.ts";
-import { schemaAt } from "./openapi-kit.ts";
+import { answerSchema, schemaAt } from "./openapi-kit.ts";
 
 t.test("what is refused of a query, the document refuses too, and knows the codes", async (t) => {
   const { gateway, upstream } = await openSetting(t);
@@ -37,6 +39,25 @@ t.test("what is refused of a query, the document refuses too, and knows the code
   ];
   for (const [code, sent] of cases) await check(t, gateway, ["POST /query", code, sent]);
   t.equal(upstream.take().length, 0);
+});
+
+t.test("every answer of the engine is one of the document's", async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  const table = { database: "main", table: "customers" };
+  const refused = [
+    { Insert: { ...table, values: [{ id: 1 }] } },
+    { Select: { database: "main", from: "customers", columns: ["nothing"] } },
+    { DropTable: { database: "main", table: "nothing" } },
+  ].map((query) => JSON.stringify(query));
+  const statuses = new Set<number>();
+  for (const body of [...examplesOf(readGuide()).map((example) => example.body), ...refused]) {
+    const answer = await gateway.query(body, token);
+    const holds = answerSchema("POST /query", answer.status);
+    t.ok(holds?.(answer.body), `${body}: ${answer.text}: ${JSON.stringify(holds?.errors)}`);
+    statuses.add(answer.status);
+  }
+  t.strictSame([...statuses].sort(), [200, 400, 404, 409]);
 });
 
 t.test("every query of the grammar is one of the document's", async (t) => {

@@ -56,6 +56,8 @@ t.test("the document has every route of the gateway's own, and no other", (t) =>
     Array.from(methods.keys(), (method) => `${method} ${pathOf(pattern)}`),
   );
   t.strictSame(documented.sort(), served.sort());
+  const ids = text.match(/(?<=operationId: ").*(?=")/g) ?? [];
+  t.equal(new Set(ids).size, served.length, "each has an id of its own");
   t.end();
 });
 

@@ -14,7 +14,7 @@ import { isOperationName, type OperationName } from "../../query/operations.ts";
 /** Keywords of bounds and of fields that go together: whoever passes one learns of it from the complaint. */
 const bounds: ReadonlySet<string> = new Set([
   ...["pattern", "propertyNames", "minimum", "maximum"],
-  ...["minItems", "maxItems", "minProperties", "anyOf", "dependentRequired"],
+  ...["minItems", "maxItems", "minProperties", "not", "dependentRequired"],
 ]);
 
 function isSchema(value: unknown): value is Schema {
@@ -71,6 +71,7 @@ function short(schema: Schema): Schema {
   const { oneOf, ...others } = schema;
   const entries = Object.entries(others).flatMap(([keyword, value]): [string, unknown][] => {
     if (bounds.has(keyword)) return [];
+    if (keyword === "additionalProperties" && value === true) return [];
     if (keyword !== "properties") return [[keyword, isSchema(value) ? shorter(value) : value]];
     const fields = Object.entries(isSchema(value) ? value : {});
     return [
