@@ -218,6 +218,8 @@ overEachSite("rows are judged as they are stored", async (t, site, kind, sql) =>
   const rules = spellings[kind.name].map(
     ([, excluded], at) => `tables = ["t${at}"]\n${filterBy("!=", `"${excluded}"`)}`,
   );
+  rules.push(`tables = ["bare"]\n${filterBy("=", '"acme"')}`);
+  rules.push('tables = ["levels"]\nrow_filter = [{ column = "level", cmp = ">", value = 5 }]');
   await site.allow(rules.map((rule) => entry("rita", "main", "ReadWrite", rule)).join(""));
   for (const [at, [type, , respelled, other]] of spellings[kind.name].entries()) {
     const place = { database: "main", table: `t${at}` };
@@ -247,6 +249,20 @@ overEachSite("rows are judged as they are stored", async (t, site, kind, sql) =>
     t.equal(denied.body.element, 1);
     t.equal((await site.admin(all)).text, before, "nothing stays");
   }
+
+  await sql("create table bare (tenant varchar(20), weight int)");
+  const update = (set: object) =>
+    rita({ Update: { database: "main", table: "bare", set, where: null } });
+  t.equal(outcome(await update({ weight: 1 })), "200", "a table without a key");
+  const isFound = kind.name !== "MariaDB";
+  t.equal(outcome(await update({ tenant: "acme" })), isFound ? "200" : "400 not_supported");
+
+  await sql(
+    `create table levels (id integer primary key, level ${kind.name === "SQLite" ? "" : "int"})`,
+    "insert into levels (id, level) values (1, 7), (2, 5)",
+  );
+  if (kind.name === "SQLite") await sql("insert into levels (id, level) values (3, 'high')");
+  t.equal(idsOf(await rita(select("levels", ["id"], byId))), "1", "a text is no large number");
 });
 
 overEachSite("a row filter takes a list as long as a query", async (t, site) => {
