@@ -57,6 +57,18 @@ export const callerLimits: ReadonlySet<string> = new Set([
 /** All that is said of a constraint to those who may not see its name, columns or tables. */
 const ofConstraint = "A row breaks a rule of the database: a value is missing, or not allowed";
 
+/** A message that quotes a value of a row. */
+interface Quoting {
+  readonly value: string;
+  readonly message: string;
+}
+
+interface RefusalOptions extends ErrorOptions {
+  readonly plain?: string;
+  readonly members?: Readonly<Record<string, number | string>>;
+  readonly quoting?: Quoting;
+}
+
 /** A request that the engine does not carry out; its message is written for the client. */
 export class EngineRefusal extends Error {
   readonly code: RefusalCode;
@@ -64,19 +76,14 @@ export class EngineRefusal extends Error {
   readonly plain: string;
   /** What the answer says besides. */
   readonly members: Readonly<Record<string, number | string>>;
+  readonly #quoting: Quoting | undefined;
 
-  constructor(
-    code: RefusalCode,
-    message: string,
-    options?: ErrorOptions & {
-      plain?: string;
-      members?: Readonly<Record<string, number | string>>;
-    },
-  ) {
+  constructor(code: RefusalCode, message: string, options?: RefusalOptions) {
     super(message, options);
     this.members = options?.members ?? {};
     this.name = "EngineRefusal";
     this.code = code;
+    this.#quoting = options?.quoting;
     this.plain = options?.plain ?? (code === "constraint_violation" ? ofConstraint : message);
   }
 
@@ -96,7 +103,29 @@ export class EngineRefusal extends Error {
   /** The same refusal, its message led by the place in the body that it is about. */
   at(place: string): EngineRefusal {
     const plain = `${place}: ${this.plain}`;
-    return new EngineRefusal(this.code, `${place}: ${this.message}`, { plain, cause: this });
+    const quoting = this.#quoting && {
+      value: this.#quoting.value,
+      message: `${place}: ${this.#quoting.message}`,
+    };
+    return new EngineRefusal(this.code, `${place}: ${this.message}`, {
+      plain,
+      cause: this,
+      ...(quoting === undefined ? {} : { quoting }),
+    });
+  }
+
+  /** Quotes the value that it is about if the query holds it: any other may be of a row that is hidden. */
+  quote(body: Buffer): EngineRefusal {
+    if (this.#quoting === undefined) return this;
+    const { value, message } = this.#quoting;
+    const number = /^-?\d+$/.test(value) ? `(?<![\\w.+-])${value}(?![\\w.])` : undefined;
+    const text = body.toString();
+    const isHeld =
+      text.includes(JSON.stringify(value)) ||
+      (number !== undefined && new RegExp(number).test(text));
+    return isHeld
+      ? new EngineRefusal(this.code, message, { plain: this.plain, cause: this })
+      : this;
   }
 }
 

@@ -1,6 +1,6 @@
 import { failuresOf, type Refused, refused } from "../remote/failures.ts";
 import { ConnectionLost } from "../remote/session.ts";
-import { violations } from "../sql/violations.ts";
+import { brokenKey, violations } from "../sql/violations.ts";
 
 /** What to say of the numbers of errors that MySQL and MariaDB share, and of those of one of them. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
@@ -92,9 +92,7 @@ function violationOf({ number, words }: ServerError): Refused | undefined {
     case 1216:
     case 1451:
     case 1452:
-      return violated(
-        violations.reference("A table", named(/, CONSTRAINT `([^`]+)` FOREIGN/.exec(words))),
-      );
+      return ofForeignKey(number, words);
     case 3819:
       return violated(violations.other("A table", named(/^\w+ \w+ '([^']+)'/.exec(words))));
     case 4025:
@@ -102,6 +100,22 @@ function violationOf({ number, words }: ServerError): Refused | undefined {
     default:
       return undefined;
   }
+}
+
+/** As in "(`main`.`cats`, CONSTRAINT `owned` FOREIGN KEY (`name`) REFERENCES `owners` (`name`))". */
+const foreignKey =
+  /\(`[^`]+`\.`([^`]+)`, CONSTRAINT `([^`]+)` FOREIGN KEY \(([^)]+)\) REFERENCES (`[^(]+`) \(([^)]+)\)/;
+
+function ofForeignKey(number: number, words: string): Refused {
+  const [, table, constraint, own = "", other = "", key = ""] = foreignKey.exec(words) ?? [];
+  if (table === undefined) return violated(violations.reference("A table", ""));
+  const isAbsent = number === 1452;
+  return brokenKey({
+    table,
+    lackedBy: isAbsent ? other.replaceAll("`", "") : undefined,
+    columns: (isAbsent ? own : key).replaceAll("`", "").split(", "),
+    constraint,
+  });
 }
 
 function violated(sentence: string): Refused {

@@ -1,6 +1,6 @@
 import { DatabaseError } from "pg";
 import { failuresOf, type Refused, refused } from "../remote/failures.ts";
-import { violations } from "../sql/violations.ts";
+import { brokenKey, violations } from "../sql/violations.ts";
 import { PasswordMissing } from "./address.ts";
 
 /** What to say of PostgreSQL's error codes; of those of one class by its first two characters. */
@@ -56,6 +56,7 @@ export const failures = failuresOf<DatabaseError>({
   isObstacle: (error) => error instanceof PasswordMissing,
   read(error) {
     const code = error.code ?? "";
+    if (code === "23503") return ofForeignKey(error);
     if (code.startsWith("23")) return ["constraint_violation", violation(error)];
     return refusals.get(code) ?? refusals.get(code.slice(0, 2));
   },
@@ -75,11 +76,23 @@ function violation({ code, table, column, constraint }: DatabaseError): string {
   switch (code) {
     case "23502":
       return violations.required(place, column ?? "");
-    case "23503":
-      return violations.reference(place, named);
     case "23505":
       return violations.unique(place, named);
     default:
       return violations.other(place, named);
   }
+}
+
+/** The words in which PostgreSQL says which key has no row, or still has rows, in another table. */
+const detail = /^Key \((.+)\)=\((.*)\) is (not present in|still referenced from) table "(.+)"\.$/s;
+
+function ofForeignKey({ table = "", constraint, detail: words = "" }: DatabaseError): Refused {
+  const [, columns = "", value, what, other = ""] = detail.exec(words) ?? [];
+  if (what === undefined) {
+    // Another language, or columns that the engine's user may not read.
+    const named = ` (constraint "${constraint}")`;
+    return ["constraint_violation", violations.reference(`Table ${table}`, named)];
+  }
+  const lackedBy = what === "not present in" ? other : undefined;
+  return brokenKey({ table, lackedBy, columns: columns.split(", "), value, constraint });
 }

@@ -41,6 +41,8 @@ export interface TypeDescription {
   readonly elementId: number;
   /** The type's name as SQL, without the length or precision of the column. */
   readonly sqlName: string;
+  /** The labels of an enum. */
+  readonly labels?: readonly string[] | undefined;
   /** How many places after the point a decimal column keeps; undefined for any number. */
   readonly scale: number | undefined;
 }
@@ -83,6 +85,12 @@ export function kindOf(type: TypeDescription): PostgresKind {
     id === type.id || codecs.get(id) === codec || (codec === strings && !codecs.has(id));
   const values = { store: plain, compare: plain, encode, bytes, isWrittenAs };
   const kind: PostgresKind = { ...values, like, measure };
+  const { labels } = type;
+  if (labels !== undefined) {
+    const ofLabel = (value: PresentValue) =>
+      labels.some((label) => label === value) ? plain(value) : undefined;
+    return { ...kind, labels, store: ofLabel, compare: ofLabel, exact: exactOther };
+  }
   if (textTypes.has(type.id)) return { ...kind, like: likeText, exact: exactText };
   if (codec === integers) return { ...kind, sum, compare: (value) => compareInteger(plain, value) };
   if (codec === doubles) return { ...kind, sum };

@@ -46,7 +46,10 @@ export async function readTable(place: PostgresPlace, name: string): Promise<Pos
       pg_catalog.format_type(base.oid, -1), attribute.attnotnull, attribute.attidentity,
       case when type.typtype = 'd' then type.typtypmod else attribute.atttypmod end,
       exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
-        and index.indisprimary and attribute.attnum = any (index.indkey))
+        and index.indisprimary and attribute.attnum = any (index.indkey)),
+      case when base.typtype = 'e' then (
+        select pg_catalog.string_agg(label.enumlabel, pg_catalog.chr(31) order by label.enumsortorder)
+        from pg_catalog.pg_enum as label where label.enumtypid = base.oid) end
     from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
       and class.relname = ${name} and class.relkind in ('r', 'p', 'f', 'v', 'm')
@@ -77,12 +80,14 @@ async function namesIn({ session, schema }: PostgresPlace): Promise<string[]> {
 }
 
 function columnOf(row: readonly (string | null)[]): PostgresColumn {
-  const [, name, declared, id, elementId, sqlName, isRequired, identity, modifier, isKey] = row;
+  const [, name, declared, id, elementId, sqlName, isRequired, identity, modifier, isKey, labels] =
+    row;
   const type = {
     id: Number(id),
     elementId: Number(elementId),
     sqlName: sqlName ?? "text",
     scale: scaleOf(Number(modifier)),
+    labels: labels == null ? undefined : labels.split("\u001f"),
   };
   return {
     name: name ?? "",

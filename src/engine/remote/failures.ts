@@ -1,4 +1,4 @@
-import { EngineRefusal, type RefusalCode, UnknownOutcome } from "../refusal.ts";
+import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
 import type { Failures } from "./dialect.ts";
 import { ConnectionLost } from "./session.ts";
@@ -56,8 +56,8 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
   };
 }
 
-/** A code and the sentence that goes with it. */
-export type Refused = readonly [RefusalCode, string];
+/** What a refusal is made of: a code, the sentence that goes with it, and what else there is to say. */
+export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;
 
 /** What is said of a server's errors, whichever server it is. */
 export const refused = {

@@ -61,11 +61,14 @@ export class RemoteStore<Leased extends Session> implements Store {
     const work = { isBatch, operations: operations.filter(isOfTables), limits };
     if (isBatch) this.#dialect.requireAtomic?.(work.operations);
     const [first] = operations;
-    return await this.#hold(query, () => {
+    const answer = this.#hold(query, () => {
       if (first?.name === "CreateDatabase") return this.#create(first.fields.database, query);
       if (first?.name === "Preview") return this.#preview(first.fields, limits, query);
       if (first?.name === "DropDatabase") return this.#drop(first.fields.database, query);
       return this.#perform(work, query);
+    });
+    return answer.catch((error: unknown) => {
+      throw error instanceof EngineRefusal ? error.quote(body) : error;
     });
   }
 

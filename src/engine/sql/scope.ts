@@ -22,6 +22,8 @@ export interface ColumnKind {
   readonly exact?: ExactComparison | undefined;
   /** What it can be summed up as; undefined for what has no order, or none that all databases share. */
   readonly measure?: Measure | undefined;
+  /** The only texts that it takes, where its type lists them elsewhere than in its name. */
+  readonly labels?: readonly string[] | undefined;
   /** The column plus a stored number; absent where the column holds no numbers. */
   sum?(column: Fragment, amount: unknown): Fragment;
 }

@@ -1,12 +1,13 @@
 import type { CellValue } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { ExactNumber, isBeyondIntegers, type PresentValue } from "./cell-text.ts";
-import type { Column } from "./scope.ts";
+import type { Column, ColumnKind } from "./scope.ts";
 
 const wholeNumber = "a whole number of 64 bits";
 
 /** What a column takes, by its declared type, for messages. */
 const forms: readonly (readonly [type: RegExp, form: string])[] = [
+  [/^(?:enum|set)\(/, "one of its labels"],
   [/\[\]$/, "an array"],
   [/^(?:tinyint\(1\)|bool)/, "true or false"],
   [/^(?:(?:tiny|small|medium|big)?int|(?:big|small)?serial|year)/, wholeNumber],
@@ -17,7 +18,7 @@ const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/^uuid/, "text such as 5f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f"],
   [/^json/, "any JSON"],
   [/^bytea|^bytes|blob|binary/, "bytes as base64 text"],
-  [/char|text|^string|^enum|^set|^name$/, "text"],
+  [/char|text|^string|^name$/, "text"],
 ];
 
 function formOf(type: string): string | undefined {
@@ -29,6 +30,15 @@ function formOf(type: string): string | undefined {
 export function allowedForm(type: string): string {
   const form = formOf(type);
   return form === undefined ? "" : `; allowed: ${form}`;
+}
+
+/** Labels that a message lists. */
+const MOST_LABELS = 30;
+
+function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "labels"> }) {
+  if (labels === undefined) return undefined;
+  const more = labels.length > MOST_LABELS ? ", ..." : "";
+  return `; allowed: ${labels.slice(0, MOST_LABELS).join(", ")}${more}`;
 }
 
 /** The same for what the column compares with: any number where it holds whole ones. */
@@ -56,7 +66,7 @@ function ofDigits<Taken>(
 interface Storing<Stored> {
   readonly name: string;
   readonly type: string;
-  readonly kind: { store(value: PresentValue): Stored | undefined };
+  readonly kind: Pick<ColumnKind, "labels"> & { store(value: PresentValue): Stored | undefined };
 }
 
 /** A cell's value as the column stores it. @throws EngineRefusal `invalid_value` or `number_out_of_range` if it does not */
@@ -67,7 +77,7 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   const isTooLarge = formOf(column.type) === wholeNumber && isBeyondIntegers(value);
   throw new EngineRefusal(
     isTooLarge ? "number_out_of_range" : "invalid_value",
-    `Column "${column.name}" (${column.type}) does not take ${describe(value)}${allowedForm(column.type)}`,
+    `Column "${column.name}" (${column.type}) does not take ${describe(value)}${labelsOf(column) ?? allowedForm(column.type)}`,
   );
 }
 
@@ -78,7 +88,7 @@ export function comparedValue(column: Column, value: CellValue): unknown {
   if (compared !== undefined) return compared;
   throw new EngineRefusal(
     "invalid_value",
-    `Column "${column.name}" (${column.type}) cannot be compared in this way with ${describe(value)}${comparableForm(column.type)}`,
+    `Column "${column.name}" (${column.type}) cannot be compared in this way with ${describe(value)}${labelsOf(column) ?? comparableForm(column.type)}`,
   );
 }
 

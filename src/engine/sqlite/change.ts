@@ -1,7 +1,9 @@
 import type { SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
-import type { CellValue, Row } from "../../query/operation-types.ts";
+import type { CellValue, Operation, Row } from "../../query/operation-types.ts";
+import { whereSql } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import type { RowChangeName } from "../sql/preview.ts";
 import { type Column, inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
 import { type Reply, rows as rowsOf, type Statement, type Steps, takeSteps } from "../sql/steps.ts";
 import { storedValue } from "../sql/stored-values.ts";
@@ -14,6 +16,7 @@ import {
   narrowed,
   type Target,
 } from "../sql/target.ts";
+import type { BrokenKey } from "../sql/violations.ts";
 import { type DatabaseHandle, prepare, type ResultRow, rows, run } from "./statements.ts";
 import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
 
@@ -156,4 +159,66 @@ function boundValues(
   values: readonly CellValue[],
 ): SQLInputValue[] {
   return columns.map((column, index) => storedValue(column, values[index] ?? null));
+}
+
+/** A foreign key of one column: the table that refers, its column, the other table and its column. */
+interface ForeignKey {
+  readonly table: string;
+  readonly column: string;
+  readonly other: string;
+  readonly key: string;
+}
+
+/** Finds the foreign key that a change has broken, of whose statement nothing is left; undefined: another one. */
+export function findBrokenKey(
+  handle: DatabaseHandle,
+  { name, fields }: Operation<RowChangeName>,
+): BrokenKey | undefined {
+  const { connection, schema } = handle;
+  const { columns, name: changed } = readTable(handle, fields.table);
+  const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
+  const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];
+  for (const { table, column, other, key } of foreignKeysOf(handle, changed, name === "Delete")) {
+    const to = sql.id(schema, other);
+    const own = table === changed ? columns.get(column) : undefined;
+    for (const row of own === undefined ? [] : written) {
+      const value = own === undefined ? null : storedValue(own, row[column] ?? null);
+      if (value === null) continue;
+      const found = first(sql`select 1 from ${to} where ${sql.id(key)} = ${value}`);
+      if (found !== undefined) continue;
+      return { table, lackedBy: other, columns: [column], value: String(value) };
+    }
+    const changesKey = name === "Delete" || written.some((row) => Object.hasOwn(row, key));
+    if (other !== changed || !("where" in fields) || !changesKey) continue;
+    const touched = sql`select ${sql.id(key)} from ${to}${whereSql([{ name: changed, columns }], fields.where)}`;
+    const value = first(sql`select ${sql.id(column)} from ${sql.id(schema, table)}
+      where ${sql.id(column)} in (${touched}) limit 1`);
+    if (value != null) return { table, columns: [key], value: String(value) };
+  }
+  return undefined;
+}
+
+/** The foreign keys of one column from a table, and those to it that keep its rows as they are. */
+function foreignKeysOf(
+  { connection, schema }: DatabaseHandle,
+  name: string,
+  isDeleted: boolean,
+): ForeignKey[] {
+  const action = sql.id("reference", isDeleted ? "on_delete" : "on_update");
+  const found = rows(
+    connection,
+    sql`select entry."name", reference."from", reference."table", coalesce(reference."to",
+        (select "name" from pragma_table_info(reference."table", ${schema}) where "pk" = 1))
+      from ${sql.id(schema, "sqlite_schema")} as entry
+      join pragma_foreign_key_list(entry."name", ${schema}) as reference
+      where entry."type" = 'table' and (entry."name" = ${name}
+        or (reference."table" = ${name} and ${action} in ('NO ACTION', 'RESTRICT')))
+      group by entry."name", reference."id" having count(*) = 1`,
+  );
+  return Array.from(found, (row) => {
+    const [table = "", column = "", other = "", key = ""] = [0, 1, 2, 3].map((at) =>
+      String(row[at]),
+    );
+    return { table, column, other, key };
+  });
 }

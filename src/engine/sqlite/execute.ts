@@ -30,7 +30,7 @@ export function executeQuery(
   spool: Spool,
   onCommit: () => void,
 ): void {
-  refusing(() => {
+  quoting(body, () => {
     const query = parseBody(Buffer.from(body));
     const counter = new LimitCounter(limits);
     const [only] = query.operations;
@@ -41,6 +41,15 @@ export function executeQuery(
     if (query.isBatch) executeBatch(databases, operations, spool, counter, onCommit);
     else executeOne(databases, first, spool, counter, onCommit);
   });
+}
+
+/** Does the work for a query; a refusal quotes a value that the query holds. */
+function quoting(body: Uint8Array, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    throw refusalOf(error)?.quote(Buffer.from(body)) ?? error;
+  }
 }
 
 /** Carries out a Select and writes its rows to the spool, alone and in its form. @throws as `executeQuery` does */

@@ -1,6 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import type { LimitCounter } from "../limits.ts";
+import { EngineRefusal } from "../refusal.ts";
 import type { RowOutput, Spool } from "../spool.ts";
 import {
   changeTexts,
@@ -15,7 +16,8 @@ import {
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import { digestTouched, preview, requireSameRows } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
-import { take, targetOf } from "./change.ts";
+import { brokenKey } from "../sql/violations.ts";
+import { findBrokenKey, take, targetOf } from "./change.ts";
 import { createTable, dropTable } from "./define.ts";
 import { select } from "./select.ts";
 import type { DatabaseHandle } from "./statements.ts";
@@ -63,7 +65,7 @@ export function perform(
     const target = targetOf(handle, operation.fields.table);
     requireSameRows(take(handle, digestTouched(target, operation)), touched);
   }
-  const changed = change(handle, operation);
+  const changed = namingKeys(handle, operation, () => change(handle, operation));
   countChanged(changed, place, spool);
   const isBatch = place.element !== undefined;
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
@@ -92,6 +94,21 @@ export function read<Name extends ReadingName>(
   output: RowOutput,
 ): void {
   reads[name](handle, fields, output);
+}
+
+/** Does the work of a change; SQLite itself does not say which foreign key it breaks. */
+function namingKeys<Result>(
+  handle: DatabaseHandle,
+  operation: Operation<ChangeName>,
+  work: () => Result,
+): Result {
+  try {
+    return work();
+  } catch (error) {
+    const isOfKey = error instanceof Error && error.message === "FOREIGN KEY constraint failed";
+    const broken = isOfKey && isRowChange(operation) ? findBrokenKey(handle, operation) : undefined;
+    throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
+  }
 }
 
 function change<Name extends ChangeName>(

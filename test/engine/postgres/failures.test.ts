@@ -33,7 +33,7 @@ t.test("constraints of every kind are a 409 that names them and no value", async
   const broken: [object, RegExp][] = [
     [insert("owners", [{ name }]), /owners_pkey/],
     [insert("owners", [{ name: "x", age: -1 }]), /owners_age_check/],
-    [insert("cats", [{ name: "hunter2x", toy: "y" }]), /cats_name_fkey/],
+    [insert("cats", [{ name: "other", toy: "y" }]), /cats_name_fkey/],
     [insert("cats", [{ name, toy: null }]), /column "toy"/],
     [insert("dogs", [{ name }]), /trigger/],
     [remove, /cats_name_fkey/],
@@ -45,6 +45,68 @@ t.test("constraints of every kind are a 409 that names them and no value", async
     refused(t, answer, 409, "constraint_violation");
     t.match(answer.body.message, message);
   }
+});
+
+t.test(
+  "a foreign key names its tables and columns, and the value that the query holds",
+  async (t) => {
+    const { ask } = await scene(
+      t,
+      `create table main.customer (customer_id int primary key, name text);
+    create table main.payment (id int primary key,
+      customer_id int constraint paid references main.customer);
+    insert into main.customer values (1, 'Ann'), (2, 'Bob');
+    insert into main.payment values (1, 1), (2, 2)`,
+    );
+    const where = (column: string, value: unknown) => ({ column, cmp: "=", value });
+    const remove = (condition: object) => ({
+      Delete: { database: "main", table: "customer", where: condition },
+    });
+    const broken: [object, string][] = [
+      [
+        insert("payment", [{ id: 3, customer_id: 9 }]),
+        "Table customer has no row for customer_id 9 of payment (foreign key paid)",
+      ],
+      [
+        remove(where("customer_id", 1)),
+        "Rows of payment still refer to customer_id 1 (foreign key paid)",
+      ],
+      // The query does not hold the value, so it may be one that the caller may not read.
+      [
+        remove(where("name", "Bob")),
+        "Rows of payment still refer to customer_id (foreign key paid)",
+      ],
+      [
+        { Batch: [remove(where("customer_id", 2))] },
+        "Batch[0]: Rows of payment still refer to customer_id 2 (foreign key paid)",
+      ],
+    ];
+    for (const [body, message] of broken) {
+      t.match(await ask(body), { status: 409, body: { code: "constraint_violation", message } });
+    }
+  },
+);
+
+t.test("a wrong label of an enum names the column and the labels", async (t) => {
+  const { ask, sql } = await scene(
+    t,
+    `create type main.mood as enum ('sad', 'ok, or so');
+    create table main.people (id int primary key, mood main.mood)`,
+  );
+  const message = "does not take this string; allowed: sad, ok, or so";
+  const wrong = insert("people", [{ id: 1, mood: "glad" }]);
+  t.match((await ask(wrong)).body, {
+    code: "invalid_value",
+    message: `"mood" (main.mood) ${message}`,
+  });
+  const condition = { where: { column: "mood", cmp: "=", value: "glad" } };
+  t.match((await ask(selectAll("people", condition))).body, {
+    code: "invalid_value",
+    message: /"mood" .*; allowed: sad, ok, or so/,
+  });
+  await sql("alter type main.mood add value 'glad'");
+  t.match(await ask(wrong), { status: 200 }, "a new label is known at once");
+  t.match((await ask(selectAll("people", condition))).body.data, [{ id: 1, mood: "glad" }]);
 });
 
 t.test("what the engine's own user may not do is a 403 of the engine", async (t) => {
