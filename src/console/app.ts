@@ -15,6 +15,7 @@ import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import * as guards from "./guards.ts";
 import type { ConsoleOptions } from "./options.ts";
+import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { type ConsolePage, renderConsolePage } from "./pages/frame.ts";
 import { consoleStyle, icon } from "./pages/style.ts";
@@ -121,7 +122,8 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   app.post("/sign-in", postSignIn);
   app.use(async (c, next) => (c.var.session === undefined ? toSignIn(c) : next()));
   app.post("/sign-out", postSignOut);
-  app.get("/", (c) => c.redirect(visitorOf(c).isManager ? "/access" : "/sessions", 303));
+  app.get("/", (c) => c.redirect("/overview", 303));
+  app.get("/overview", showOverview);
   app.get("/state", showState);
   app.get("/access", showAccess);
   app.get("/access/user", showUser);

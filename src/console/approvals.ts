@@ -42,22 +42,28 @@ function maySeeQuery(visitor: Visitor, approval: Approval, standing: Standing): 
   return standing === "asker" || (isListed && maySee());
 }
 
-/** `GET /approvals`: what waits for somebody's decision, and what was decided lately. */
-export async function showApprovals(c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(c);
+/** Approvals that a visitor may see, by what there is to do. */
+export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
   const all = (await c.var.options.approvals.use((store) => store.list())) ?? [];
   const known = all.flatMap((approval) => {
     const standing = standingOf(visitor, approval);
     return standing === undefined ? [] : [{ approval, standing }];
   });
-  const groups = Map.groupBy(known, ({ approval: { state }, standing }) => {
+  return Map.groupBy(known, ({ approval: { state }, standing }) => {
     if (state !== "pending") return "decided";
     return standing === "approver" ? "waiting" : "others";
   });
+}
+
+/** `GET /approvals`: what waits for somebody's decision, and what was decided lately. */
+export async function showApprovals(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  const groups = await groupsOf(c, visitor);
   const of = (group: "waiting" | "others" | "decided") =>
     (groups.get(group) ?? []).slice(0, SHOWN).map(({ approval }) => approval);
   const [waiting, others, decided] = [of("waiting"), of("others"), of("decided")];
-  const more = known.length - waiting.length - others.length - decided.length;
+  const known = groups.values().reduce((sum, list) => sum + list.length, 0);
+  const more = known - waiting.length - others.length - decided.length;
   const pending = (groups.get("waiting") ?? []).concat(groups.get("others") ?? []);
   const queries = new Map<string, PendingQuery>();
   const described = pending.slice(0, DESCRIBED).map(async ({ approval, standing }) => {

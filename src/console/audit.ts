@@ -11,6 +11,7 @@ import type {
   AuditQuestion,
   ShownDatabases,
 } from "../observe/audit-search.ts";
+import type { SummaryQuestion } from "../observe/audit-summary.ts";
 import { Refusal } from "../refusal.ts";
 import { draftGrant } from "./audit-draft.ts";
 import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
@@ -60,7 +61,7 @@ function positionOf(text: string | undefined): AuditPosition | undefined {
 }
 
 /** The databases whose lines a visitor may see: an administrator all, and what is of none. */
-function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDatabases | undefined {
+export function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDatabases | undefined {
   const { isVisible } = manageableBy(snapshot, actor);
   if (isAdministrator) return undefined;
   const known = [...snapshot.databases.values(), EVERY_DATABASE];
@@ -82,7 +83,7 @@ async function ask(
   };
   const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(LONGEST_MS)]);
   try {
-    return await askAudit(question, signal);
+    return await askAudit<AuditAnswer>(question, signal);
   } catch (error) {
     if (error instanceof Refusal) throw error;
     const reason = error instanceof Error ? error.message : "unknown";
@@ -127,7 +128,10 @@ let asked = 0;
  * @param signal gives it up
  * @throws Refusal `busy`, or the file system's error
  */
-async function askAudit(question: AuditQuestion, signal: AbortSignal): Promise<AuditAnswer> {
+export async function askAudit<Answer>(
+  question: AuditQuestion | SummaryQuestion,
+  signal: AbortSignal,
+): Promise<Answer> {
   if (asked >= MOST_QUESTIONS) throw new Refusal("busy", { retryAfter: 2 });
   asked += 1;
   const worker = new Worker(siblingModule(import.meta.url, "audit-program"), {
@@ -137,7 +141,7 @@ async function askAudit(question: AuditQuestion, signal: AbortSignal): Promise<A
   const giveUp = () => void worker.terminate();
   signal.addEventListener("abort", giveUp, { once: true });
   try {
-    const { promise, resolve, reject } = Promise.withResolvers<AuditAnswer>();
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
     worker.once("message", resolve).once("error", reject);
     worker.once("exit", () => reject(new Refusal("busy", { retryAfter: 2 })));
     return await promise;

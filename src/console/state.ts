@@ -1,21 +1,18 @@
 import { requireAdministrator } from "../access/administration-rights.ts";
 import { isAdministrator } from "../access/snapshot.ts";
-import { statePage } from "./pages/state.ts";
+import { type StateView, statePage } from "./pages/state.ts";
 import { type ConsoleRequest, refreshingOf, sendPage, visitorOf } from "./visit.ts";
 
 /** Administrators that are named; there may be many. */
 const NAMED = 8;
 
-/** `GET /state`: what is in force by now, and what has changed; for administrators. */
-export async function showState(c: ConsoleRequest): Promise<Response> {
+/** What the gateway is by now, for administrators. */
+export async function stateViewOf(c: ConsoleRequest): Promise<StateView> {
   const { options, history } = c.var;
-  const visitor = visitorOf(c);
-  requireAdministrator(visitor.snapshot, visitor.actor);
   const { access, revocations, gatewayUrl } = options;
   const { snapshot } = access;
-  const state = await options.state();
-  const page = statePage({
-    ...state,
+  return {
+    ...(await options.state()),
     gatewayUrl,
     accessVersion: snapshot.version,
     accessStale: access.stale,
@@ -30,6 +27,12 @@ export async function showState(c: ConsoleRequest): Promise<Response> {
     events: await history.events(),
     since: options.earlierVersions === undefined ? history.since : undefined,
     refreshing: refreshingOf(c),
-  });
-  return sendPage(c, visitor, page);
+  };
+}
+
+/** `GET /state`: what is in force by now, and what has changed; for administrators. */
+export async function showState(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  requireAdministrator(visitor.snapshot, visitor.actor);
+  return sendPage(c, visitor, statePage(await stateViewOf(c)));
 }

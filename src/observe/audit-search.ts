@@ -107,7 +107,8 @@ function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
   ];
 }
 
-function mayShow(shown: ShownDatabases | undefined): (line: ReadLine) => boolean {
+/** Makes the test for lines that may be shown. */
+export function mayShow(shown: ShownDatabases | undefined): (line: ReadLine) => boolean {
   if (shown === undefined) return () => true;
   const { named, others } = shown;
   return (line) => databasesOf(line)?.every((name) => named.get(name) ?? others) ?? false;

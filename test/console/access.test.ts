@@ -27,6 +27,7 @@ t.test("an operator grants, narrows and ends with a browser", async (t) => {
     const context = await browser.newContext(screen);
     const page = await context.newPage();
     await signInBrowser(page, url);
+    await page.getByRole("link", { name: "Access" }).click();
     await page.getByRole("heading", { name: "Access" }).waitFor();
     await lookAt(t, page, `access-${name}`);
     await page.getByRole("link", { name: "alice" }).first().click();

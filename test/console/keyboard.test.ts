@@ -48,6 +48,7 @@ t.test("an operator's whole day goes by keyboard alone", async (t) => {
   await tabTo(page, "Skip to the content");
   await page.keyboard.press("Enter");
   t.equal(await page.evaluate("document.activeElement.id"), "content");
+  await page.goto(`${url}/access`);
   await tabTo(page, "User contains");
   await page.keyboard.type("ALI");
   await enter(page, "Access");

@@ -53,7 +53,7 @@ t.test("whoever may not see a page is told so by the gateway's own rules", async
   const { gateway, url } = await startConsole(t, { config: '[audit]\nfile = "audit.log"\n' });
   await gateway.addUser("alice", "ReadWrite");
   await gateway.addUser("dora", "DbAdmin");
-  const everybody = ["/sessions", "/approvals"];
+  const everybody = ["/overview", "/sessions", "/approvals"];
   const managers = [
     "/access",
     "/access/user?user=alice",

@@ -68,7 +68,7 @@ t.test("what a stranger can write is only ever text, on every page", async (t) =
   );
   const asked = encodeURIComponent(markup("asked"));
   const pages = await crawl(client, [
-    ...["/", "/access", "/approvals", "/sessions", "/audit", "/state", "/access/check"],
+    ...["/overview", "/access", "/approvals", "/sessions", "/audit", "/state", "/access/check"],
     ...[
       "access?user",
       "access?place",

@@ -33,11 +33,15 @@ t.test("every page can be used on a phone, in the dark, and by keyboard alone", 
     const other = await browser.newContext(screen);
     const alice = await other.newPage();
     await signInBrowser(alice, url, "alice", "alice password");
-    await alice.getByRole("heading", { name: "Sessions" }).waitFor();
+    await alice.getByRole("heading", { name: "Overview" }).waitFor();
+    await lookAt(t, alice, `own-overview-${name}`);
     t.strictSame(await alice.getByRole("navigation").getByRole("link").allTextContents(), [
+      "Overview",
       "Approvals",
       "Sessions",
     ]);
+    await alice.getByRole("link", { name: "Sessions" }).click();
+    await alice.getByRole("heading", { name: "Sessions" }).waitFor();
     await lookAt(t, alice, `own-sessions-${name}`);
     await alice.getByText("End everything of alice").click();
     await alice.getByRole("button", { name: "End everything now" }).click();

@@ -4,6 +4,7 @@ import path from "node:path";
 import { gzipSync } from "node:zlib";
 import t from "tap";
 import { type AuditQuestion, searchAudit } from "../../src/observe/audit-search.ts";
+import { summarizeAudit } from "../../src/observe/audit-summary.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 
 const MINUTE_MS = 60_000;
@@ -117,4 +118,59 @@ t.test("long lines and lines that are none are passed over", async (t) => {
   const odd = ["\n", "nothing\n", long, "{}\n", long, "\n\n"];
   writeFileSync(file, odd.map((text, at) => line(at) + text).join(""));
   t.strictSame(await pages({ ...all, file, limit: 2 }), names(6, 0));
+});
+
+t.test("queries and denials are counted by the hour, in whatever files they are", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  const denied = { more: { decision: "deny", reason: "no_grant" } };
+  const held = { more: { decision: "deny", reason: "approval_required" } };
+  writeFileSync(`${file}.2.gz`, gzipSync(lines(0, 61)));
+  writeFileSync(`${file}.1`, lines(61, 120));
+  const hidden = line(125, { database: "payroll", ...denied });
+  const login = JSON.stringify({ time: new Date(begin + 121 * MINUTE_MS), decision: "deny" });
+  const last = [
+    ...[line(122, { user: "bob", ...denied }), line(123, { user: "bob", ...denied })],
+    ...[line(124, { user: "eve", ...denied }), line(126, held), line(-1), line(180)],
+  ];
+  writeFileSync(file, `${hidden}${login}\n${last.join("")}{"cut`);
+  const question = { file, since: begin, hours: 3, top: 2, patience: 60_000 };
+  const shown = { named: new Map([["payroll", false]]), others: true };
+  const { hours, users, tables, ...rest } = await summarizeAudit({ ...question, shown });
+  t.strictSame(hours, [
+    { queries: 60, denials: 0 },
+    { queries: 60, denials: 0 },
+    { queries: 4, denials: 3 },
+  ]);
+  t.match(users, [
+    { name: "bob", count: 2, last: { reason: "no_grant" } },
+    { name: "eve", count: 1 },
+  ]);
+  t.match(tables, [{ name: "main.t", count: 3 }]);
+  t.strictSame(rest, { isSampled: false, isPartial: false });
+  const all = await summarizeAudit({ ...question, shown: undefined });
+  t.strictSame(all.hours[2], { queries: 5, denials: 4 });
+  const late = await summarizeAudit({ ...question, shown, patience: 0 });
+  t.equal(late.isPartial, true);
+});
+
+t.test("of a large file a part of each hour is read, and the rest is estimated", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  const since = begin;
+  const denied = { more: { decision: "deny", reason: "no_grant" } };
+  const wide = { more: { path: "x".repeat(4000) } };
+  for (const [hour, count] of [7000, 40, 7000].entries()) {
+    const of = (at: number) =>
+      line(hour * 60 + (60 * at) / count, at % 10 === 0 ? { ...denied, user: "bob" } : wide);
+    writeFileSync(file, Array.from({ length: count }, (_, at) => of(at)).join(""), { flag: "a" });
+  }
+  const question = { file, since, hours: 3, top: 2, shown: undefined, patience: 60_000 };
+  const { hours, users, isSampled } = await summarizeAudit(question);
+  t.equal(isSampled, true);
+  t.strictSame(hours[1], { queries: 40, denials: 4 }, "a quiet hour is counted");
+  for (const at of [0, 2]) {
+    const { queries = 0, denials = 0 } = hours[at] ?? {};
+    t.ok(Math.abs(queries - 7000) < 1000, `about 7000: ${queries}`);
+    t.ok(Math.abs(denials - 700) < 150, `about 700: ${denials}`);
+  }
+  t.match(users, [{ name: "bob" }]);
 });

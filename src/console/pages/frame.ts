@@ -14,6 +14,7 @@ interface Reader {
 
 /** The places of the console, in the order in which they are offered, and to whom each is. */
 const places = [
+  ["overview", "Overview", () => true],
   ["access", "Access", ({ isManager }) => isManager],
   ["approvals", "Approvals", () => true],
   ["audit", "Audit", ({ isManager }) => isManager],

@@ -7,7 +7,7 @@ import { type ConsolePage, heading, type Refreshing, refreshNote, table } from "
 import { versionList } from "./state-versions.ts";
 
 /** What the page of the gateway's state shows. Times in epoch seconds. */
-interface StateView extends GatewayState {
+export interface StateView extends GatewayState {
   readonly gatewayUrl: string;
   readonly accessVersion: string;
   readonly accessStale: boolean;
@@ -117,7 +117,8 @@ function troubles(view: StateView, now: number): string[] {
   return [...found.filter((sentence) => sentence !== false), ...down];
 }
 
-function summary(view: StateView, now: number): Html {
+/** Says whether everything is in order. */
+export function summary(view: StateView, now: number): Html {
   const found = troubles(view, now);
   if (found.length === 0)
     return html`<div class="note done"><p><strong>Everything is in order.</strong></p></div>`;

@@ -119,6 +119,28 @@ ul.plain { list-style: none; padding: 0; }
 .choices { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); gap: 1rem; }
 .choices .sheet { margin: 0; }
 .choices h3 { margin-top: 0; }
+.figures { display: grid; gap: 1rem; margin: 1rem 0; }
+.console .figures { grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 1rem; }
+.figures .sheet { display: flex; flex-direction: column-reverse; justify-content: flex-end; margin: 0; padding: .875rem 1.25rem; }
+.console .figures dd { margin: 0; font-size: 1.75rem; font-weight: 600; line-height: 1.2; }
+.figures dt { font-size: .875rem; }
+.legend { display: flex; flex-wrap: wrap; align-items: center; gap: .25rem .5rem; font-size: .875rem; }
+.legend .hint { margin-left: auto; }
+.key { display: inline-block; width: .875rem; height: .875rem; border-radius: .1875rem; background: var(--accent); }
+.key.denied { margin-left: .75rem; background: repeating-linear-gradient(45deg, var(--error-line) 0 3px, var(--sheet) 3px 5px); }
+.chart { overflow-x: auto; direction: rtl; margin-bottom: 1rem; }
+.chart svg { display: block; direction: ltr; width: 100%; min-width: 46rem; height: auto; }
+.chart text { fill: var(--quiet); font-size: 10px; text-anchor: middle; }
+.chart text.scale { text-anchor: start; dominant-baseline: middle; }
+.chart .grid line { stroke: var(--hairline); }
+.chart pattern rect { fill: var(--error-line); }
+.chart pattern line { stroke: var(--sheet); stroke-width: 3; }
+.chart .allowed { fill: var(--accent); }
+.chart .denied { stroke: var(--error-line); }
+.chart .hit { fill: transparent; }
+.chart a:hover .hit, .chart a:focus-visible .hit { fill: var(--hairline); }
+.chart a:focus-visible { outline-offset: -2px; }
+.choices section > h2 { margin-top: 1.25rem; }
 del { color: var(--quiet); }
 ins { font-weight: 600; text-decoration: none; }
 ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
@@ -131,7 +153,7 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
   .bar .brand { flex: 1 1 auto; }
   .bar .who { order: 2; }
   nav { order: 3; flex: 1 0 100%; gap: 0; margin-left: -.5rem; }
-  nav a { min-height: 2.75rem; padding: 0 .5rem; }
+  nav a { min-height: 2.75rem; padding: 0 .3125rem; font-size: .8125rem; }
   .console dl { grid-template-columns: 1fr; gap: 0; }
   .console dd { margin-bottom: .625rem; }
   table, tbody, tr, td { display: block; }
