@@ -18,6 +18,12 @@ const grants = [
   ...["noah support ReadWrite", "olga analytics ReadOnly", "finn shop ReadOnly"],
   ...["ines support ReadOnly", "theo shop DbAdmin", "yuki analytics ReadWrite"],
 ];
+/** In three days, on the hour. */
+function soon(): string {
+  const hour = Math.floor(Date.now() / 3_600_000) + 72;
+  return new Date(hour * 3_600_000).toISOString().replace(".000", "");
+}
+
 const narrowed = `
 [[users]]
 username = "support-bot"
@@ -57,7 +63,7 @@ role = "ReadOnly"
 username = "theo"
 database = "support"
 role = "ReadOnly"
-expires = 2199-12-24T18:00:00Z
+expires = ${soon()}
 
 [[acl]]
 username = "corp:jane.doe"
@@ -71,6 +77,27 @@ const subjects = [
   ...["Invoice is missing", "Password reset", "Parcel is late", "Wrong address", "Refund please"],
   ...["Cannot log in", "Two parcels", "Change of name", "Gift card", "App is slow"],
 ];
+
+/** Lines of an audit of the last day, busiest in the afternoon, for the chart. */
+function pastLines(): string {
+  const lines: string[] = [];
+  for (let hoursAgo = 23; hoursAgo >= 1; hoursAgo--) {
+    const hour = Math.floor(Date.now() / 3_600_000) - hoursAgo;
+    const count = Math.round(120 + 80 * Math.sin(((hour % 24) - 8) / 3.8));
+    for (let at = 0; at < count; at++) {
+      const time = new Date(hour * 3_600_000 + (at * 3_600_000) / count).toISOString();
+      const isDenied = (at * 7 + hour) % 41 === 0;
+      const [user, table] = at % 2 === 0 ? ["noah", "invoices"] : ["finn", "tickets"];
+      const operations = [
+        { operation: "Select", database: isDenied ? "shop" : "support", tables: [table] },
+      ];
+      const decision = isDenied ? { decision: "deny", reason: "no_grant" } : { decision: "allow" };
+      const line = { level: "info", time, user, via: "query", operations, operationCount: 1 };
+      lines.push(JSON.stringify({ ...line, ...decision, msg: "request" }));
+    }
+  }
+  return `${lines.join("\n")}\n`;
+}
 
 async function good(answer: Promise<{ status: number; text: string }>): Promise<void> {
   const { status, text } = await answer;
@@ -159,6 +186,7 @@ t.test("pictures of the console", async (t) => {
   const home = temporaryHome(t);
   const users = await staffFile(grants);
   writeFileSync(path.join(home, "access_control.toml"), `${users}${narrowed}`, { mode: 0o600 });
+  writeFileSync(path.join(home, "audit.log"), pastLines(), { mode: 0o600 });
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const config = `[console]\nlisten = "127.0.0.1:${port}"\n[server]\ntrusted_proxies = ["127.0.0.1/32"]\n[audit]\nfile = "audit.log"\n`;
@@ -209,6 +237,7 @@ t.test("pictures of the console", async (t) => {
     await context.close();
   };
   await take("console-sign-in", "/sign-in");
+  await take("console-overview", "/overview", { viewport: { width: 1200, height: 1000 } });
   await take("console-access", "/access");
   await take("console-grant", "/access/entry?user=rita&database=support&table=customer_*");
   await take("console-approval", approval, { as: "dave" });

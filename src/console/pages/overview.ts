@@ -169,7 +169,7 @@ file = "audit.log"</pre></div>`;
     ...(view.state === undefined ? ["You are shown the databases on which you may grant."] : []),
   ];
   return html`<div class="sheet">
-<p class="legend"><span class="key allowed"></span> Allowed <span class="key denied"></span> Denied <span class="hint">Per hour, UTC. A bar leads to its lines of the audit.</span></p>
+<p class="legend"><span class="key allowed"></span> Allowed, or held for approval <span class="key denied"></span> Denied <span class="hint">Per hour, UTC. A bar leads to its lines of the audit.</span></p>
 ${drawing(hours, since)}
 ${hourTable(hours, since)}
 </div>
