@@ -57,6 +57,11 @@ export const readiness = {
   keys: freshness,
   access_version: text,
   version: text,
+  "issuers?": {
+    type: "object",
+    description: "External issuers by their prefixes, as far as their keys were asked for.",
+    additionalProperties: { enum: ["ok", "unreachable", "unused"] },
+  },
   "store?": { enum: ["reached", "unreachable"], description: "Only with `[store]`." },
   "store_version?": { type: "integer", description: "The version that is applied here." },
   "store_lag?": { type: "integer", description: "Versions that the store was ahead." },

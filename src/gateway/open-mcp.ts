@@ -204,10 +204,16 @@ function levelOf({ outcome = "allowed" }: EventFields): AuditLevel {
   return outcome === "allowed" ? "info" : "warn";
 }
 
-async function openExternalIssuers(gateway: Gateway): Promise<ExternalIssuers> {
+async function openExternalIssuers(
+  gateway: Gateway,
+  opened: AsyncDisposableStack,
+): Promise<ExternalIssuers> {
   const { authorization_servers: servers } = gateway.configuration.mcp;
   const { createExternalIssuers } = await import("../oauth/external-issuers.ts");
-  return createExternalIssuers(servers, () => resourceOf(gateway), gateway.log);
+  const issuers = createExternalIssuers(servers, () => resourceOf(gateway), gateway.log);
+  opened.defer(() => issuers.close());
+  gateway.metrics?.showIssuers(() => issuers.states);
+  return issuers;
 }
 
 /** Opens all that stands behind `/mcp`; the gateway's URL must be known. */
@@ -234,7 +240,7 @@ export async function openMcp(
               issuer: gateway.publicUrl,
               verify: async (token) => (await authorizationServer()).verify(token),
             },
-      externalIssuers: isOwn ? undefined : await openExternalIssuers(gateway),
+      externalIssuers: isOwn ? undefined : await openExternalIssuers(gateway, opened),
       snapshot: () => gateway.access.snapshot,
       revocations: gateway.revocations,
     },

@@ -7,7 +7,7 @@ import { invalidToken } from "../identity/jwt-verification.ts";
 import { tokenIdPattern } from "../identity/revocations.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
-import { createIssuerKeys, IssuerOutOfReach } from "./issuer-keys.ts";
+import { createIssuerKeys, IssuerOutOfReach, type IssuerState } from "./issuer-keys.ts";
 
 /** An authorization server whose tokens are accepted. */
 type IssuerSettings = Configuration["mcp"]["authorization_servers"][number];
@@ -31,6 +31,9 @@ export interface ExternalIssuers {
   knows(issuer: string): boolean;
   /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
   verify(issuer: string, token: string): Promise<ExternalToken>;
+  /** By the issuers' prefixes. */
+  readonly states: Readonly<Record<string, IssuerState>>;
+  close(): void;
 }
 
 /** Signatures that only the issuer can make; a shared secret would be anybody's guess. */
@@ -140,6 +143,13 @@ export function createExternalIssuers(
   );
   return {
     knows: (issuer) => issuers.has(issuer),
+    get states() {
+      const all = issuers.values().map(({ settings, keys }) => [settings.prefix, keys.state]);
+      return Object.fromEntries(all);
+    },
+    close() {
+      for (const { keys } of issuers.values()) keys.close();
+    },
     async verify(issuer, token) {
       const found = issuers.get(issuer);
       if (found === undefined) throw invalidToken("unknown_issuer");
@@ -148,7 +158,7 @@ export function createExternalIssuers(
       try {
         if (token.length > MAX_TOKEN_LENGTH) throw invalidToken("too_long");
         if (!compact.test(token)) throw invalidToken("malformed");
-        const { payload, protectedHeader } = await jwtVerify(token, keys, {
+        const { payload, protectedHeader } = await jwtVerify(token, keys.key, {
           algorithms,
           issuer,
           audience: settings.audience ?? resource(),

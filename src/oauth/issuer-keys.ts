@@ -79,6 +79,19 @@ const RETRY_MS = 2000;
 
 const keySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) });
 
+/** Milliseconds after which an issuer that was out of reach is asked again, if by nobody before. */
+const RECHECK_MS = 30_000;
+
+/** What the last fetch of an issuer's keys came to; `unused` before the first. */
+export type IssuerState = "ok" | "unreachable" | "unused";
+
+/** The keys of an issuer, as the library asks for them. */
+interface IssuerKeys {
+  readonly key: JWTVerifyGetKey;
+  readonly state: IssuerState;
+  close(): void;
+}
+
 /** The keys of an issuer, or newer ones, cannot be fetched now. */
 export class IssuerOutOfReach extends Error {
   override readonly name = "IssuerOutOfReach";
@@ -96,10 +109,12 @@ export class IssuerOutOfReach extends Error {
  * first time, when they are old, and for a key that is not known. Keys that are known go on being
  * used while the issuer is out of reach.
  *
- * @returns throws IssuerOutOfReach, also for an unknown key while nothing may be fetched, or the
- *   library's error if there is no such key
+ * @returns its `key` throws IssuerOutOfReach, also for an unknown key while nothing may be fetched,
+ *   or the library's error if there is no such key
  */
-export function createIssuerKeys(issuer: string): JWTVerifyGetKey {
+export function createIssuerKeys(issuer: string): IssuerKeys {
+  let state: IssuerState = "unused";
+  let recheck: NodeJS.Timeout | undefined;
   let retryAt = 0;
   let fetches = 0;
   /** By the clock that the library waits for the cooldown by. */
@@ -108,14 +123,19 @@ export function createIssuerKeys(issuer: string): JWTVerifyGetKey {
   async function fetchKeys(): Promise<Response> {
     if (performance.now() < retryAt) throw new IssuerOutOfReach("it was so a moment ago", RETRY_MS);
     fetches++;
+    clearTimeout(recheck);
     try {
       const signal = AbortSignal.timeout(TIMEOUT_MS);
       const { jwks_uri: uri } = await discover(issuer, signal);
       const keys = Response.json(keySet.parse(await fetchJson(new URL(uri), signal)));
       fetchedAt = Date.now();
+      state = "ok";
       return keys;
     } catch (cause) {
       retryAt = performance.now() + RETRY_MS;
+      state = "unreachable";
+      // Without it the state would stay so until somebody brings a token.
+      recheck = setTimeout(() => void keys.reload().catch(() => {}), RECHECK_MS).unref();
       const detail = cause instanceof Error ? cause.message : "unknown";
       throw new IssuerOutOfReach(detail, RETRY_MS, cause);
     }
@@ -126,15 +146,21 @@ export function createIssuerKeys(issuer: string): JWTVerifyGetKey {
     cooldownDuration: COOLDOWN_MS,
     [customFetch]: fetchKeys,
   });
-  return async (header, token) => {
-    const before = fetches;
-    try {
-      return await keys(header, token);
-    } catch (error) {
-      // Keys fetched before the token came may lack one that signs since then.
-      if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
-      const left = fetchedAt + COOLDOWN_MS - Date.now();
-      throw new IssuerOutOfReach("its keys were fetched a moment ago", left, error);
-    }
+  return {
+    async key(header, token) {
+      const before = fetches;
+      try {
+        return await keys(header, token);
+      } catch (error) {
+        // Keys fetched before the token came may lack one that signs since then.
+        if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
+        const left = fetchedAt + COOLDOWN_MS - Date.now();
+        throw new IssuerOutOfReach("its keys were fetched a moment ago", left, error);
+      }
+    },
+    get state() {
+      return state;
+    },
+    close: () => clearTimeout(recheck),
   };
 }

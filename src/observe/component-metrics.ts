@@ -186,6 +186,25 @@ export function registerTokens(register: Registry, metrics: TokenMetrics): void 
   });
 }
 
+/** What became of the last fetch of each external issuer's keys, by its prefix. */
+export type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
+
+/** Shows which external issuers can be reached, once they were asked; of several processes the worst counts. */
+export function registerIssuers(register: Registry, states: () => IssuerStates): void {
+  new Gauge({
+    name: "gatehouse_issuer_reachable",
+    help: "1 if the last fetch of the external issuer's keys succeeded, else 0",
+    labelNames: ["issuer"],
+    aggregator: "min",
+    registers: [register],
+    collect() {
+      for (const [issuer, state] of Object.entries(states())) {
+        if (state !== "unused") this.set({ issuer }, Number(state === "ok"));
+      }
+    },
+  });
+}
+
 /** What a replica tells of the store that it shares with others. */
 export interface StoreMetrics {
   /** Milliseconds since the last good poll was sent. */

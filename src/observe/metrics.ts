@@ -5,9 +5,11 @@ import { http } from "../node-http.ts";
 import {
   gauge,
   type HashMetrics,
+  type IssuerStates,
   leastGauge,
   registerCertificate,
   registerHashing,
+  registerIssuers,
   registerStore,
   registerTargets,
   registerTokens,
@@ -102,6 +104,7 @@ export function createMetrics() {
     showHashing: (metrics: HashMetrics): void => registerHashing(registry, metrics),
     showTokens: (metrics: TokenMetrics): void => registerTokens(registry, metrics),
     showStore: (metrics: StoreMetrics): void => registerStore(registry, metrics),
+    showIssuers: (states: () => IssuerStates): void => registerIssuers(registry, states),
     showApprovals: (count: CountApprovals): void => registerApprovals(registry, count),
     /** Serves the metrics on `host:port`. */
     listen: (address: string): Promise<Server> => serveMetrics(address, () => registry.metrics()),

@@ -8,6 +8,7 @@ import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
 import { openCounted, stir } from "../observe/busy-gateway.ts";
 import { fetchMetrics, readExposition, type ServedMetric } from "../observe/exposition.ts";
+import { metricsOfIssuers } from "../observe/issuer-metrics.ts";
 import { metricsOfStore } from "../observe/store-metrics.ts";
 import { metricsOfTls } from "../observe/tls-metrics.ts";
 import { deployed, deployedPath, findProgram } from "./programs.ts";
@@ -32,6 +33,7 @@ t.before(async () => {
   const page = readExposition(await fetchMetrics(setting.address));
   for (const [name, metric] of page) served.set(name, metric);
   for (const [name, metric] of await metricsOfTls(t)) served.set(name, metric);
+  for (const [name, metric] of await metricsOfIssuers(t)) served.set(name, metric);
   for (const [name, metric] of await metricsOfStore(t)) served.set(name, metric);
 });
 

@@ -5,6 +5,7 @@ import Provider from "oidc-provider";
 import t, { type Test } from "tap";
 import { grant, user } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { statelessCall } from "../mcp/messages.ts";
@@ -18,7 +19,11 @@ const url = "https://gate.example.com";
 const resource = `${url}/mcp`;
 
 /** A gateway that takes tokens of these issuers, for the resource of its public address. */
-async function open(t: Test, issuers: Readonly<Record<string, string>>): Promise<TestGateway> {
+async function open(
+  t: Test,
+  issuers: Readonly<Record<string, string>>,
+  config = "",
+): Promise<TestGateway> {
   const servers = Object.entries(issuers).map(
     ([prefix, issuer]) =>
       `[[mcp.authorization_servers]]\nissuer = "${issuer}"\nprefix = "${prefix}"\n`,
@@ -31,7 +36,7 @@ async function open(t: Test, issuers: Readonly<Record<string, string>>): Promise
   });
   const gateway = await startGateway(t, {
     home: await staffedHome(t, local, more.join("")),
-    config: `[server]\npublic_url = "${url}"\n${servers.join("")}`,
+    config: `[server]\npublic_url = "${url}"\n${servers.join("")}${config}`,
   });
   const root = await tokenOf(gateway, "root");
   await gateway.query({ CreateDatabase: { database: "main" } }, root);
@@ -143,7 +148,16 @@ t.test("what the file says of an external user holds at once", async (t) => {
 
 t.test("an issuer that is out of reach is 503, and works again when it is back", async (t) => {
   const issuer = await TestIssuer.start(t);
-  const gateway = await open(t, { staff: issuer.url });
+  const metrics = `127.0.0.1:${await freePort()}`;
+  const gateway = await open(t, { staff: issuer.url }, `[metrics]\nlisten = "${metrics}"\n`);
+  const isTold = async (state: string, value: string | undefined) => {
+    const { status, body } = await gateway.request("/readyz");
+    t.equal(status, 200);
+    t.strictSame(body.issuers, { staff: state });
+    const text = await (await fetch(`http://${metrics}/metrics`)).text();
+    t.equal(/^gatehouse_issuer_reachable\{issuer="staff"\} (\d)$/m.exec(text)?.[1], value, state);
+  };
+  await isTold("unused", undefined);
   const token = await issuer.sign(resource);
   await issuer.stop();
   const answer = await send(gateway, list, token);
@@ -152,9 +166,11 @@ t.test("an issuer that is out of reach is 503, and works again when it is back",
   t.equal(answer.headers.get("retry-after"), "2");
   t.equal(answer.headers.get("www-authenticate"), null, "it is not the token's fault");
   await gateway.service.logged(({ msg }) => msg === "an authorization server is out of reach");
+  await isTold("unreachable", "0");
   t.equal((await send(gateway, list, await tokenOf(gateway, "root"))).status, 200);
   await issuer.listen();
   await eventually("it works", async () => (await send(gateway, list, token)).status === 200);
+  await isTold("ok", "1");
   await issuer.stop();
   t.equal((await send(gateway, list, token)).status, 200, "keys are remembered");
 });

@@ -94,3 +94,22 @@ t.test("an answer that holds no keys is none", async (t) => {
   issuer.others.set("/keys", { keys: [{ kty: "oct", kid: "first", alg: "HS256", k: "c2VjcmV0" }] });
   t.equal(await refusal({}), "token_invalid", "a shared secret");
 });
+
+t.test("an issuer that is back is found so without a token", async (t) => {
+  const { issuer, fresh, refusal } = await openSetting(t);
+  const issuers = fresh();
+  t.strictSame(issuers.states, { staff: "unused" });
+  await issuer.stop();
+  mock.timers.enable({ apis: ["setTimeout"] });
+  t.teardown(() => mock.timers.reset());
+  t.equal(await refusal({}, issuers), "issuer_unreachable");
+  t.strictSame(issuers.states, { staff: "unreachable" });
+  await issuer.listen();
+  const later = performance.now() + 30_000;
+  const passed = mock.method(performance, "now", () => later);
+  mock.timers.tick(30_000);
+  passed.mock.restore();
+  mock.timers.reset();
+  await eventually("it is found", () => issuers.states.staff === "ok");
+  issuers.close();
+});

@@ -12,6 +12,7 @@ import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { openCounted, stir } from "./busy-gateway.ts";
 import { fetchMetrics, readExposition } from "./exposition.ts";
+import { metricsOfIssuers } from "./issuer-metrics.ts";
 import { metricsOfStore } from "./store-metrics.ts";
 import { metricsOfTls } from "./tls-metrics.ts";
 
@@ -122,6 +123,7 @@ t.test("the page lists every metric with its kind and labels, and no other", asy
   await stir(setting);
   const served = readExposition(await fetchMetrics(setting.address));
   for (const [name, metric] of await metricsOfTls(t)) served.set(name, metric);
+  for (const [name, metric] of await metricsOfIssuers(t)) served.set(name, metric);
   for (const [name, metric] of await metricsOfStore(t)) served.set(name, metric);
   const own = Array.from(served)
     .filter(([name]) => name.startsWith("gatehouse_"))

@@ -40,6 +40,13 @@ async function problemOf(
   return isUp ? undefined : "upstream_unreachable";
 }
 
+/** Whether external issuers can be reached; undefined where there are none. */
+async function issuerStates({ configuration, mcp }: Gateway) {
+  const { enabled, authorization_servers: servers } = configuration.mcp;
+  if (!enabled || servers.length === 0) return undefined;
+  return (await mcp()).sources.externalIssuers?.states;
+}
+
 /** `GET /readyz`: queries can be served, and by which state of the access file. */
 export const readyz: Endpoint = {
   authentication: "public",
@@ -48,6 +55,7 @@ export const readyz: Endpoint = {
     const { replica } = gateway;
     const isUp = await gateway.routing.isUp();
     const problem = await problemOf(gateway, isUp);
+    const issuers = await issuerStates(gateway);
     sendJson(exchange, problem === undefined ? 200 : 503, {
       ...(problem === undefined ? { status: "success" } : notReady(exchange, problem)),
       upstream: isUp ? "up" : "down",
@@ -55,6 +63,7 @@ export const readyz: Endpoint = {
       access_file: gateway.access.stale ? "stale" : "fresh",
       revocations: gateway.revocations.stale ? "stale" : "fresh",
       keys: gateway.keys.failure === undefined ? "fresh" : "stale",
+      ...(issuers === undefined ? {} : { issuers }),
       access_version: gateway.access.version,
       version,
     });
