@@ -24,6 +24,7 @@ import { openGrammar } from "./query-grammar.ts";
 import { openSchema } from "./schema.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
 import { createShared, type Membership, type Shared } from "./shared.ts";
+import { bodyBytesLimit } from "./system-limits.ts";
 
 export interface StartOptions {
   readonly log: Log;
@@ -219,7 +220,7 @@ export async function openGateway(
     headers: headerPolicy(configuration),
     queries,
     approvals,
-    budget: new BodyBudget(server.max_buffered_bytes),
+    budget: new BodyBudget(bodyBytesLimit(server)),
     log,
     audit,
     activity,

@@ -8,6 +8,7 @@ import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gate
 import { type Listener, openListener } from "./server.ts";
 import type { FirstPassword } from "./service-directory.ts";
 import type { Condition, SharedFile } from "./shared.ts";
+import { bodyBytesLimit } from "./system-limits.ts";
 
 /** What is told of a gateway that has started. */
 export interface GatewayFacts {
@@ -146,7 +147,7 @@ async function open(
     },
     async configure(next) {
       gateway.configuration = next;
-      gateway.budget.limit = next.server.max_buffered_bytes;
+      gateway.budget.limit = bodyBytesLimit(next.server);
       gateway.shared.configure(next);
       listener.configure();
     },

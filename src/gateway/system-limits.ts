@@ -36,6 +36,17 @@ export async function requireFreeAddresses(configuration: Configuration): Promis
   }
 }
 
+/** Bytes of memory that one byte of a body takes in all processes, SQLite's included. */
+const MEMORY_PER_BODY_BYTE = 16;
+
+/** Bytes of bodies that are held at one time: fewer than configured where a cgroup has little memory. */
+export function bodyBytesLimit(server: Configuration["server"]): number {
+  const { max_body_bytes: one, max_buffered_bytes: all } = server;
+  // Zero where nothing limits it.
+  const memory = process.constrainedMemory() || Number.POSITIVE_INFINITY;
+  return Math.max(one, Math.min(all, Math.floor(memory / MEMORY_PER_BODY_BYTE)));
+}
+
 /** File descriptors of the process's own: logs, files that are read again, Node itself. */
 const OWN_DESCRIPTORS = 40;
 /** Connections that are taken however low the limit is. */

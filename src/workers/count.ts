@@ -1,5 +1,6 @@
 import { availableParallelism } from "node:os";
 import type { Configuration } from "../config/schema.ts";
+import { bodyBytesLimit } from "../gateway/system-limits.ts";
 
 /** Processes that one gateway has at most. */
 const MOST = 64;
@@ -8,7 +9,7 @@ const sharing: ReadonlySet<NodeJS.Platform> = new Set(["linux", "freebsd", "suno
 
 /** One for each core, as long as each gets a part of what is bounded for all. */
 function automaticCount({ server, upstream }: Configuration): number {
-  const byBodies = Math.floor(server.max_buffered_bytes / server.max_body_bytes);
+  const byBodies = Math.floor(bodyBytesLimit(server) / server.max_body_bytes);
   return Math.max(1, Math.min(availableParallelism(), MOST, byBodies, upstream.connections));
 }
 
@@ -47,7 +48,7 @@ export function configurationOf(
       workers: count,
       max_buffered_bytes: Math.max(
         server.max_body_bytes,
-        shareOf(server.max_buffered_bytes, count, number),
+        shareOf(bodyBytesLimit(server), count, number),
       ),
     },
     upstream: { ...upstream, connections: shareOf(upstream.connections, count, number) },

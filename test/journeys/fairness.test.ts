@@ -8,7 +8,7 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 
 /** A gateway with two users, before an upstream that holds its answers until a test gives them. */
-async function scene(t: Test, config: string) {
+async function scene(t: Test, config: string, env: NodeJS.ProcessEnv = {}) {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
   const held: { user: string; response: ServerResponse }[] = [];
@@ -17,7 +17,7 @@ async function scene(t: Test, config: string) {
     if (user === undefined) response.end("{}");
     else held.push({ user: String(user), response });
   };
-  const gateway = await startGateway(t, { upstream: upstream.url, config });
+  const gateway = await startGateway(t, { upstream: upstream.url, config, env });
   const flood = await gateway.addUser("flood", "ReadWrite");
   const alice = await gateway.addUser("alice", "ReadWrite");
   return { gateway, held, flood, alice };
@@ -48,24 +48,29 @@ t.test("a flood of slow queries keeps another user waiting for one turn", async 
   for (const { status } of await Promise.all(answers)) t.equal(status, 200);
 });
 
-t.test("one user's bodies leave room for those of others", async (t) => {
-  const config = "[server]\nmax_body_bytes = 65536\nmax_buffered_bytes = 262144\n";
-  const { gateway, held, flood, alice } = await scene(t, config);
-  const large = select.padEnd(60_000);
-  const first = [gateway.query(large, flood), gateway.query(large, flood)];
-  await eventually("two are held", () => held.length === 2);
-  const third = await gateway.query(large, flood);
-  t.equal(third.status, 503, "as much would be left to nobody else");
-  t.match(third.body, { code: "busy" });
-  first.push(gateway.query(large, alice));
-  await eventually("another user's is taken", () => held.length === 3);
-  for (const { response } of held) response.end("{}");
-  for (const { status } of await Promise.all(first)) t.equal(status, 200);
-  const again = gateway.query(large, flood);
-  await eventually("what was held is given back", () => held.length === 4);
-  held[3]?.response.end("{}");
-  t.equal((await again).status, 200);
-});
+const fourMebibytes = "--import=data:text/javascript,process.constrainedMemory=()=>4*1024*1024";
+for (const [limit, keys, env] of [
+  ["the configuration", "max_buffered_bytes = 262144", {}],
+  ["the memory of the cgroup", "", { NODE_OPTIONS: fourMebibytes }],
+] as const)
+  t.test(`within the limit of ${limit}, one user's bodies leave room for others`, async (t) => {
+    const config = `[server]\nmax_body_bytes = 65536\n${keys}\n`;
+    const { gateway, held, flood, alice } = await scene(t, config, env);
+    const large = select.padEnd(60_000);
+    const first = [gateway.query(large, flood), gateway.query(large, flood)];
+    await eventually("two are held", () => held.length === 2);
+    const third = await gateway.query(large, flood);
+    t.equal(third.status, 503, "as much would be left to nobody else");
+    t.match(third.body, { code: "busy" });
+    first.push(gateway.query(large, alice));
+    await eventually("another user's is taken", () => held.length === 3);
+    for (const { response } of held) response.end("{}");
+    for (const { status } of await Promise.all(first)) t.equal(status, 200);
+    const again = gateway.query(large, flood);
+    await eventually("what was held is given back", () => held.length === 4);
+    held[3]?.response.end("{}");
+    t.equal((await again).status, 200);
+  });
 
 t.test("a query that waits is judged by the rights of when its turn comes", async (t) => {
   const metrics = `127.0.0.1:${await freePort()}`;

@@ -62,7 +62,7 @@ export const server = z
       .meta({
         description:
           "Bytes of request bodies and MCP results held at one time, at least max_body_bytes for " +
-          "each worker; past it 503.",
+          "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
         live: true,
       }),
     request_timeout: seconds()

@@ -14,6 +14,9 @@ import {
 /** How long an idle worker may take to close its files, in milliseconds. */
 const CLOSE_TIME_MS = 5000;
 
+/** Milliseconds after which an idle worker is ended, with the memory that its queries have taken. */
+const IDLE_MS = 60_000;
+
 /** How many workers there are at most; more of them than one database is read by at a time. */
 const WORKER_LIMIT = 6;
 
@@ -68,12 +71,17 @@ export class WorkerPool {
 
   /** Ends all workers, which must be idle. */
   async close(): Promise<void> {
-    await Promise.all(Array.from(this.#workers, (worker) => worker.close(CLOSE_TIME_MS)));
+    const closing = Array.from(this.#workers, (worker) => {
+      clearTimeout(worker.idling);
+      return worker.close(CLOSE_TIME_MS);
+    });
+    await Promise.all(closing);
   }
 
   /** The worker that was used last is taken first: its files are open and its memory is warm. */
   async #take(): Promise<WorkerProcess> {
     const idle = this.#idle.pop();
+    clearTimeout(idle?.idling);
     if (idle !== undefined) return idle;
     if (this.#workers.size < WORKER_LIMIT) return this.#start();
     return new Promise((resolve) => this.#waiting.push(resolve));
@@ -82,7 +90,17 @@ export class WorkerPool {
   #giveBack(worker: WorkerProcess): void {
     const next = this.#waiting.shift();
     if (next !== undefined) next(worker.isUsable ? worker : this.#start());
-    else if (worker.isUsable) this.#idle.push(worker);
+    else if (worker.isUsable) {
+      this.#idle.push(worker);
+      worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_MS).unref();
+    }
+  }
+
+  #endIdle(worker: WorkerProcess): void {
+    this.#remove(worker);
+    void worker.close(CLOSE_TIME_MS);
+    // An unused one waits for the next query.
+    if (this.#workers.size === 0) this.#idle.push(this.#start());
   }
 
   #start(): WorkerProcess {
@@ -130,6 +148,8 @@ const died = [
 class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
   /** Told how much of the answer is in the file of the task that it carries out. */
   onSpilled: (byteLength: number) => void = () => {};
+  /** Ends it unless it is used before. */
+  idling: NodeJS.Timeout | undefined;
   /** False once this process has ended it. */
   isLost = true;
   /** True once it commits the change of the task that it carries out. */
