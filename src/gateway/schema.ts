@@ -79,7 +79,11 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     signal: AbortSignal,
   ): Promise<TableDescription> {
     const seen = look(exchange, database, table);
-    if (typeof seen === "string") throw new Refusal(seen);
+    if (typeof seen === "string") {
+      requireSeen(exchange, database);
+      const message = `There is no grant for ${database}.${table}`;
+      throw new Refusal(seen, seen === "no_grant" ? { message } : {});
+    }
     const described = await source.describeTable(exchange, database, table, signal);
     if (seen === undefined) return described;
     const { columns, keys, rows, ...others } = described;

@@ -65,6 +65,25 @@ t.test("tools answer the rows and columns that queries answer", async (t) => {
   }
 });
 
+t.test("a denied table is answered with what tells the allowed ones", async (t) => {
+  const vault = { database: "main", table: "vault" };
+  const select = { database: "main", from: "vault", columns: ["id"] };
+  const calls: [tool: string, args: Record<string, unknown>, code: string][] = [
+    ["select", { ...select, limit: 1 }, "no_grant"],
+    ["delete", { ...vault, where: one }, "no_grant"],
+    ["describe_table", vault, "no_grant"],
+    ["batch", { operations: [{ Select: { ...select, limit: 1 } }] }, "batch_member_denied"],
+  ];
+  for (const [tool, args, code] of calls) {
+    t.equal(
+      textOf(await call(tool, args)),
+      `Denied: There is no grant for main.vault; list_tables tells which tables you may use (${code})`,
+    );
+  }
+  const elsewhere = await call("describe_table", { database: "elsewhere", table: "vault" });
+  t.match(textOf(elsewhere), "whoami tells which databases you may use (no_grant)");
+});
+
 t.test("a result that row filters have narrowed says so", async (t) => {
   const narrowed = "only rows where tenant = acme";
   const read = { ...rows, columns: ["id"] };

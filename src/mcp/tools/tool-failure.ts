@@ -84,9 +84,14 @@ const remedies: Readonly<Record<string, string>> = {
   upstream_timeout: "ask for less: a where on a key, or fewer tables",
 };
 
+/** What the policy says of a table for which there is no entry. */
+const noTable = /^There is no grant for [^ ]+\./;
+
 /** A message with what may be done about it, and its code at the end. */
 function said(status: number, message: string, code: string): string {
-  const remedy = remedies[code];
+  const remedy = noTable.test(message)
+    ? "list_tables tells which tables you may use"
+    : remedies[code];
   const isSaid = remedy === undefined || message.includes("did you mean");
   return `${status === 403 ? "Denied" : "Failed"}: ${message}${isSaid ? "" : `; ${remedy}`} (${code})`;
 }
