@@ -98,7 +98,7 @@ export const pendingFields = {
 };
 
 /** The fields of what the engine refuses, which the gateway passes on. */
-const { status: isError, message, code } = refusalFields;
+const { request_id: _, ...engineRefusalFields } = refusalFields;
 const row = ref("Row");
 
 /** What the engine answers to queries. */
@@ -129,7 +129,7 @@ const answers: Readonly<Record<string, Schema>> = {
     ],
   },
   Answer: { anyOf: ["Rows", "Changed", "Previewed", "BatchDone"].map(ref) },
-  EngineRefusal: object({ status: isError, message, code }),
+  EngineRefusal: object(engineRefusalFields),
 };
 
 const schemaColumn = object({
