@@ -371,3 +371,32 @@ t.test("every field that is wrong has its message beside it, all at once", async
   t.equal(text.match(/aria-invalid/g)?.length, 5);
   t.equal(fileOf(gateway), before);
 });
+
+t.test("names and times are shown whole, on a wide screen and on a phone", async (t) => {
+  const { gateway, url } = await startConsole(t);
+  await gateway.addUser("alice", "ReadWrite");
+  const token = await gateway.login();
+  const entry = {
+    role: "ReadOnly",
+    columns: ["id", "name", "city", "postal_code", "street", "registered_at"],
+    row_filter: [{ column: "tenant", cmp: "=", value: "@tenant" }],
+    expires: "2199-12-24T18:00:00Z",
+  };
+  const put = await gateway.send("PUT", "/api/access/alice/main/customer_*", entry, token);
+  t.equal(put.status, 200);
+  await gateway.edit((file) => file.replace("2199-", "2019-"));
+  const later = { role: "ReadOnly", expires: "2199-12-24T18:00:00.123Z" };
+  await gateway.send("PUT", "/api/access/alice/main/orders", later, token);
+  const browser = await launch(t);
+  for (const { name, ...screen } of screens) {
+    const context = await browser.newContext(screen);
+    const page = await context.newPage();
+    await signInBrowser(page, url);
+    await page.goto(`${url}/access`);
+    await page.getByText("ended 2019-12-24 18:00:00 UTC").waitFor();
+    await lookAt(t, page, `whole-${name}`);
+    await page.goto(`${url}/access/user?user=alice`);
+    await lookAt(t, page, `whole-user-${name}`);
+    await context.close();
+  }
+});
