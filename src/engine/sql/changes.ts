@@ -10,7 +10,7 @@ import {
   readKeysToBe,
 } from "./key-rows.ts";
 import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "./scope.ts";
-import { type ResultRow, run, type Steps } from "./steps.ts";
+import { type ResultRow, rows, run, type Steps } from "./steps.ts";
 import {
   type Changed,
   type Conflict,
@@ -21,6 +21,7 @@ import {
   readKeys,
   readPrimaryKey,
   returnedColumns,
+  rowDenied,
   type Target,
   type TargetColumn,
   writtenColumns,
@@ -57,16 +58,22 @@ export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed,
     return answeredOf(changedOf(target, columns, found), returning);
   }
   if (key.length === 0) {
-    const { bytewise = [] } = target.table;
-    const written = { ...query.set, ...query.add };
-    const isFilterKept = !bytewise.some((column) => Object.hasOwn(written, column));
-    if (returning === undefined && isFilterKept) return { affected: yield* run(change, true) };
-    throw needsPrimaryKey(target, returning ? "returning" : "a row filter");
+    if (returning !== undefined) throw needsPrimaryKey(target, "returning");
+    // Rows without a key cannot be read again, but an Update within the filter leaves as many in it.
+    const before = yield* countWithin(target);
+    const affected = yield* run<Raw>(change);
+    if ((yield* countWithin(target)) !== before) throw rowDenied(target.table);
+    return { affected };
   }
   const keys = yield* readKeysToBe(target, key, query, condition);
   const affected = yield* run<Raw>(change);
   const data = yield* readByKeys(target, columns, key, keys);
   return answeredOf({ affected, data }, returning);
+}
+
+function* countWithin<Raw>({ name, within = sql`true`, lock }: Target<Raw>): Steps<string, Raw> {
+  const [row] = yield* rows<Raw>(sql`select count(*) from ${name} where ${within}${lock}`);
+  return String(row?.[0]);
 }
 
 /** An Update in SQL. */

@@ -61,6 +61,8 @@ export interface Target<Raw> {
   ) => Steps<readonly ResultRow<Raw>[], Raw>;
   /** Tells of each written row whether it is within the row filter; absent if there is none. */
   readonly check?: TargetColumn<Raw>;
+  /** The row filter as a condition; absent if there is none. */
+  readonly within?: Fragment;
   /** A value that was read, to compare its column with. */
   bind(column: TargetColumn<Raw>, raw: Raw): unknown;
 }
@@ -150,9 +152,9 @@ export function narrowed<Raw>(
   const table = { ...target.table, bytewise };
   if (written === undefined) return { ...target, table };
   const kind = { store: () => undefined, compare: () => undefined, encode: String };
-  const isWithin = conditionSql(columnsOf([table]), { and: written });
-  const expression = sql`case when ${isWithin} then 1 else 0 end`;
-  return { ...target, table, check: { name: "", type: "", kind, expression } };
+  const within = conditionSql(columnsOf([table]), { and: written });
+  const expression = sql`case when ${within} then 1 else 0 end`;
+  return { ...target, table, within, check: { name: "", type: "", kind, expression } };
 }
 
 /** Columns by their names alone, as they stand in a list of columns. */
