@@ -276,6 +276,25 @@ overEachSite("rows are judged as they are stored", async (t, site, kind, sql) =>
   t.equal(idsOf(await rita(select("levels", ["id"], byId))), "1", "a text is no large number");
 });
 
+overEachSite(
+  "an error quotes no key of a row outside of the filter",
+  async (t, site, kind, sql) => {
+    await sql(
+      ...(extensions[kind.name] ?? []),
+      `create table tickets (id integer primary key, tenant ${loose[kind.name][0]})`,
+      "create table notes (id integer primary key, ticket integer references tickets(id))",
+      "insert into tickets (id, tenant) values (101, 'acme'), (102, 'ACME')",
+      "insert into notes (id, ticket) values (1, 102), (2, 101)",
+    );
+    const rita = await site.as("rita");
+    await site.allow(entry("rita", "main", "ReadWrite", filterBy("=", '"acme"')));
+    const where = { column: "id", cmp: "IN", value: [101, 102] };
+    const refused = await rita({ Delete: { ...tickets, where } });
+    t.equal(outcome(refused), "409 constraint_violation");
+    t.notMatch(refused.body.message, "102");
+  },
+);
+
 overEachSite("a row filter takes a list as long as a query", async (t, site) => {
   const columns = [
     { name: "id", type: "int", primary_key: true },

@@ -175,7 +175,8 @@ export function findBrokenKey(
   { name, fields }: Operation<RowChangeName>,
 ): BrokenKey | undefined {
   const { connection, schema } = handle;
-  const { columns, name: changed } = readTable(handle, fields.table);
+  const { table: changedTable } = targetOf(handle, fields.table);
+  const { columns, name: changed } = changedTable;
   const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
   const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];
   for (const { table, column, other, key } of foreignKeysOf(handle, changed, name === "Delete")) {
@@ -190,7 +191,7 @@ export function findBrokenKey(
     }
     const changesKey = name === "Delete" || written.some((row) => Object.hasOwn(row, key));
     if (other !== changed || !("where" in fields) || !changesKey) continue;
-    const touched = sql`select ${sql.id(key)} from ${to}${whereSql([{ name: changed, columns }], fields.where)}`;
+    const touched = sql`select ${sql.id(key)} from ${to}${whereSql([changedTable], fields.where)}`;
     const value = first(sql`select ${sql.id(column)} from ${sql.id(schema, table)}
       where ${sql.id(column)} in (${touched}) limit 1`);
     if (value != null) return { table, columns: [key], value: String(value) };
