@@ -41,7 +41,9 @@ async function decide(page: Page, url: string, rows: number, decision: "Approve"
   else await page.getByLabel("Reason").fill("the auditor still needs them");
   await page.getByRole("button", { name: decision }).click();
   await page
-    .getByText(decision === "Approve" ? "for the rows that were shown" : "Denied")
+    .getByText(decision === "Approve" ? "for the rows that were shown" : "Denied", {
+      exact: decision === "Deny",
+    })
     .waitFor();
 }
 

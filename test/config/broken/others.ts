@@ -52,6 +52,7 @@ export const others: Broken[] = [
     "1.5",
     '"10m"',
   ]),
+  ...key("approvals", "keep", "a whole number from 0 to 3650", ["-1", "3651", "0.5", '"30d"']),
   {
     text: "[server]\nprot = 8080\n",
     problem:
