@@ -147,13 +147,10 @@ t.test("approvers and administrators review what was decided, and nobody else", 
   }
   await wim.post(`/approvals/${denied}`, { decision: "deny" });
   await wim.post(`/approvals/${approved}`, approve("wim"));
-  for (const [id, outcome] of [
-    [denied, "denied"],
-    [approved, "approved"],
-  ] as const) {
+  for (const id of [denied, approved]) {
     for (const client of [wim, root]) {
       const { text } = await client.get(`/approvals/${id}`);
-      t.match(textOf(text), new RegExp(`Exactly these bytes, \\d+ of them, were ${outcome}\\.`));
+      t.match(textOf(text), /Exactly these bytes, \d+ of them, were decided on\./);
       t.match(text, "&quot;where&quot;");
       t.notMatch(text, /name="decision"|<h2>Rows/);
     }

@@ -64,9 +64,8 @@ function querySection({ approval: { state }, query, isHidden }: ApprovalView): H
       : "approvers and administrators may review it";
     return html`<p class="quiet">The query is hidden: ${why}.</p>`;
   }
-  const decided = state === "denied" ? "were denied" : "were approved";
   return html`<h2>The query</h2>
-<p class="quiet">Exactly these bytes, ${String(Buffer.byteLength(query))} of them, ${isPending ? "are sent if it is approved" : decided}.</p>
+<p class="quiet">Exactly these bytes, ${String(Buffer.byteLength(query))} of them, ${isPending ? "are sent if it is approved" : "were decided on"}.</p>
 <pre>${visibleJson(query)}</pre>`;
 }
 
