@@ -68,7 +68,7 @@ export function makeHandEditsLast(
 
   /** Unlike a missing record, `disabled` is never the look of a file that is written in pieces. */
   function revokeDisabled({ previous, snapshot, diff }: Loaded): void {
-    for (const username of [...diff.usersAdded, ...diff.usersChanged]) {
+    for (const username of [...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged]) {
       const was = previous.users.get(username)?.disabled === true;
       const is = snapshot.users.get(username)?.disabled === true;
       const isEnabled = was && !is && disabledAtStart.delete(username);

@@ -101,6 +101,32 @@ t.test(
   },
 );
 
+t.test("a user disabled while no gateway ran does not return with an old record", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const before = await startGateway(t, { upstream: upstream.url });
+  const { home, service } = before;
+  const token = await before.addUser("alice", "ReadWrite");
+  const original = readFileSync(before.accessFile, "utf8");
+  await service.stop();
+  await before.edit((text) => text.replace('username = "alice"\n', "$&disabled = true\n"));
+  const gateway = await startGateway(t, { home, upstream: upstream.url });
+  const messageIs = (message: string) =>
+    eventually(message, async () => {
+      return (await gateway.query(insert, token)).body.message === message;
+    });
+  await messageIs("Token revoked");
+  await gateway.edit((text) => text.replace(/\[\[users\]\]\nusername = "alice"\n[^[]*/, ""));
+  await messageIs("User not found");
+  await gateway.edit(() => original);
+  await messageIs("Token revoked");
+  const account = { username: "alice", password: "alice password" };
+  await eventually("alice can log in again", async () => {
+    return (await gateway.send("POST", "/login", account)).status === 200;
+  });
+  t.equal((await gateway.query(insert, token)).body.message, "Token revoked");
+});
+
 t.test("a reload says whom a name in another case shadows a database from", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
   const added = grant("robot", "MAIN", "ReadOnly");
