@@ -16,7 +16,7 @@ import { type ConfigurationOptions, loadFor, searchOf } from "./load.ts";
 import { withCommonOptions, withHouseStyle } from "./options.ts";
 import { FAILURE } from "./output.ts";
 import { type EndSignal, whenAskedToEnd } from "./shutdown-signal.ts";
-import { explainListenFailure, exposureWarnings } from "./start-checks.ts";
+import { explainStartFailure, exposureWarnings } from "./start-checks.ts";
 
 /** Reads a number; which numbers are ports, the configuration's own rule says. */
 function readPort(text: string): number {
@@ -77,7 +77,7 @@ interface ServeOptions extends Omit<StartOptions, "engine"> {
 async function start(loaded: LoadedConfiguration, options: ServeOptions): Promise<RunningGateway> {
   const workers = workerCount(loaded.configuration);
   const gateway = await startAs(workers, loaded, options).catch((error: unknown) => {
-    throw explainListenFailure(error, loaded.configuration);
+    throw explainStartFailure(error, loaded);
   });
   const { facts } = gateway;
   if (options.hasTerminal) await greet(loaded, facts);
@@ -182,7 +182,9 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   if (options.wait) await waitForStore(loaded, log, asked);
   // Loaded here and below, as all that only a gateway needs.
   const { claimDatabases } = await import("../gateway/service-directory.ts");
-  const release = await claimDatabases(loaded);
+  const release = await claimDatabases(loaded).catch((error: unknown) => {
+    throw explainStartFailure(error, loaded);
+  });
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
   const live = await openConfiguration(loaded, options, { gateway, log });

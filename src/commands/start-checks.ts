@@ -149,7 +149,7 @@ const listenFailures = new Map([
  * A start that failed because an address cannot be listened on, told in a sentence that names the
  * address and what chooses another; any other error as it is.
  */
-export function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
+function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
   if (!(error instanceof Error && "code" in error && "port" in error)) return error;
   const reason = listenFailures.get(String(error.code));
   if (reason === undefined || !("syscall" in error && error.syscall === "listen")) return error;
@@ -159,4 +159,13 @@ export function explainListenFailure(error: unknown, { server, console }: Config
   const other = console.listen?.endsWith(`:${error.port}`) ? "console.listen" : "metrics.listen";
   const remedy = isFront ? "--port (or server.port)" : other;
   return new Error(`${place} ${reason}: choose another one with ${remedy}`, { cause: error });
+}
+
+/** A start that failed, told with the address to change or the directory that has to be writable. */
+export function explainStartFailure(error: unknown, loaded: LoadedConfiguration): unknown {
+  const explained = explainListenFailure(error, loaded.configuration);
+  const [problem] = writeProblems(loaded);
+  if (explained !== error || problem === undefined || !(error instanceof Error)) return explained;
+  const remedy = "Make it writable, or choose another service directory with $GATEHOUSE_HOME.";
+  return new Error(`${error.message}\n${problem}\n${remedy}`, { cause: error });
 }

@@ -1,10 +1,13 @@
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { appendFileSync } from "node:fs";
 import { createServer } from "node:http";
+import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { ADMIN_PASSWORD, startGateway } from "../kit/gateway.ts";
+import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
@@ -20,6 +23,23 @@ t.test("a port that is taken is named, with the option that chooses another", as
   const message = `127.0.0.1:${port} is taken by another process: choose another one with --port (or server.port)`;
   const { code, stderr } = await install(t).run(`serve --port ${port}`);
   t.strictSame([code, stderr], [1, `gatehouse: ${message}\n`]);
+});
+
+const unshare = ["unshare", "--map-root-user", "--mount", "sh", "-e", "-c"];
+const canMount = spawnSync("unshare", [...unshare.slice(1), "mount -t tmpfs none /mnt"]);
+const skip = canMount.status === 0 ? false : "this system lets nobody mount here";
+
+t.test("a start on a read-only home names the directory to make writable", { skip }, async (t) => {
+  const home = temporaryHome(t);
+  const directory = path.join(home, ".gatehouse");
+  const mounts = `mount --bind ${home} ${home}; mount -o remount,bind,ro ${home}; exec "$0" "$@"`;
+  const env = { GATEHOUSE_HOME: undefined };
+  const { code, stderr } = await runCommand(home, ["serve", "--port", "0"], {
+    ...{ through: [...unshare, mounts], env },
+  });
+  t.equal(code, 1);
+  t.match(stderr, `${directory}: cannot be written: it is on a file system that can only be read`);
+  t.match(stderr, "Make it writable, or choose another service directory with $GATEHOUSE_HOME.");
 });
 
 t.test("a port that is none is judged as the configuration's would be", async (t) => {
