@@ -89,7 +89,8 @@ export function reportConfiguration(log: Log, reload: ConfigurationReload): void
   }
   const { changes } = reload;
   const changed = changes.filter(({ isLive }) => isLive).map(({ text }) => text);
-  log.info({ changed }, "configuration reloaded");
+  if (changed.length > 0) log.info({ changed }, "configuration reloaded");
+  else if (changes.length === 0) log.info("the configuration is valid again; nothing has changed");
   const keys = changes.filter(({ isLive }) => !isLive).map(({ text }) => text);
   if (keys.length > 0) log.warn({ keys }, "these keys of the configuration wait for a restart");
 }

@@ -119,6 +119,7 @@ t.test("a file with a mistake changes nothing, and what takes a restart is named
   );
   t.equal((await get(gateway, "/old", token)).status, 200);
   t.equal((await get(gateway, "/new", token)).status, 404, "all or nothing");
+  await write(text("workers = 1", good), /^the configuration is valid again/);
 
   const waiting = text(
     "workers = 2\nport = 1",
@@ -134,6 +135,8 @@ t.test("a file with a mistake changes nothing, and what takes a restart is named
   await eventually("it is said again", () => {
     return gateway.service.log.filter(({ msg }) => /restart$/.test(String(msg))).length === 2;
   });
+  const reloads = gateway.service.log.filter(({ msg }) => msg === "configuration reloaded");
+  t.equal(reloads.length, 1, "only what is in force now is told");
 });
 
 t.test("streams are cut whose route or tool is not configured any more", async (t) => {
