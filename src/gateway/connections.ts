@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import type { Server } from "node:http";
-import { Server as NetServer, type Socket } from "node:net";
+import { Server as NetServer, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Exchange } from "./exchange.ts";
@@ -83,6 +83,15 @@ export class Connections {
     this.#encrypted.add(socket);
     socket.once("close", () => this.#encrypted.delete(socket));
     if (this.#isDraining) closeUnlessBegun(socket);
+  }
+
+  /** The connection on which a TLS handshake has failed, to answer in plain text. */
+  underTls(socket: Duplex): Socket | undefined {
+    if (!(socket instanceof Socket)) return undefined;
+    const { remoteAddress, remotePort } = socket;
+    return this.#encrypted
+      .values()
+      .find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress);
   }
 
   /** The last request that a connection carried, if there was one. */

@@ -150,7 +150,12 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
   server.on("upgrade", (request, _socket, head) => {
     onRequest(request, answerOnItsOwn(request, head), true);
   });
-  server.on("clientError", (error, socket) => {
+  server.on("clientError", (error: NodeJS.ErrnoException, socket) => {
+    const plain = error.code === "ERR_SSL_HTTP_REQUEST" ? connections.underTls(socket) : undefined;
+    if (plain !== undefined) {
+      const message = "This port speaks TLS: use https:// in place of http://";
+      return broken.refuse(new Refusal("bad_request", { message }), plain, undefined);
+    }
     broken.fail(error, socket, connections.latestOn(socket));
   });
   server.on("connect", (_request, socket) => {

@@ -91,7 +91,7 @@ t.test("without a public name, nobody is told to use TLS for a whole name", asyn
   t.equal(body.resource, `${gateway.url}/mcp`);
 });
 
-t.test("what is older than TLS 1.2 is not spoken, nor is plain HTTP", async (t) => {
+t.test("what is older than TLS 1.2 is not spoken, and plain HTTP is told to use TLS", async (t) => {
   const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1" });
   const only = (version: string) => ({
     minVersion: version,
@@ -107,8 +107,11 @@ t.test("what is older than TLS 1.2 is not spoken, nor is plain HTTP", async (t) 
     socket.destroy();
   }
   const wire = await Wire.open(gateway.url);
-  wire.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  t.notMatch(await wire.untilClosed(), /HTTP/);
+  wire.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2));
+  const answer = await wire.untilClosed();
+  t.match(answer, /^HTTP\/1\.1 400 .*\r\n\r\n{.*"message":"This port speaks TLS: use https:/s);
+  t.equal(answer.match(/HTTP\/1\.1/g)?.length, 1);
+  await gateway.service.logged(({ reason, status }) => reason === "bad_request" && status === 400);
   t.match(await gateway.request("/healthz"), { status: 200 });
 });
 
