@@ -86,6 +86,10 @@ function registerKeys(register: Registry) {
 export function createMetrics() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
+  // Gauges with the suffix of counters, which promtool refuses. The same by type remain.
+  for (const kind of ["handles", "requests", "resources"]) {
+    registry.removeSingleMetric(`nodejs_active_${kind}_total`);
+  }
   const requests = new RequestMetrics(registry);
   return {
     ...registerReloads(registry),

@@ -86,6 +86,9 @@ for (const workers of [1, 2]) {
     const isOver = async () => /_in_flight 0/.test(await fetchMetrics(setting.address));
     await eventually("all of it is over", isOver);
     const text = await fetchMetrics(setting.address);
+    const counters = Array.from(readExposition(text)).filter(([name]) => name.endsWith("_total"));
+    const misnamed = counters.filter(([, { type }]) => type !== "counter").map(([name]) => name);
+    t.strictSame(misnamed, [], "only counters are named as such");
     const value = (sample: string): number => {
       const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
       return Number(line?.slice(sample.length));
