@@ -1,0 +1,26 @@
+/**
+ * Loaded into a gateway by `--import`. On SIGUSR2 it writes the source files whose functions ran since the last
+ * signal to `$WALK_FILE`. The gateway handles every signal but this one itself.
+ */
+import { renameSync, writeFileSync } from "node:fs";
+import { Session } from "node:inspector/promises";
+
+const file = process.env.WALK_FILE ?? "";
+const session = new Session();
+session.connect();
+await session.post("Profiler.enable");
+await session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: false });
+
+process.on("SIGUSR2", async () => {
+  const { result } = await session.post("Profiler.takePreciseCoverage");
+  const walked = result.filter(({ functions }) =>
+    functions.some(
+      ({ functionName, ranges: [range] }) =>
+        // The whole of a module counts as a function without a name that begins at 0.
+        range !== undefined && range.count > 0 && (functionName !== "" || range.startOffset > 0),
+    ),
+  );
+  const sources = walked.flatMap(({ url }) => /\/src\/.*\.ts$/.exec(url)?.[0] ?? []);
+  writeFileSync(`${file}.new`, JSON.stringify(sources));
+  renameSync(`${file}.new`, file);
+});
